@@ -1,0 +1,53 @@
+# Every target sets up what it needs in .venv, from the pinned versions in scripts/pins.txt.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+PINS   := scripts/pins.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format clean pins
+
+help:  ## Show this list
+	@awk 'BEGIN {FS = ":.*##"} /^[a-z]+:.*##/ {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/run.stamp  ## Set up and start the gateway (ARGS="--port 9000" for its options)
+	@$(BIN)/gateway serve $(ARGS)
+
+test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest's options)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/dev.stamp  ## Lint, types, import floors and sizes
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/architecture
+
+format: $(VENV)/dev.stamp  ## Put the code into the house's form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+pins: ## Renew scripts/pins.txt from the newest versions that pyproject.toml allows
+	rm -rf $(VENV)/pins && $(PYTHON) -m venv $(VENV)/pins
+	$(VENV)/pins/bin/python -m pip --disable-pip-version-check -q install editables '.[dev]'
+	$(VENV)/pins/bin/python -m pip --disable-pip-version-check freeze --exclude model-gateway --exclude pip > $(PINS)
+	rm -rf $(VENV)/pins
+
+clean:  ## Remove what the other targets made, but not the data folder
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/base.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up $(VENV) (once) ..."
+	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing (Debian: apt install python3-venv)"; rm -rf $(VENV); exit 1; }
+	@touch $@
+
+$(VENV)/run.stamp: $(VENV)/base.stamp pyproject.toml $(PINS)
+	@$(PIP) install -c $(PINS) hatchling editables
+	@$(PIP) install -c $(PINS) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	@$(PIP) install -c $(PINS) --no-build-isolation -e '.[dev]'
+	@touch $@
