@@ -1,0 +1,21 @@
+"""One self-hosted gateway for AI models: the map of the house.
+
+Imports go down, or stay inside their own room. Never up, never sideways (``tests/architecture`` says so)::
+
+    6  app.py  serve.py  cli.py  config.py  config_file.py  log.py     the roof
+    5  web/        jobs/      demo/    doors: HTTP in | clock in | the built-in upstream for trying things out
+    4  flow/                           the rooms a request walks through (async; knows no aiohttp.web)
+    3  store/      upstream/           the cellar (SQLAlchemy Core) | the only way out (sockets to providers)
+    2  providers/                      one vendor, one file           }
+    1  dialects/                       wire languages, sans-IO        }  pure: no clock, no dice, no I/O, no async
+    0  domain/                         nouns, ports, arithmetic       }
+
+A request walks through seven rooms: authenticate (``flow/auth.py``), read the call (``dialects``), admit, route,
+relay, settle, and the log on the way out. Three parcels ride with it, each with one writer: ``Caller``, ``Call``,
+``Grant``. The first byte to the caller is the line of no return: before it a fault is an exception, and another
+channel may do better; after it the relay itself writes one error event and ends the stream.
+
+A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,98 @@
+"""A request's JSON body, read strictly: what was checked is what is forwarded.
+
+orjson refuses NaN, lone surrogates, other encodings than UTF-8 and depth over 1024, but keeps the last of duplicate
+keys and cannot write what is nested 254 deep. Both are refused here, by counting rather than by a second parser.
+"""
+
+import re
+from typing import Any
+
+import orjson
+
+from gateway.domain.fault import InvalidRequest
+
+MAX_DEPTH = 128
+MAX_CONTAINERS = 50_000
+MAX_STRINGS = 100_000
+MAX_VALUES = 500_000
+"""Of one body: objects and arrays, strings and keys, values. Half a million objects would hold the event loop for
+longer than a stream may wait; half a million token ids would not."""
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"(\s*+:)?|\\?\Z)', re.DOTALL)
+_SMALL = 50_000
+
+
+def read_json_object(raw: bytes) -> dict[str, Any]:
+    """``raw`` -> the JSON object it holds. Raises ``InvalidRequest`` saying what is wrong and where."""
+    if not raw:
+        raise InvalidRequest("The request body is empty; a JSON object is expected")
+    _check_counts(raw)
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("The request body must be a JSON object")
+    _check_duplicates(raw, _count_keys(value))
+    return value
+
+
+def _check_counts(raw: bytes) -> None:
+    """Refuse what would take long to read. A body with few marks in it, in strings or out, is not looked at twice."""
+    if sum(map(raw.count, (b"{", b"[", b",", b'"'))) <= _SMALL:
+        return
+    outside: list[bytes] = []
+    start = 0
+    for strings, match in enumerate(_STRING.finditer(raw)):
+        outside.append(raw[start : match.start()])
+        start = match.end()
+        if strings >= MAX_STRINGS:
+            raise InvalidRequest(f"The request body holds more than {MAX_STRINGS} strings and keys")
+    rest = b"".join(outside) + raw[start:]
+    if rest.count(b"{") + rest.count(b"[") > MAX_CONTAINERS:
+        raise InvalidRequest(f"The request body holds more than {MAX_CONTAINERS} objects and arrays")
+    if rest.count(b",") > MAX_VALUES:
+        raise InvalidRequest(f"The request body holds more than {MAX_VALUES} values")
+
+
+def _count_keys(value: dict[str, Any]) -> int:
+    keys = 0
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for container in level:
+            if type(container) is dict:
+                keys += len(container)
+                members: Any = container.values()
+            else:
+                members = container
+            below += [member for member in members if type(member) is dict or type(member) is list]
+        if not below:
+            return keys
+        level = below
+    raise InvalidRequest(f"The request body is nested more than {MAX_DEPTH} deep")
+
+
+def _check_duplicates(raw: bytes, keys: int) -> None:
+    # Every key has one colon outside strings. Where there are no other colons at all the cheap count settles it.
+    if raw.count(b":") == keys:
+        return
+    names = [match for match in _STRING.finditer(raw) if match.group(1)]
+    if len(names) == keys:
+        return
+    raise InvalidRequest("The request body has a duplicate key", param=_find_duplicate(raw))
+
+
+def _find_duplicate(raw: bytes) -> str | None:
+    """The first key that stands twice in the outermost object; None where the duplicate is further in."""
+    seen: set[str] = set()
+    depth = 0
+    for match in re.finditer(rb'("(?:[^"\\]++|\\.)*+")(\s*+:)?|[{}\[\]]', raw, re.DOTALL):
+        if match.group(1) is None:
+            depth += 1 if match.group() in b"{[" else -1
+        elif match.group(2) and depth == 1:
+            name: str = orjson.loads(match.group(1))
+            if name in seen:
+                return name
+            seen.add(name)
+    return None

@@ -1,0 +1,326 @@
+"""Chat completions in the convention: the call, the stream's gate, and the usage at its end.
+
+Shapes: the convention's OpenAPI document, ``CreateChatCompletionRequest`` and ``CreateChatCompletionStreamResponse``.
+"""
+
+import re
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.dialects import sse
+from gateway.dialects.openai_error import Secrets, read_error_value
+from gateway.dialects.openai_fields import (
+    MAX_CHOICES,
+    Body,
+    kind_of,
+    read_flag,
+    read_integer,
+    read_list,
+    read_model,
+    read_number,
+    read_object,
+    read_text,
+)
+from gateway.dialects.tap import Tap
+from gateway.domain.call import Call
+from gateway.domain.fault import InvalidRequest, UpstreamError
+from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_usage
+
+DONE = b"[DONE]"
+DONE_EVENT = b"data: [DONE]\n\n"
+_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
+_BOUNDS = (
+    ("temperature", 0.0, 2.0),
+    ("top_p", 0.0, 1.0),
+    ("presence_penalty", -2.0, 2.0),
+    ("frequency_penalty", -2.0, 2.0),
+)
+_CHUNK_BEGINS = (b"data: {", b"data:{")
+_NAMED = b"\nevent:"
+_ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
+_CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+def read_chat_call(body: Body) -> Call:
+    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
+
+    Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
+    """
+    model = read_model(body)
+    prompt_chars = _read_messages(body)
+    stream = read_flag(body, "stream")
+    options = read_object(body, "stream_options")
+    if options and not stream:
+        raise InvalidRequest("'stream_options' is only allowed when 'stream' is true", param="stream_options")
+    for name in ("max_tokens", "max_completion_tokens"):
+        read_integer(body, name, 1, MAX_TOKENS)
+    for name, low, high in _BOUNDS:
+        read_number(body, name, low, high)
+    read_list(body, "tools")
+    read_text(body, "user")
+    return Call(
+        operation="chat",
+        model=model,
+        body=body,
+        stream=stream,
+        choices=read_integer(body, "n", 1, MAX_CHOICES) or 1,
+        wants_usage=read_flag(options, "include_usage", "stream_options.include_usage") if options else False,
+        prompt_chars=prompt_chars,
+    )
+
+
+def _read_messages(body: Body) -> int:
+    messages = read_list(body, "messages")
+    if not messages:
+        raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
+    chars = 0
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(message)}", param=where)
+        role = message.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise InvalidRequest(f"'{where}.role' must be one of {', '.join(sorted(_ROLES))}", param=f"{where}.role")
+        chars += _count_content(message.get("content"), f"{where}.content")
+    return chars
+
+
+def _count_content(content: object, where: str) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return len(content)
+    if not isinstance(content, list):
+        raise InvalidRequest(f"'{where}' must be a string or an array of parts, not {kind_of(content)}", param=where)
+    chars = 0
+    for index, part in enumerate(content):
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise InvalidRequest(f"'{where}[{index}]' must be an object with a 'type'", param=f"{where}[{index}]")
+        text = part.get("text")
+        chars += len(text) if isinstance(text, str) else 0
+    return chars
+
+
+def write_chat_body(call: Call, model: str) -> bytes:
+    """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed."""
+    body = call.body | {"model": model}
+    if call.stream:
+        body["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
+    return orjson.dumps(body)
+
+
+class ChatGate:
+    """What of a provider's stream may leave: whole events, up to the end mark, without a usage frame nobody asked for.
+
+    An event that has not ended is held, so that a stream which breaks in the middle of one can still end in a clean
+    error event. What is let through is byte for byte what came.
+
+    Attributes:
+        events: complete events with data so far, the end mark not counted.
+        ended: the end mark has passed; whatever follows it is dropped.
+        fault: the provider reported an error, or an event without an end; whatever follows it is dropped.
+    """
+
+    __slots__ = ("_begun", "_secrets", "_splitter", "_strip", "ended", "events", "fault")
+
+    def __init__(self, *, strip_usage: bool, secrets: Secrets = ()) -> None:
+        self._strip = strip_usage
+        self._secrets = secrets
+        self._splitter = sse.EventSplitter()
+        self._begun = False
+        self.events = 0
+        self.ended = False
+        self.fault: UpstreamError | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can leave."""
+        return self.ended or self.fault is not None
+
+    def feed(self, data: bytes) -> bytes:
+        """A piece in, what may leave out."""
+        # The usual piece is whole events and nothing special in them: a few looks and it leaves as it lies.
+        if (
+            data.startswith(_CHUNK_BEGINS)
+            and data.endswith(b"\n\n")
+            and not self._splitter.waiting
+            and DONE not in data
+            and b'"error"' not in data
+            and _NAMED not in data
+            and not (self._strip and b"[]" in data)
+            and not self.closed
+        ):
+            self._begun = True
+            self.events += data.count(b"\n\n")
+            return data
+        return self._feed_slowly(data)
+
+    def _feed_slowly(self, data: bytes) -> bytes:
+        if self.closed:
+            return b""
+        try:
+            events = self._splitter.split(data)
+        except sse.EventTooLong:
+            self.fault = UpstreamError("The provider sent an event without an end", phase="stream")
+            return b""
+        return b"".join([self._pass(event) for event in events])
+
+    def _pass(self, event: bytes) -> bytes:
+        if self.closed:
+            return b""
+        if not self._begun:
+            self._begun = True
+            event = event.removeprefix(sse.BOM)
+        payload = sse.read_data(event)
+        if not payload:
+            return event
+        if payload.startswith(DONE):
+            self.ended = True
+            return event
+        if b'"error"' in payload or _ERROR_NAME.search(event):
+            self.fault = _find_error(event, payload, self._secrets)
+            if self.fault is not None:
+                return b""
+        self.events += 1
+        if self._strip and b"[]" in payload and _is_usage_frame(payload):
+            return b""
+        return event
+
+    def finish(self, tap: Tap, choices: int) -> bytes:
+        """The stream has ended at its transport; what is still to be written. Raises ``UpstreamError`` if it was cut.
+
+        A stream is complete at its end mark, or where every choice has given its finish reason. In the second case
+        the mark is added: clients wait for it, and nothing is missing.
+        """
+        if self.ended:
+            return b""
+        rest = self._splitter.take()
+        marked = (sse.read_data(rest) or b"").startswith(DONE)
+        if marked or (not rest.strip() and read_tail(tap.tail).finished >= choices):
+            self.ended = True
+            return DONE_EVENT
+        raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+
+
+def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> UpstreamError | None:
+    """The error an event reports: an ``error`` in its data, or data under the name ``error``."""
+    try:
+        value = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        value = None
+    error = read_error_value(value, secrets)
+    if error is None and _ERROR_NAME.search(event):
+        error = read_error_value({"error": value or {"message": None}}, secrets)
+    return UpstreamError(f"The provider reported an error: {error.message}", phase="stream") if error else None
+
+
+def _is_usage_frame(payload: bytes) -> bool:
+    try:
+        value = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and value.get("choices") == [] and isinstance(value.get("usage"), dict)
+
+
+@attrs.frozen
+class Tail:
+    """What the end of a stream says: the last believable usage, the choices that finished, and a sample of its text."""
+
+    usage: Usage | None
+    finished: int
+    sample_events: int
+    sample_chars: int
+
+
+_NOTHING = Tail(None, 0, 0, 0)
+
+
+def read_tail(raw: bytes) -> Tail:
+    """Read whole events out of ``raw`` up to the end mark; a first or last event that was cut is skipped."""
+    usage: Usage | None = None
+    finished: set[int] = set()
+    events = chars = 0
+    for event in sse.EventSplitter().split(raw):
+        payload = sse.read_data(event) or b""
+        if payload.startswith(DONE):
+            break
+        value = _read_chunk(payload)
+        if value is None or value.get("error") or not isinstance(value.get("choices"), list):
+            continue
+        usage = read_usage(value.get("usage"), completes=True) or usage
+        events += 1
+        for choice in _objects(value.get("choices")):
+            if choice.get("finish_reason") is not None:
+                index = choice.get("index")
+                finished.add(index if isinstance(index, int) else 0)
+            chars += _count_delta(choice.get("delta"))
+    return Tail(usage, len(finished), events, chars)
+
+
+def _read_chunk(payload: bytes) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _count_delta(delta: object) -> int:
+    if not isinstance(delta, dict):
+        return 0
+    texts = (delta.get(key) for key in _CONTENT_KEYS)
+    chars = sum(len(text) for text in texts if isinstance(text, str))
+    for call in _objects(delta.get("tool_calls")):
+        function = call.get("function")
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        chars += len(arguments) if isinstance(arguments, str) else 0
+    return chars
+
+
+def read_stream_usage(tap: Tap, events: int, prompt_chars: int) -> Usage:
+    """The usage of what was streamed: the provider's word, else an estimate from a sample of the text."""
+    tail = read_tail(tap.tail)
+    if tail.usage is not None:
+        return tail.usage
+    if not events:
+        return Usage(source="estimate") if tap.size else Usage()
+    # The end alone is a poor sample where an event that never ended fills it: the beginning is one too.
+    head = read_tail(tap.head) if tail.sample_events < events and not tap.whole else _NOTHING
+    sampled = tail.sample_events + head.sample_events
+    chars = (tail.sample_chars + head.sample_chars) * events // max(sampled, 1)
+    return Usage(estimate_tokens(prompt_chars), estimate_tokens(chars), 0, "estimate")
+
+
+def read_chat_answer(raw: bytes, prompt_chars: int, secrets: Secrets = ()) -> Usage:
+    """A whole (not streamed) answer -> its usage. Raises ``UpstreamError`` where it is no completion.
+
+    The bytes themselves go to the caller as they are.
+    """
+    value = read_answer_object(raw, secrets)
+    if not isinstance(value.get("choices"), list):
+        raise UpstreamError("The provider's answer has no choices")
+    usage = read_usage(value.get("usage"), completes=True)
+    if usage is not None:
+        return usage
+    chars = sum(_count_delta(choice.get("message")) for choice in _objects(value.get("choices")))
+    return Usage(estimate_tokens(prompt_chars), estimate_tokens(chars), 0, "estimate")
+
+
+def read_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
+    """A provider's JSON answer with status 200. Raises ``UpstreamError`` for anything but an object without error."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise UpstreamError("The provider's answer is not JSON") from None
+    if not isinstance(value, dict):
+        raise UpstreamError("The provider's answer is not a JSON object")
+    error = read_error_value(value, secrets)
+    if error is not None:
+        raise UpstreamError(f"The provider reported an error: {error.message}")
+    return value

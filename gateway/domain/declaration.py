@@ -1,0 +1,149 @@
+"""Accounts and keys as people write them: in the configuration file, on the command line, in the admin API.
+
+Amounts are dollars here and nano-USD in the nouns; a time without a zone is UTC.
+"""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from ipaddress import ip_network
+from typing import Any, Literal
+
+import attrs
+
+from gateway.domain.caller import NAME_SHAPE, Account, ApiKey, Status, is_key_shape
+from gateway.domain.price import NANOS_PER_USD, nanos
+from gateway.domain.quota import Quota, QuotaPeriod
+from gateway.domain.rate import Limits
+from gateway.domain.reading import between, must
+
+
+def _is_network(value: str) -> bool:
+    try:
+        ip_network(value, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_word(value: str) -> bool:
+    return 0 < len(value) <= 256 and value.isprintable()  # noqa: PLR2004 - as long as a model's name
+
+
+NAME = must(
+    "1 to 64 letters, digits, spaces or ._@/-, beginning with a letter or digit",
+    lambda value: NAME_SHAPE.match(value) is not None,
+)
+_SECRET = must("'sk-' and 13 to 253 letters, digits or ._-", is_key_shape)
+_NETWORKS = must("addresses or networks such as 10.0.0.0/8", lambda value: all(map(_is_network, value)))
+_AMOUNT = must("an amount from 0 to 9000000000", lambda value: 0 <= value <= _MAX_USD)
+_WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
+_AT_LEAST_ONE = between(1)
+_MAX_USD = 9 * 10**9  # in nano-USD still a 64-bit integer
+
+
+@attrs.frozen
+class AccountSpec:
+    """``[[account]]``."""
+
+    name: str = attrs.field(metadata=NAME)
+    quota_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
+    quota_period: QuotaPeriod | None = None
+    rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    status: Status = "active"
+
+    def apply(self, account: Account) -> Account:
+        """``account`` as this says it should be."""
+        return attrs.evolve(
+            account,
+            name=self.name,
+            status=self.status,
+            quota=_build_quota(self.quota_usd, self.quota_period, None),
+            limits=Limits(self.rpm, self.tpm, self.max_concurrency),
+            groups=self.groups,
+        )
+
+
+@attrs.frozen
+class KeySpec:
+    """``[[key]]``. ``secret`` None: one is made."""
+
+    name: str = attrs.field(metadata=NAME)
+    account: str
+    secret: str | None = attrs.field(default=None, metadata=_SECRET, repr=False)
+    quota_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
+    quota_period: QuotaPeriod | None = None
+    models: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    group: str | None = attrs.field(default=None, metadata=NAME)
+    expires_at: datetime | None = None
+    allow_ips: tuple[str, ...] = attrs.field(default=(), metadata=_NETWORKS)
+    rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    quota_status: Literal[403, 429] | None = None
+    status: Status = "active"
+
+    def apply(self, key: ApiKey) -> ApiKey:
+        """``key`` as this says it should be; its secret and account stay."""
+        return attrs.evolve(
+            key,
+            name=self.name,
+            status=self.status,
+            quota=_build_quota(self.quota_usd, self.quota_period, self.quota_status),
+            limits=Limits(self.rpm, self.tpm, self.max_concurrency),
+            models=self.models,
+            group=self.group,
+            expires_s=None if self.expires_at is None else int(self.expires_at.timestamp()),
+            allow_ips=self.allow_ips,
+        )
+
+
+def write_account(account: Account) -> dict[str, Any]:
+    """An account as JSON shows it; the keys of ``AccountSpec`` can be read back."""
+    return {
+        "id": account.id,
+        "name": account.name,
+        "status": account.status,
+        **_write_quota(account.quota),
+        **attrs.asdict(account.limits),
+        "groups": list(account.groups),
+        "declared": account.declared,
+        "created_at": _write_time(account.created_ms // 1000),
+    }
+
+
+def write_key(key: ApiKey, account: str) -> dict[str, Any]:
+    """A key as JSON shows it, its secret as its last four characters."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "account": account,
+        "key": key.masked,
+        "status": key.status,
+        "expires_at": None if key.expires_s is None else _write_time(key.expires_s),
+        **_write_quota(key.quota),
+        "quota_status": key.quota.status,
+        **attrs.asdict(key.limits),
+        "models": list(key.models),
+        "group": key.group,
+        "allow_ips": list(key.allow_ips),
+        "declared": key.declared,
+        "created_at": _write_time(key.created_ms // 1000),
+    }
+
+
+def _build_quota(usd: Decimal | None, period: QuotaPeriod | None, status: Literal[403, 429] | None) -> Quota:
+    # Without a period of its own an amount is for good: the safer reading of "quota_usd = 5".
+    limit = None if usd is None else nanos(usd)
+    return Quota(limit, period or ("none" if limit is None else "lifetime"), status)
+
+
+def _write_quota(quota: Quota) -> dict[str, Any]:
+    limit = quota.limit_nanos
+    return {"quota_usd": None if limit is None else limit / NANOS_PER_USD, "quota_period": quota.period}
+
+
+def _write_time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,241 @@
+"""What can be wrong with a request, and the one table from a fault's code to its HTTP status.
+
+A fault is the plain condition (``UpstreamTimeout``), raised anywhere below the doors and answered in
+one place: ``web/middleware.py`` before the first byte, ``flow/relay.py`` after it.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+STATUS: Mapping[str, int] = MappingProxyType(
+    {
+        "invalid_request": 400,
+        "invalid_api_key": 401,
+        "key_disabled": 401,
+        "key_expired": 401,
+        "model_not_allowed": 403,
+        "group_not_allowed": 403,
+        "model_not_found": 404,
+        "not_found": 404,
+        "method_not_allowed": 405,
+        "request_timeout": 408,
+        "conflict": 409,
+        "request_too_large": 413,
+        "unsupported_media_type": 415,
+        "rate_limit_exceeded": 429,
+        "internal_error": 500,
+        "api_not_implemented": 501,
+        "upstream_error": 502,
+        "no_available_channel": 503,
+        "overloaded": 503,
+        "upstream_timeout": 504,
+    },
+)
+"""Fault code -> HTTP status, as the public API has it."""
+
+GATEWAY_TYPE = "new_api_error"
+"""``error.type`` of everything the gateway itself says."""
+
+
+class Fault(Exception):  # noqa: N818 - a fault is a condition with a code, the house word for it
+    """A condition with a code; the public error object is written from it.
+
+    Attributes:
+        message: one sentence for the caller; never a secret, never a provider's address.
+        param: the request field at fault, as a path (``messages[0].role``), or None.
+        retry_after_s: seconds to wait, sent as ``Retry-After``; None where waiting has no known end.
+        should_retry: False where waiting cannot help (``x-should-retry: false``); None leaves it to the client.
+        type: the public ``error.type``.
+        status: the HTTP status.
+    """
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+        should_retry: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.should_retry = should_retry
+        self.type = GATEWAY_TYPE
+        self.public_code: str | None = self.code
+        self.status = STATUS[self.code]
+
+
+class InternalError(Fault):
+    """A bug of ours; the log has the whole of it."""
+
+    code = "internal_error"
+
+
+class InvalidRequest(Fault):
+    """The request's form or a field of it is wrong; ``param`` names the field."""
+
+    code = "invalid_request"
+
+
+class InvalidApiKey(Fault):
+    """No key, not a key, or a key nobody has."""
+
+    code = "invalid_api_key"
+
+
+class KeyDisabled(Fault):
+    """A known key that was disabled, or whose account was."""
+
+    code = "key_disabled"
+
+
+class KeyExpired(Fault):
+    """A known key past its expiry."""
+
+    code = "key_expired"
+
+
+class ModelNotAllowed(Fault):
+    """The key is restricted to other models."""
+
+    code = "model_not_allowed"
+
+
+class ModelNotFound(Fault):
+    """No channel serves the model."""
+
+    code = "model_not_found"
+
+
+class NotFound(Fault):
+    """No such path, or no such thing for this caller."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(Fault):
+    """The path exists, with other methods."""
+
+    code = "method_not_allowed"
+
+
+class RequestTimeout(Fault):
+    """The caller did not finish sending its body in time."""
+
+    code = "request_timeout"
+
+
+class Conflict(Fault):
+    """The thing exists already, or is in a state that forbids this."""
+
+    code = "conflict"
+
+
+class RequestTooLarge(Fault):
+    """The body is over ``server.max_body_mb``."""
+
+    code = "request_too_large"
+
+
+class UnsupportedMediaType(Fault):
+    """The body is not of a type or encoding this path reads."""
+
+    code = "unsupported_media_type"
+
+
+class ApiNotImplemented(Fault):
+    """A path of the convention that this gateway does not serve."""
+
+    code = "api_not_implemented"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, should_retry=False)
+
+
+class NoAvailableChannel(Fault):
+    """Channels serve the model, but none can take a request now."""
+
+    code = "no_available_channel"
+
+
+class Overloaded(Fault):
+    """The gateway sheds load (draining, or out of a bounded resource)."""
+
+    code = "overloaded"
+
+
+class StoreUnavailable(Fault):
+    """The store cannot be written to, or read, at the moment."""
+
+    code = "overloaded"
+
+
+class UpstreamFault(Fault):
+    """The provider's side failed. ``retryable``: another channel may do better.
+
+    Attributes:
+        phase: where it failed, for the log: connect, headers, body, stream, answer.
+    """
+
+    code = "upstream_error"
+    retryable: bool = True
+
+    def __init__(self, message: str, *, phase: str = "answer", should_retry: bool | None = None) -> None:
+        super().__init__(message, should_retry=should_retry)
+        self.phase = phase
+
+
+class UpstreamError(UpstreamFault):
+    """Garbage, a broken connection, or a status that is the provider's own trouble."""
+
+
+class UpstreamTimeout(UpstreamFault):
+    """A deadline towards the provider passed: connect, first byte, idle or total."""
+
+    code = "upstream_timeout"
+
+
+class UpstreamRefused(UpstreamFault):
+    """The provider found fault with the caller's request; its own 4xx goes to the caller.
+
+    ``type``, ``param`` and ``code`` are the provider's where it spoke the convention, else ``upstream_error``.
+    """
+
+    retryable = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        type: str | None = None,  # noqa: A002 - the convention's word
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.public_code = code or "upstream_error"
+        self.type = type or "upstream_error"
+
+
+class UpstreamLimited(UpstreamRefused):
+    """The provider's own rate limit (429): another channel may have room."""
+
+    retryable = True
+
+
+class ShuttingDown(UpstreamFault):
+    """The gateway is being stopped under a running request."""
+
+    code = "overloaded"
+    retryable = False
+
+
+class ClientGone(Exception):  # noqa: N818 - a condition, as the faults are
+    """The caller left, or does not read: nothing can be answered any more."""

@@ -1,0 +1,17 @@
+"""What is to be sent to a provider: the parcel that goes out of the house."""
+
+import attrs
+
+from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
+
+
+@attrs.frozen
+class Plan:
+    """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = attrs.field(repr=False)
+    body: bytes | None = attrs.field(default=None, repr=False)
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+    proxy: str | None = attrs.field(default=None, repr=False)

@@ -1,0 +1,240 @@
+"""Strict reading of tables (TOML, JSON) into attrs classes: every problem at once, each with its path.
+
+The types of a class say what a value must be, a ``Check`` in a field's metadata what else it must keep. Nothing is
+converted but what cannot be misread: an integer where a float or an amount is expected, text from the environment.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import attrs
+import cattrs
+
+T = TypeVar("T")
+
+_CHECK = "check"
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+_MAX_COUNT = 2**31 - 1
+_USERINFO = re.compile(r"//[^/@]*@")
+
+Problem = tuple[str, str]
+"""The path of a key and what is wrong with it."""
+
+
+class Problems(Exception):  # noqa: N818 - several
+    """Everything that is wrong with a table."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+
+class EnvText(str):
+    """A value from the environment: text that may stand for a number, a boolean or a list."""
+
+    __slots__ = ()
+
+
+@attrs.frozen
+class Check:
+    """A rule of one key: ``test`` says whether a value (never None) keeps it, ``expected`` says it in words."""
+
+    test: Callable[[Any], bool]
+    expected: str
+
+
+def must(expected: str, test: Callable[[Any], bool]) -> Mapping[str, Check]:
+    """Field metadata: the value must pass ``test``."""
+    return MappingProxyType({_CHECK: Check(test, expected)})
+
+
+def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Check]:
+    """Field metadata: a number from ``low`` to ``high``."""
+    expected = f"a number from {low} to {high}" if high < _MAX_COUNT else f"a number of at least {low}"
+    return must(expected, lambda value: low <= value <= high)
+
+
+POSITIVE = must("a number greater than 0", lambda value: value > 0)
+NOT_NEGATIVE = must("a number of at least 0", lambda value: value >= 0)
+
+
+def read_table(table: Any, kind: type[T]) -> T:
+    """``table`` -> an instance of ``kind``. Raises ``Problems``."""
+    made: T = _CONVERTER.structure(table, kind)
+    return made
+
+
+def join_path(where: str, key: str) -> str:
+    """``a`` and ``b`` -> ``a.b``; ``a`` and ``[0].b`` -> ``a[0].b``."""
+    return where + key if key.startswith("[") or not where else f"{where}.{key}"
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """A hint at the nearest of ``words``, or nothing."""
+    near = difflib.get_close_matches(word, list(words), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _structure_class(value: Any, cls: type[Any]) -> Any:
+    """A table into an attrs class, every key looked at before anything is raised."""
+    if not isinstance(value, Mapping):
+        raise ValueError("expected a table")  # noqa: TRY004 - one kind of error for every wrong value
+    fields = {field.name: field for field in attrs.fields(cls)}
+    problems: list[Problem] = [(key, f"unknown key{did_you_mean(key, fields)}") for key in value if key not in fields]
+    made: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in value:
+            problems += _read_field(value[name], field, made)
+        elif field.default is attrs.NOTHING:
+            problems.append((name, "expected a value; this key is required"))
+    if problems:
+        raise Problems(problems)
+    instance = cls(**made)
+    if hasattr(instance, "find_problems"):  # what concerns more than one key of the table
+        problems += instance.find_problems()
+    if problems:
+        raise Problems(problems)
+    return instance
+
+
+def _read_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]) -> Iterator[Problem]:
+    kind: Any = field.type
+    try:
+        made[field.name] = _CONVERTER.structure(value, kind)
+    except Problems as error:
+        yield from ((join_path(field.name, where), what) for where, what in error.problems)
+        return
+    except ValueError as error:
+        yield field.name, f"{error}{_show(value, field)}"
+        return
+    check: Check | None = field.metadata.get(_CHECK)
+    if check is not None and made[field.name] is not None and not check.test(made[field.name]):
+        yield field.name, f"expected {check.expected}{_show(value, field)}"
+
+
+def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
+    return f", not {_USERINFO.sub('//[masked]@', str(value))[:80]!r}" if field.repr else ""
+
+
+def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
+    """An array; a variable of the environment lists its items with commas."""
+    if isinstance(value, EnvText):
+        value = [EnvText(item.strip()) for item in value.split(",") if item.strip()]
+    if not isinstance(value, list):
+        raise ValueError("expected an array")  # noqa: TRY004
+    item_type = get_args(kind)[0]
+    problems: list[Problem] = []
+    items = []
+    for index, item in enumerate(value):
+        try:
+            items.append(_CONVERTER.structure(item, item_type))
+        except Problems as error:
+            problems += [(join_path(f"[{index}]", where), what) for where, what in error.problems]
+        except ValueError as error:
+            problems.append((f"[{index}]", str(error)))
+    if problems:
+        raise Problems(problems)
+    return tuple(items)
+
+
+def _structure_text_map(value: Any, _kind: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise ValueError("expected a table of strings")
+    return dict(value)
+
+
+def _structure_text(value: Any, _kind: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected a string")  # noqa: TRY004
+    return str(value)
+
+
+def _structure_flag(value: Any, _kind: Any) -> bool:
+    if isinstance(value, EnvText) and value.lower() in _TRUE | _FALSE:
+        return value.lower() in _TRUE
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")  # noqa: TRY004
+    return value
+
+
+def _structure_integer(value: Any, _kind: Any) -> int:
+    if isinstance(value, EnvText) and re.fullmatch(r"[+-]?[0-9]{1,18}", value):
+        return int(value)
+    if type(value) is not int:
+        raise ValueError("expected a whole number")
+    return value
+
+
+def _structure_decimal(value: Any, _kind: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | EnvText):
+        raise ValueError("expected a number")  # noqa: TRY004
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise ValueError("expected a number") from None
+    if not number.is_finite():
+        raise ValueError("expected a finite number")
+    return number
+
+
+def _structure_number(value: Any, kind: Any) -> float:
+    number = float(_structure_decimal(value, kind))
+    if math.isinf(number):
+        raise ValueError("expected a finite number")
+    return number
+
+
+def _structure_time(value: Any, _kind: Any) -> datetime:
+    """A TOML date or time, or the same as text; without a zone it is UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            value = None
+    elif isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if not isinstance(value, datetime):
+        raise ValueError("expected a date or time such as 2027-01-31T12:00:00Z")  # noqa: TRY004
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _structure_choice(value: Any, kind: Any) -> Any:
+    choices = get_args(kind)
+    if isinstance(value, EnvText):
+        value = next((choice for choice in choices if str(choice) == value), str(value))
+    if isinstance(value, bool) or value not in choices:
+        words = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"expected one of {words}")
+    return value
+
+
+def _has_origin(origin: object) -> Callable[[Any], bool]:
+    return lambda kind: get_origin(kind) == origin
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = cattrs.Converter()
+    hooks: dict[Any, Any] = {
+        str: _structure_text,
+        bool: _structure_flag,
+        int: _structure_integer,
+        float: _structure_number,
+        Decimal: _structure_decimal,
+        datetime: _structure_time,
+    }
+    for kind, hook in hooks.items():
+        converter.register_structure_hook(kind, hook)
+    for origin, hook in ((Literal, _structure_choice), (tuple, _structure_items), (dict, _structure_text_map)):
+        converter.register_structure_hook_func(_has_origin(origin), hook)
+    converter.register_structure_hook_func(attrs.has, _structure_class)
+    return converter
+
+
+_CONVERTER = _make_converter()

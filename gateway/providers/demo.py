@@ -1,0 +1,5 @@
+"""The gateway's own demo upstream (``gateway/demo``): it runs on an ephemeral port that the roof fills in."""
+
+from gateway.providers.base import Provider
+
+DEMO = Provider(slug="demo", title="Built-in demo")

@@ -1,0 +1,8 @@
+"""llama.cpp's server. github.com/ggml-org/llama.cpp, tools/server/README.md.
+
+Its own default port is 8080, which is ours; 8081 is where it is put beside us.
+"""
+
+from gateway.providers.base import Provider
+
+LLAMA_CPP = Provider(slug="llama_cpp", title="llama.cpp", base_url="http://127.0.0.1:8081/v1", local_port=8081)

@@ -1,0 +1,199 @@
+"""A request's body: read strictly, whatever it is made of."""
+
+import time
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.dialects.json_body import MAX_CONTAINERS, MAX_DEPTH, read_json_object
+from gateway.domain.fault import InvalidRequest
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(['"', ":", "a:b", '"x":', "\\"])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
+
+
+def read_or_refuse(raw: bytes) -> dict[str, Any] | None:
+    """None where it was refused; any exception but ``InvalidRequest`` is a bug."""
+    try:
+        return read_json_object(raw)
+    except InvalidRequest:
+        return None
+
+
+@given(OBJECTS)
+def test_any_object_without_duplicates_is_read_as_it_was_written(value: dict[str, Any]) -> None:
+    assert read_json_object(orjson.dumps(value)) == value
+
+
+@given(OBJECTS, st.sampled_from([orjson.OPT_INDENT_2, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE]))
+def test_white_space_changes_nothing(value: dict[str, Any], option: int) -> None:
+    assert read_json_object(orjson.dumps(value, option=option)) == value
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
+@example(b'{"a":"\xc3\x28"}')
+@example(b'{"a"')
+@example(b'{"\\u0061":1,"a":2}')
+def test_garbage_is_refused_or_read_and_nothing_else(raw: bytes) -> None:
+    value = read_or_refuse(raw)
+    if value is not None:
+        orjson.loads(orjson.dumps(value))
+
+
+@given(st.text('{}[]":,\\ a1\n', max_size=40))
+def test_text_that_is_nearly_json_agrees_with_a_second_reader(text: str) -> None:
+    value = read_or_refuse(text.encode())
+    if value is not None:
+        assert value == orjson.loads(text)
+        assert orjson.loads(orjson.dumps(value)) == value
+
+
+@given(OBJECTS.filter(bool), st.data())
+def test_a_repeated_top_level_key_is_refused_and_named(value: dict[str, Any], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(value)))
+    again = orjson.dumps({name: data.draw(VALUES)})
+    raw = orjson.dumps(value)[:-1] + b"," + again[1:]
+    with pytest.raises(InvalidRequest) as caught:
+        read_json_object(raw)
+    assert caught.value.param == name
+
+
+@given(OBJECTS.filter(bool), st.lists(st.sampled_from(["list", "object"]), min_size=1, max_size=6))
+def test_a_repeated_key_is_refused_at_any_depth(value: dict[str, Any], wrappers: list[str]) -> None:
+    name = next(iter(value))
+    raw = orjson.dumps(value)[:-1] + b"," + orjson.dumps({name: 1})[1:]
+    for wrapper in wrappers:
+        raw = b"[" + raw + b"]" if wrapper == "list" else b'{"inner: {":' + raw + b"}"
+    with pytest.raises(InvalidRequest, match="duplicate"):
+        read_json_object(b'{"outer":' + raw + b"}")
+
+
+@pytest.mark.parametrize(
+    ("raw", "param"),
+    [
+        (b'{"model":"a","model":"b"}', "model"),
+        (b'{"model" : "a", "x": ":", "model"\n:"b"}', "model"),
+        (b'{"\\u006dodel":"a","model":"b"}', "model"),
+        (b'{"a":{"b":1,"b":2}}', None),
+        (b'{"a":[{"b":1},{"c":1,"c":1}]}', None),
+        (b'{"":1,"":2}', ""),
+        (b'{"\\"":1,"\\"":2}', '"'),
+    ],
+)
+def test_a_duplicate_is_named_where_it_stands_at_the_top(raw: bytes, param: str | None) -> None:
+    with pytest.raises(InvalidRequest, match="duplicate") as caught:
+        read_json_object(raw)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"a":{"a":{"a":1}}}',
+        b'{"a":[{"a":1},{"a":1}]}',
+        b'{"a":"{\\"a\\":1,\\"a\\":2}"}',
+        b'{"a":"a","b":"a"}',
+        b'{"a": ":::::"}',
+        b'{"a:b":1,"a":":b"}',
+    ],
+)
+def test_the_same_name_in_other_places_is_no_duplicate(raw: bytes) -> None:
+    assert read_json_object(raw) == orjson.loads(raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"  \n", id="blank"),
+        pytest.param(b"{", id="open"),
+        pytest.param(b'{"a":1}}', id="more after the end"),
+        pytest.param(b'{"a":1}{"b":1}', id="two objects"),
+        pytest.param(b'{"a":1,}', id="trailing comma"),
+        pytest.param(b"{'a':1}", id="single quotes"),
+        pytest.param(b'{"a":1 /* c */}', id="comment"),
+        pytest.param(b'{"a":NaN}', id="NaN"),
+        pytest.param(b'{"a":-Infinity}', id="Infinity"),
+        pytest.param(b'{"a":1e999}', id="over a double"),
+        pytest.param(b'{"a":01}', id="leading zero"),
+        pytest.param(b'{"a":"\\ud800"}', id="lone surrogate"),
+        pytest.param(b'{"a":"\\udc00\\ud800"}', id="surrogates in the wrong order"),
+        pytest.param(b'{"\\ud800":1}', id="lone surrogate in a key"),
+        pytest.param(b'{"a":"\xed\xa0\x80"}', id="surrogate as UTF-8"),
+        pytest.param(b'{"a":"\xc0\xaf"}', id="overlong UTF-8"),
+        pytest.param(b'{"a":"\n"}', id="raw control character"),
+        pytest.param(b'\xef\xbb\xbf{"a":1}', id="BOM"),
+        pytest.param('{"a":1}'.encode("utf-16"), id="UTF-16"),
+        pytest.param('{"a":1}'.encode("utf-32-le"), id="UTF-32"),
+        pytest.param(b"null", id="null"),
+        pytest.param(b"[]", id="array"),
+        pytest.param(b'"text"', id="string"),
+        pytest.param(b"12", id="number"),
+    ],
+)
+def test_what_is_not_one_strict_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        read_json_object(raw)
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**63, 2**64 - 1, 2**70, -(2**70), 10**300])
+def test_a_great_integer_is_read_and_can_be_written_again(number: int) -> None:
+    value = read_json_object(b'{"seed":%d}' % number)
+    assert orjson.loads(orjson.dumps(value)) == value
+    assert float(value["seed"]) == float(number)
+
+
+def nested(depth: int, opening: bytes, closing: bytes) -> bytes:
+    """An object whose deepest container stands at ``depth``, the object itself at 1."""
+    return b'{"a":' + opening * (depth - 1) + b"0" + closing * (depth - 1) + b"}"
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"b":', b"}")])
+def test_depth_is_bounded_exactly(opening: bytes, closing: bytes) -> None:
+    value = read_json_object(nested(MAX_DEPTH, opening, closing))
+    orjson.dumps(value)
+    for depth in (MAX_DEPTH + 1, 253, 254, 255, 256, 1023, 1024, 1025, 10_000, 40_000):
+        with pytest.raises(InvalidRequest):
+            read_json_object(nested(depth, opening, closing))
+
+
+def test_a_bomb_of_brackets_without_an_end_is_refused() -> None:
+    for raw in (b"[" * 10_000, b'{"a":' * 10_000, b"[" * 200_000, b"{" * 200_000):
+        assert read_or_refuse(raw) is None
+
+
+def test_the_number_of_containers_is_bounded_exactly() -> None:
+    full = b'{"a":[' + b",".join([b"{}"] * (MAX_CONTAINERS - 2)) + b"]}"
+    assert len(read_json_object(full)["a"]) == MAX_CONTAINERS - 2
+    with pytest.raises(InvalidRequest, match="objects and arrays"):
+        read_json_object(full.replace(b"[", b"[[],", 1))
+    with pytest.raises(InvalidRequest, match="objects and arrays"):
+        read_json_object(b'{"a":[' + b",".join([b"{}"] * 700_000) + b"]}")
+
+
+def test_brackets_inside_strings_are_no_containers() -> None:
+    text = '{["\\' * 2 * MAX_CONTAINERS
+    assert read_json_object(orjson.dumps({"a": text})) == {"a": text}
+
+
+def test_a_string_without_an_end_costs_no_more_than_its_length() -> None:
+    # Were every quote in it a new beginning, this body would take six seconds, and one of 2 MB a day.
+    raw = b"[" * (MAX_CONTAINERS + 1) + b'"' + b'\\"' * 30_000
+    began = time.process_time()
+    assert read_or_refuse(raw) is None
+    assert time.process_time() - began < 2

@@ -1,0 +1,285 @@
+"""A chat call, and the usage of its answer."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.dialects.openai_chat import (
+    read_answer_object,
+    read_chat_answer,
+    read_chat_call,
+    read_stream_usage,
+    read_tail,
+    write_chat_body,
+)
+from gateway.dialects.tap import Tap
+from gateway.domain.fault import InvalidRequest, UpstreamError
+from gateway.domain.usage import MAX_TOKENS, Usage
+from tests.fakes.upstream import COMPLETION, chat_events, delta, event, usage_frame
+
+HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+PICTURE = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
+NAMES = st.sampled_from(["choices", "usage", "delta", "message", "index", "finish_reason", "content", "tool_calls",
+                         "function", "arguments", "prompt_tokens", "completion_tokens", "error"])  # fmt: skip
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("ab"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def message(content: object, role: object = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": content}]}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"n": 1, "temperature": 0, "top_p": 1, "presence_penalty": -2, "frequency_penalty": 2.0},
+        {"n": 128, "max_tokens": 1, "max_completion_tokens": MAX_TOKENS},
+        {"n": None, "temperature": None, "stream": None, "tools": None, "user": None, "stream_options": None},
+        {"stream": False, "stream_options": {}},
+        {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False}},
+        {"tools": [], "tool_choice": "auto", "parallel_tool_calls": False, "seed": -1, "stop": ["a"], "user": "me"},
+        {"a_field_nobody_knows": {"deep": [1, {"x": None}]}},
+        *(message("x", role) for role in ("developer", "system", "user", "assistant", "tool", "function")),
+        message(None, "assistant"),
+        message(""),
+        message([]),
+        message([{"type": "text", "text": "hi"}, PICTURE, {"type": "of tomorrow"}]),
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}, {"role": "tool", "content": "x"}]},
+    ],
+)
+def test_a_good_call_is_read_and_keeps_its_whole_body(extra: dict[str, Any]) -> None:
+    body = HELLO | extra
+    call = read_chat_call(body)
+    assert (call.operation, call.model, call.body) == ("chat", "m", body)
+    assert call.stream == bool(body.get("stream"))
+    assert call.choices == (body.get("n") or 1)
+    assert call.wants_usage == bool((body.get("stream_options") or {}).get("include_usage"))
+
+
+@pytest.mark.parametrize(
+    ("extra", "param"),
+    [
+        ({"model": None}, "model"),
+        ({"model": 5}, "model"),
+        ({"model": ""}, "model"),
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": {"role": "user"}}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+        ({"messages": [HELLO["messages"][0], None]}, "messages[1]"),
+        ({"messages": [{"content": "hi"}]}, "messages[0].role"),
+        (message("x", "robot"), "messages[0].role"),
+        (message("x", None), "messages[0].role"),
+        (message(5), "messages[0].content"),
+        (message({"text": "x"}), "messages[0].content"),
+        (message(True), "messages[0].content"),
+        (message(["x"]), "messages[0].content[0]"),
+        (message([PICTURE, {"text": "x"}]), "messages[0].content[1]"),
+        (message([{"type": 1}]), "messages[0].content[0]"),
+        ({"stream": "true"}, "stream"),
+        ({"stream": 1}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": False, "stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": []}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"n": 1.0}, "n"),
+        ({"n": True}, "n"),
+        ({"n": 10**30}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_tokens": MAX_TOKENS + 1}, "max_tokens"),
+        ({"max_completion_tokens": "9"}, "max_completion_tokens"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"temperature": False}, "temperature"),
+        ({"top_p": -0.1}, "top_p"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"frequency_penalty": -2.5}, "frequency_penalty"),
+        ({"tools": {}}, "tools"),
+        ({"user": 1}, "user"),
+    ],
+)
+def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_chat_call(HELLO | extra)
+    assert caught.value.param == param
+    assert caught.value.message
+
+
+@pytest.mark.parametrize("role", [[], {}, ["user"], 1, True])
+def test_a_role_of_any_other_kind_is_refused(role: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_chat_call(HELLO | message("x", role))
+    assert caught.value.param == "messages[0].role"
+
+
+@given(st.dictionaries(st.sampled_from([*HELLO, "stream", "stream_options", "n", "tools", "temperature"]), JSON))
+def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
+    try:
+        call = read_chat_call(HELLO | extra)
+    except InvalidRequest:
+        return
+    assert call.prompt_chars >= 0
+
+
+def test_only_text_counts_as_prompt() -> None:
+    body = HELLO | {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "abc"}, PICTURE]},
+            {"role": "assistant", "content": None},
+            {"role": "user", "content": "四文字だ"},
+        ]
+    }
+    assert read_chat_call(body).prompt_chars == 3 + 4
+
+
+def test_the_body_for_the_provider_carries_its_own_name_of_the_model_and_every_field() -> None:
+    body = HELLO | {"unknown": {"x": [1, None]}, "seed": 2**63}
+    call = read_chat_call(body)
+    assert orjson.loads(write_chat_body(call, "theirs")) == body | {"model": "theirs"}
+    assert body["model"] == "m"
+
+
+@pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_obfuscation": False}])
+def test_a_stream_always_asks_for_usage_and_keeps_the_other_options(options: dict[str, Any] | None) -> None:
+    call = read_chat_call(HELLO | {"stream": True, "stream_options": options})
+    written = orjson.loads(write_chat_body(call, "m"))
+    assert written["stream_options"] == {**(options or {}), "include_usage": True}
+    assert call.body["stream_options"] == options
+
+
+def test_a_call_without_a_stream_gets_no_stream_options() -> None:
+    assert "stream_options" not in orjson.loads(write_chat_body(read_chat_call(HELLO), "m"))
+
+
+def fill(*events: bytes) -> Tap:
+    tap = Tap()
+    for item in events:
+        tap.feed(item)
+    return tap
+
+
+def test_the_tail_says_usage_and_what_finished() -> None:
+    tail = read_tail(b"".join(chat_events("a", "bc")))
+    assert tail.usage == Usage(5, 7, 0, "upstream")
+    assert (tail.finished, tail.sample_chars, tail.sample_events) == (1, 3, 4)
+
+
+def test_a_first_event_that_was_cut_is_skipped() -> None:
+    raw = b"".join(chat_events("a", "bc"))
+    for start in range(1, 40):
+        assert read_tail(raw[start:]).usage == Usage(5, 7, 0, "upstream")
+
+
+def test_every_choice_finishes_once() -> None:
+    chunks = [{"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]} for index in (0, 1, 1, 2)]
+    assert read_tail(b"".join(map(event, chunks))).finished == 3
+
+
+def test_text_of_every_kind_is_sampled() -> None:
+    tools = {"tool_calls": [{"function": {"arguments": "1234"}}, {"function": None}, None, {}]}
+    texts = {"content": "a", "reasoning_content": "bb", "reasoning": "ccc", "refusal": "dddd"}
+    assert read_tail(event({"choices": [{"delta": texts | tools}]})).sample_chars == 1 + 2 + 3 + 4 + 4
+
+
+@given(st.lists(JSON, max_size=4))
+def test_a_tail_of_any_json_is_read(values: list[Any]) -> None:
+    tail = read_tail(b"".join(b"data: " + orjson.dumps(value) + b"\n\n" for value in values))
+    assert tail.sample_chars >= 0
+    assert tail.finished >= 0
+
+
+@pytest.mark.parametrize("index", [[], {}, [0], None, "0", 1.5])
+def test_a_choice_with_any_index_is_read(index: object) -> None:
+    raw = event({"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": "stop"}]})
+    assert read_tail(raw).sample_chars == 1
+
+
+@given(st.binary(max_size=200))
+def test_a_tail_of_any_bytes_is_read(raw: bytes) -> None:
+    assert read_tail(raw).usage is None
+
+
+def test_the_providers_word_on_usage_wins() -> None:
+    tap = fill(event(delta("x" * 1000)), event(usage_frame(2, 3)))
+    assert read_stream_usage(tap, 2, 10_000) == Usage(2, 3, 0, "upstream")
+
+
+def test_the_last_usage_that_can_be_believed_counts() -> None:
+    frames = [usage_frame(1, 1), usage_frame(2, 2), usage_frame(-1, 5), usage_frame(1, 2**40), {"usage": "lots"}]
+    assert read_stream_usage(fill(*map(event, frames)), 5, 0) == Usage(2, 2, 0, "upstream")
+
+
+def test_usage_on_the_last_chunk_counts_too() -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}
+    tap = fill(event(delta("x", "stop", usage=usage)))
+    assert read_stream_usage(tap, 1, 0) == Usage(3, 4, 2, "upstream")
+
+
+def test_without_usage_the_whole_is_estimated_from_the_end() -> None:
+    events = [event(delta("abcd"))] * 5000
+    usage = read_stream_usage(fill(*events), 5000, 40)
+    assert usage.source == "estimate"
+    assert usage.prompt_tokens == 10
+    assert usage.completion_tokens == 5000
+
+
+def test_a_stream_of_nothing_costs_nothing() -> None:
+    assert read_stream_usage(Tap(), 0, 100) == Usage()
+    assert read_stream_usage(fill(b": hello\n\n"), 0, 100) == Usage(source="estimate")
+
+
+@given(st.lists(JSON, max_size=4), st.integers(0, 10_000), st.integers(0, 10**7))
+def test_usage_is_never_negative(values: list[Any], events: int, chars: int) -> None:
+    tap = fill(*(b"data: " + orjson.dumps(value) + b"\n\n" for value in values))
+    usage = read_stream_usage(tap, events, chars)
+    assert usage.prompt_tokens >= 0
+    assert usage.completion_tokens >= 0
+    assert 0 <= usage.cached_tokens <= usage.prompt_tokens
+
+
+def test_an_answers_usage_is_the_providers() -> None:
+    assert read_chat_answer(orjson.dumps(COMPLETION), 100) == Usage(5, 7, 0, "upstream")
+
+
+@pytest.mark.parametrize("usage", [None, {}, "x", {"prompt_tokens": -1, "completion_tokens": 1}])
+def test_an_answer_without_usage_is_estimated(usage: object) -> None:
+    raw = orjson.dumps(COMPLETION | {"usage": usage})
+    assert read_chat_answer(raw, 9) == Usage(3, 2, 0, "estimate")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"<html>", b"null", b"[]", b'"x"', b"1", b'{"error":{"message":"no"}}', b'{"error":"no"}', b'{"a":', b"\xff"],
+)
+def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
+    with pytest.raises(UpstreamError):
+        read_answer_object(raw)
+
+
+def test_an_error_that_is_null_is_no_error() -> None:
+    assert read_answer_object(b'{"error":null,"choices":[]}') == {"error": None, "choices": []}
+
+
+@given(JSON | st.dictionaries(NAMES, JSON))
+def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
+    try:
+        usage = read_chat_answer(orjson.dumps(value), 3)
+    except UpstreamError:
+        return
+    assert usage.completion_tokens >= 0

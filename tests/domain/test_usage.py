@@ -1,0 +1,71 @@
+"""Token counts: strict integers with caps, or an estimate."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, Usage, estimate_tokens, read_usage
+
+COUNTS = st.integers(0, MAX_TOKENS)
+BAD = [-1, -(2**63), MAX_TOKENS + 1, 2**70, 1.0, 1.5, float("nan"), float("inf"), "5", "", True, False, [], {}, [5]]
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(COUNTS, COUNTS)
+def test_integers_in_range_are_believed(prompt: int, completion: int) -> None:
+    usage = read_usage({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": -7})
+    assert usage == Usage(prompt, completion, 0, "upstream")
+    assert usage.total_tokens == prompt + completion
+
+
+@pytest.mark.parametrize("bad", BAD, ids=repr)
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+def test_anything_else_is_refused_whole(name: str, bad: object) -> None:
+    assert read_usage({"prompt_tokens": 5, "completion_tokens": 5} | {name: bad}) is None
+
+
+@pytest.mark.parametrize("raw", [None, [], "usage", 5, {}, {"completion_tokens": 5}, {"total_tokens": 5}, [1, 2]])
+def test_missing_usage_is_none(raw: object) -> None:
+    assert read_usage(raw) is None
+
+
+def test_an_embedding_has_no_completion() -> None:
+    assert read_usage({"prompt_tokens": 5, "total_tokens": 5}) == Usage(5, 0, 0, "upstream")
+
+
+@given(COUNTS, COUNTS)
+def test_cached_tokens_are_part_of_the_prompt(prompt: int, cached: int) -> None:
+    usage = read_usage({"prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": cached}})
+    assert usage is not None
+    assert usage.cached_tokens == min(cached, prompt)
+
+
+@pytest.mark.parametrize("details", [None, [], 5, {}, *({"cached_tokens": bad} for bad in BAD)], ids=repr)
+def test_details_that_cannot_be_believed_are_no_discount_and_no_failure(details: object) -> None:
+    assert read_usage({"prompt_tokens": 5, "prompt_tokens_details": details}) == Usage(5, 0, 0, "upstream")
+
+
+@given(JSON)
+def test_whatever_a_provider_says_no_count_is_out_of_range(raw: Any) -> None:
+    usage = read_usage(raw)
+    if usage is not None:
+        assert 0 <= usage.cached_tokens <= usage.prompt_tokens <= MAX_TOKENS
+        assert 0 <= usage.completion_tokens <= MAX_TOKENS
+
+
+@given(st.integers(-(10**6), 10**12))
+def test_an_estimate_is_rounded_up_and_never_negative(chars: int) -> None:
+    tokens = estimate_tokens(chars)
+    assert tokens >= 0
+    assert (tokens - 1) * CHARS_PER_TOKEN < max(chars, 1) <= max(tokens, 1) * CHARS_PER_TOKEN
