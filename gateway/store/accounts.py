@@ -1,0 +1,52 @@
+"""Accounts in the database."""
+
+from collections.abc import Sequence
+
+import attrs
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from gateway.domain.caller import Account
+from gateway.domain.fault import Conflict, NotFound
+from gateway.store.engine import Database
+from gateway.store.rows import read_account, write_account
+from gateway.store.schema import accounts
+
+
+class SqlAccountStore:
+    """``domain.caller.AccountStore`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_accounts(self) -> Sequence[Account]:
+        """Every account, by id."""
+        return [read_account(row) for row in await self._database.read(select(accounts).order_by(accounts.c.id))]
+
+    async def add_account(self, account: Account) -> Account:
+        """Store a new account and return it with its id."""
+        statement = insert(accounts).values(write_account(account)).returning(accounts.c.id)
+        try:
+            async with self._database.write() as connection:
+                account_id = (await connection.execute(statement)).scalar_one()
+        except IntegrityError:
+            raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
+        return attrs.evolve(account, id=account_id)
+
+    async def put_account(self, account: Account) -> None:
+        """Replace the account of the same id."""
+        statement = update(accounts).where(accounts.c.id == account.id).values(write_account(account))
+        try:
+            async with self._database.write() as connection:
+                found = (await connection.execute(statement)).rowcount
+        except IntegrityError:
+            raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
+        if not found:
+            raise NotFound(f"No account has the id {account.id}")
+
+    async def delete_account(self, account_id: int) -> None:
+        """Remove the account and its keys."""
+        async with self._database.write() as connection:
+            found = (await connection.execute(delete(accounts).where(accounts.c.id == account_id))).rowcount
+        if not found:
+            raise NotFound(f"No account has the id {account_id}")

@@ -1,0 +1,131 @@
+"""Connections to the database: one writer for every write and checkpoint, readers that cannot write.
+
+SQLite before 3.51.3 can corrupt a WAL when two connections write and checkpoint at once; one writer cannot.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from sqlalchemy import Executable, Row, event, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from gateway.domain.fault import StoreUnavailable
+from gateway.store import schema
+
+READERS = 4
+BUSY_TIMEOUT_MS = 5_000
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class StoreRefused(Exception):  # noqa: N818 - says what happened
+    """The database cannot be opened; the message is for the operator."""
+
+
+class Database:
+    """An open database. Make one with ``open_database``."""
+
+    def __init__(self, writer: AsyncEngine, reader: AsyncEngine) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction on the one writer. Raises ``StoreUnavailable``; a broken constraint stays what it is."""
+        async with self._lock:
+            try:
+                async with self._writer.begin() as connection:
+                    yield connection
+            except IntegrityError:
+                raise
+            except (DBAPIError, OSError) as error:
+                log.warning("store_write_failed", error=str(error.__cause__ or error))
+                raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
+
+    async def read(self, statement: Executable) -> Sequence[Row[Any]]:
+        """Every row of a statement. Raises ``StoreUnavailable``."""
+        try:
+            async with self._reader.connect() as connection:
+                return (await connection.execute(statement)).all()
+        except (DBAPIError, OSError) as error:
+            log.warning("store_read_failed", error=str(error.__cause__ or error))
+            raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
+
+    async def check_writable(self) -> None:
+        """Raise ``StoreUnavailable`` where a write would fail now."""
+        async with self.write() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    async def close(self) -> None:
+        """Close every connection; SQLite folds its WAL into the file."""
+        await self._reader.dispose()
+        await self._writer.dispose()
+
+
+async def open_database(url: str) -> Database:
+    """Open ``url`` (``sqlite:///path``) and bring its schema up to date.
+
+    Raises ``StoreRefused`` with what to do about it: a database that is corrupt, locked by another process, or of a
+    newer version is never recreated.
+    """
+    url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
+    writer = create_async_engine(url, pool_size=1, max_overflow=0, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+    reader = create_async_engine(url, pool_size=READERS, max_overflow=0)
+    _prepare(writer, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", begin="BEGIN IMMEDIATE")
+    _prepare(reader, "PRAGMA query_only=ON", begin="BEGIN")
+    try:
+        async with writer.begin() as connection:
+            await _migrate(connection)
+    except StoreRefused:
+        await writer.dispose()
+        raise
+    except (SQLAlchemyError, OSError) as error:
+        await writer.dispose()
+        raise StoreRefused(f"The database {url} cannot be used: {error.__cause__ or error}") from error
+    return Database(writer, reader)
+
+
+def _prepare(engine: AsyncEngine, *pragmas: str, begin: str) -> None:
+    # The driver's own transaction handling begins too late and too weakly; ours begins where SQLAlchemy says so.
+    @event.listens_for(engine.sync_engine, "connect")
+    def on_connect(connection: Any, _record: object) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        try:
+            for pragma in (*pragmas, "PRAGMA foreign_keys=ON", f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}"):
+                cursor.execute(pragma)
+            cursor.close()
+        except Exception:
+            connection.close()
+            raise
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def on_begin(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+
+async def _migrate(connection: AsyncConnection) -> None:
+    """Run what migrations are missing. Alembic costs 100 ms and 10 MB: it is imported only where one is."""
+    revision = await connection.run_sync(_read_revision)
+    if revision == schema.REVISION:
+        return
+    if revision is not None and revision > schema.REVISION:
+        raise StoreRefused(
+            f"The database is of a newer version of the gateway (schema {revision}, this one knows {schema.REVISION})",
+        )
+    from gateway.store.migrations.run import upgrade  # noqa: PLC0415 - see above
+
+    await connection.run_sync(upgrade)
+    log.info("store_migrated", schema=schema.REVISION)
+
+
+def _read_revision(connection: Any) -> str | None:
+    if not connection.dialect.has_table(connection, "alembic_version"):
+        return None
+    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return revision

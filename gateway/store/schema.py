@@ -1,0 +1,99 @@
+"""The tables. Every change here needs a migration in ``migrations/versions`` and a new ``REVISION``.
+
+Times are Unix milliseconds (``_ms``) or seconds (``_s``); amounts are nano-USD (``_nanos``). Text in lists is JSON.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+)
+
+REVISION = "0001"
+"""The newest migration; a store at this revision needs none, and Alembic is not even imported."""
+
+metadata = MetaData()
+
+_BIG = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts rows only in a column called INTEGER
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("status", String(16), nullable=False),
+    Column("quota_nanos", BigInteger),
+    Column("quota_period", String(16), nullable=False),
+    Column("quota_status", Integer),
+    Column("rpm", Integer),
+    Column("tpm", Integer),
+    Column("max_concurrency", Integer),
+    Column("groups", JSON, nullable=False),
+    Column("declared", Boolean, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("account_id", _BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),
+    Column("last4", String(4), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("expires_s", BigInteger),
+    Column("quota_nanos", BigInteger),
+    Column("quota_period", String(16), nullable=False),
+    Column("quota_status", Integer),
+    Column("rpm", Integer),
+    Column("tpm", Integer),
+    Column("max_concurrency", Integer),
+    Column("models", JSON, nullable=False),
+    Column("group", String(64)),
+    Column("allow_ips", JSON, nullable=False),
+    Column("declared", Boolean, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    UniqueConstraint("account_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("operation", String(32), nullable=False),
+    Column("account", String(64), nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("key_name", String(64), nullable=False),
+    Column("model", String(256), nullable=False),
+    Column("channel", String(64)),
+    Column("status", Integer, nullable=False),
+    Column("ending", String(32), nullable=False),
+    Column("error_code", String(128)),
+    Column("stream", Boolean, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("usage_source", String(16), nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("first_byte_ms", Integer),
+    Column("total_ms", Integer, nullable=False),
+    Column("client_request_id", String(64)),
+    Index("requests_by_key", "key_id", "sequence"),
+    Index("requests_by_model", "model", "sequence"),
+    sqlite_autoincrement=True,
+)

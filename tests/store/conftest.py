@@ -1,0 +1,49 @@
+"""Both drivers of the store: in memory, and the database over a temporary SQLite file."""
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from gateway.domain.caller import AccountStore, KeyStore
+from gateway.domain.request import RequestLog
+from gateway.store.accounts import SqlAccountStore
+from gateway.store.engine import Database, open_database
+from gateway.store.keys import SqlKeyStore
+from gateway.store.memory import MemoryStore
+from gateway.store.requests import SqlRequestLog
+from tests.fakes.gateway import make_template
+
+
+@attrs.frozen
+class Stores:
+    """Every port of one driver."""
+
+    accounts: AccountStore
+    keys: KeyStore
+    requests: RequestLog
+
+
+@pytest.fixture
+async def database_path(tmp_path: Path, template_path: Path) -> Path:
+    """A migrated database that nobody has open."""
+    if not template_path.exists():
+        await make_template(template_path)
+    return Path(shutil.copy(template_path, tmp_path / "gateway.db"))
+
+
+@pytest.fixture
+async def database(database_path: Path) -> AsyncIterator[Database]:
+    opened = await open_database(f"sqlite:///{database_path}")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def stores(request: pytest.FixtureRequest, database: Database) -> Stores:
+    if request.param == "memory":
+        memory = MemoryStore()
+        return Stores(memory, memory, memory)
+    return Stores(SqlAccountStore(database), SqlKeyStore(database), SqlRequestLog(database))
