@@ -1,0 +1,1 @@
+"""Floor 3: the only way out. Sockets towards providers, behind one push-shaped port."""

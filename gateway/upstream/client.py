@@ -1,0 +1,278 @@
+"""The ordinary way out: aiohttp's ClientSession behind the upstream port.
+
+Foreign exceptions are translated here and nowhere else.
+"""
+
+import asyncio
+import io
+from collections.abc import Mapping
+from functools import partial
+from typing import NoReturn
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.http_exceptions import HttpProcessingError
+
+from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.plan import Plan
+from gateway.upstream.port import Pumped, Reply, Sink
+
+READ_BUFFER = 64 * 1024
+"""Per connection; aiohttp's own default of 256 KB is four times what a slow reader should be able to hold."""
+KEEPALIVE_S = 30
+END_GRACE_S = 1.0
+"""After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
+_DECODED = frozenset({"", "identity", "gzip", "deflate"})
+_ONE_PIECE = 1024 * 1024
+_FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
+
+
+class AiohttpReply:
+    """A reply over an aiohttp response."""
+
+    __slots__ = ("_ending", "_fault", "_response", "_tasks")
+
+    def __init__(self, response: aiohttp.ClientResponse, tasks: set[asyncio.Task[None]]) -> None:
+        self._response = response
+        self._tasks = tasks
+        self._fault: UpstreamFault | None = None
+        self._ending = False
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, case-insensitive."""
+        return self._response.headers
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; see ``port.Reply``."""
+        pieces: list[bytes] = []
+        size = 0
+
+        def keep(piece: bytes) -> bool:
+            nonlocal size
+            size += len(piece)
+            pieces.append(piece)
+            return size > limit
+
+        if await self.pump(keep) is Pumped.PAUSED:
+            self._response.close()
+            raise UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
+        return b"".join(pieces)
+
+    async def pump(self, sink: Sink) -> Pumped:
+        """Push pieces; see ``port.Reply``."""
+        content = self._response.content
+        try:
+            while True:
+                piece = await content.readany()
+                if self._fault is not None:
+                    raise self._fault
+                if not piece:
+                    return Pumped.ENDED
+                if sink(piece):
+                    return Pumped.PAUSED
+        except _FOREIGN as error:
+            if self._fault is not None:
+                raise self._fault from None
+            _raise_translated(error, "body")
+
+    def abort(self, fault: UpstreamFault) -> None:
+        """Break the connection; see ``port.Reply``."""
+        if self._fault is None:
+            self._fault = fault
+        self._response.close()
+
+    def close(self) -> None:
+        """Give the connection back, or break it."""
+        if self._ending:
+            return
+        content = self._response.content
+        if content.at_eof() and content.exception() is None:
+            self._response.release()
+        else:
+            self._response.close()
+
+    def finish(self) -> None:
+        """The dialect is complete: let the transport's end arrive for a moment, then give the connection back."""
+        if self._response.content.at_eof() or self._response.closed:
+            self.close()
+            return
+        self._ending = True
+        task = asyncio.get_running_loop().create_task(self._await_end())
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    async def _await_end(self) -> None:
+        # Anything but the end is a byte after the end: the connection is not to be trusted again.
+        try:
+            async with asyncio.timeout(END_GRACE_S):
+                await self._response.content.readany()
+        except (aiohttp.ClientError, HttpProcessingError, OSError):
+            pass
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        # Not in the task itself: one that is cancelled before its first step runs no ``finally``.
+        self._tasks.discard(task)
+        self._ending = False
+        self.close()
+
+
+class _Protocol(ResponseHandler):
+    """aiohttp's connection, made strict about what may be used again.
+
+    aiohttp hands a connection out again although bytes came while nobody had asked (they would be the next request's
+    answer), tells a broken chunk to the connection and not to the body that waits for it, and cannot say whether any
+    byte of an answer had come. It takes the class of its connections from a private attribute; the contract tests of
+    the upstream port watch that it still does.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.asked = 0
+        self.busy = False
+        self.heard = False
+
+    def ask(self) -> None:
+        """A request is about to be sent."""
+        self.asked += 1
+        self.busy = True
+        self.heard = False
+
+    def rest(self) -> None:
+        """The connection goes back to the pool, or is closed."""
+        self.busy = False
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the provider."""
+        if data and not self.busy:
+            self.abort()
+            return
+        self.heard = True
+        super().data_received(data)
+        payload = self._payload
+        if self._exception is not None and payload is not None and not payload.is_eof():
+            payload.set_exception(aiohttp.ClientPayloadError("The body is not framed as its headers say"))
+
+
+class _Request(aiohttp.ClientRequest):
+    """aiohttp's request, which remembers the connection it went over."""
+
+    protocol: _Protocol | None = None
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Send over ``conn``."""
+        protocol = conn.protocol
+        if isinstance(protocol, _Protocol):
+            self.protocol = protocol
+            protocol.ask()
+            conn.add_callback(protocol.rest)
+        return await super().send(conn)
+
+    @property
+    def may_be_sent_again(self) -> bool:
+        """Whether it died on a connection that had been used before, with no byte of an answer."""
+        return self.protocol is not None and self.protocol.asked > 1 and not self.protocol.heard
+
+
+class AiohttpUpstream:
+    """The upstream port over two aiohttp sessions: one that keeps connections, one that never reuses any."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pooled = _open_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
+        self._fresh = _open_session(aiohttp.TCPConnector(limit=0, force_close=True))
+
+    async def send(self, plan: Plan) -> Reply:
+        """Send and wait for the headers; see ``port.Upstream``."""
+        sent: list[_Request] = []
+        try:
+            response = await _request(self._pooled, plan, sent)
+        except _FOREIGN as error:
+            if not (_is_broken(error) and sent and sent[-1].may_be_sent_again):
+                _raise_translated(error, "headers")
+            try:
+                response = await _request(self._fresh, plan, sent)
+            except _FOREIGN as again:
+                _raise_translated(again, "headers")
+        encodings = response.headers.getall("Content-Encoding", [])
+        if len(encodings) > 1 or "".join(encodings).strip().lower() not in _DECODED:
+            response.close()
+            raise UpstreamError("The provider's answer is encoded in a way that was not asked for", phase="headers")
+        return AiohttpReply(response, self._tasks)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._pooled.close()
+        await self._fresh.close()
+
+
+def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    factory = partial(_Protocol, loop=asyncio.get_running_loop())
+    connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001 - see _Protocol
+    return aiohttp.ClientSession(
+        connector=connector,
+        request_class=_Request,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        read_bufsize=READ_BUFFER,
+        skip_auto_headers=("User-Agent",),
+        trust_env=False,
+    )
+
+
+async def _request(session: aiohttp.ClientSession, plan: Plan, sent: list[_Request]) -> aiohttp.ClientResponse:
+    async def remember(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if isinstance(request, _Request):
+            sent.append(request)
+        return await send(request)
+
+    timeouts = plan.timeouts
+    return await session.request(
+        plan.method,
+        plan.url,
+        data=_wrap_body(plan.body),
+        headers=plan.headers,
+        proxy=plan.proxy,
+        allow_redirects=False,
+        middlewares=(remember,),
+        timeout=aiohttp.ClientTimeout(total=timeouts.total_s, connect=timeouts.connect_s, ceil_threshold=60),
+    )
+
+
+def _wrap_body(body: bytes | None) -> bytes | io.BytesIO | None:
+    # aiohttp writes bytes in one piece and warns of it above 1 MB; a file goes in pieces, with the same length.
+    return io.BytesIO(body) if body is not None and len(body) > _ONE_PIECE else body
+
+
+def _is_broken(error: Exception) -> bool:
+    """Whether the connection itself failed, after it had been made."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return False
+    return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+
+
+def _raise_translated(error: Exception, phase: str) -> NoReturn:
+    """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        raise UpstreamTimeout("Connecting to the provider took too long", phase="connect") from error
+    if isinstance(error, TimeoutError):
+        raise UpstreamTimeout("The provider took too long to answer", phase=phase) from error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        raise UpstreamError("The provider's TLS certificate or handshake was not accepted", phase="connect") from error
+    if isinstance(error, aiohttp.ClientConnectorError):
+        raise UpstreamError("The provider could not be reached", phase="connect") from error
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        raise UpstreamError("The channel's proxy refused the connection", phase="connect") from error
+    if isinstance(error, aiohttp.InvalidURL | ValueError):
+        raise UpstreamError("The channel's address or headers cannot be sent", phase="connect") from error
+    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
+        raise UpstreamError("The provider's answer is not valid HTTP", phase=phase) from error
+    raise UpstreamError("The provider broke the connection", phase=phase) from error
