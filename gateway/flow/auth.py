@@ -1,0 +1,59 @@
+"""Room 1: a header becomes a Caller. Keys and accounts are held in memory; the store is read when they change."""
+
+from collections.abc import Callable
+
+from gateway.domain.caller import Account, AccountStore, ApiKey, Caller, KeyStore, is_key_shape, key_digest
+from gateway.domain.fault import InvalidApiKey
+
+_SCHEME = "bearer"
+
+
+class Directory:
+    """Every key and account, by the digest of the key's secret.
+
+    Args:
+        accounts: where accounts live.
+        keys: where keys live.
+        pepper: the secret under which digests are made, 32 bytes.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, accounts: AccountStore, keys: KeyStore, *, pepper: bytes, clock: Callable[[], float]) -> None:
+        self._accounts = accounts
+        self._keys = keys
+        self._pepper = pepper
+        self._clock = clock
+        self._callers: dict[bytes, Caller] = {}
+
+    async def reload(self) -> None:
+        """Read every account and key anew. Requests under way keep the caller they came with."""
+        by_id = {account.id: account for account in await self._accounts.list_accounts()}
+        self._callers = {key.digest: _caller(by_id, key) for key in await self._keys.list_keys()}
+
+    def digest(self, secret: str) -> bytes:
+        """The digest under which ``secret`` is stored."""
+        return key_digest(self._pepper, secret)
+
+    def authenticate(self, authorization: str | None) -> Caller:
+        """The caller of an ``Authorization`` header.
+
+        Raises ``InvalidApiKey``, ``KeyDisabled`` or ``KeyExpired``.
+        """
+        if not authorization:
+            raise InvalidApiKey(
+                "No API key: send 'Authorization: Bearer sk-…'",
+                should_retry=False,
+            )
+        scheme, _, secret = authorization.partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != _SCHEME or not is_key_shape(secret):
+            raise InvalidApiKey("Malformed API key: 'Authorization: Bearer sk-…' is expected", should_retry=False)
+        caller = self._callers.get(self.digest(secret))
+        if caller is None:
+            raise InvalidApiKey("Unknown API key", should_retry=False)
+        caller.check_usable(self._clock())
+        return caller
+
+
+def _caller(accounts: dict[int, Account], key: ApiKey) -> Caller:
+    return Caller(accounts[key.account_id], key)

@@ -1,0 +1,28 @@
+"""Towards the caller: what the relay writes a stream into. The doors implement it."""
+
+from typing import Protocol
+
+
+class Outlet(Protocol):
+    """One streamed answer. ``open`` is the line of no return: after it nothing can be answered otherwise."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the caller reads more slowly than it is written to; ``drain`` before writing on."""
+        ...
+
+    async def open(self) -> None:
+        """Send the status and the headers. Raises ``ClientGone``."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Send a piece, framed, without waiting; nothing happens once the caller is gone."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until the caller has read. Raises ``ClientGone`` where it left or did not read in time."""
+        ...
+
+    async def finish(self) -> None:
+        """End the answer. Raises ``ClientGone``."""
+        ...

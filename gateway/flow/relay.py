@@ -1,0 +1,121 @@
+"""Room 5: an attempt becomes bytes. Streams are pushed through untouched; whole answers are read and checked.
+
+Before the first byte a fault is raised and the next attempt may do better. After it the fault is one error event in
+the stream, which then ends without its end mark: no retry, and no exception but the caller's own leaving.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from gateway.dialects.openai_chat import read_chat_answer
+from gateway.dialects.openai_embeddings import read_embeddings_answer
+from gateway.dialects.sse import KEEPALIVE
+from gateway.domain.call import Call
+from gateway.domain.fault import ShuttingDown, UpstreamFault
+from gateway.domain.usage import Usage
+from gateway.flow.admission import Delivery, Grant
+from gateway.flow.outlet import Outlet
+from gateway.flow.pulse import Pulse
+from gateway.flow.routing import Attempt
+from gateway.flow.stream import Stream
+from gateway.flow.visit import Visit
+from gateway.upstream.port import Upstream
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class Relay:
+    """Makes attempts until one answers. It knows every visit under way, so that a shutdown can end them.
+
+    Attributes:
+        broken_off: a shutdown has ended what was under way.
+    """
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._visits: set[Visit] = set()
+        self.broken_off = False
+
+    @property
+    def running(self) -> int:
+        """Visits under way."""
+        return len(self._visits)
+
+    def break_off(self) -> None:
+        """End every visit: the gateway shuts down."""
+        self.broken_off = True
+        for visit in list(self._visits):
+            visit.break_off(ShuttingDown("The gateway is shutting down", phase="shutdown"))
+
+    async def answer(self, grant: Grant, attempts: list[Attempt]) -> bytes:
+        """A whole JSON answer. Raises the last attempt's ``UpstreamFault``."""
+
+        async def read(visit: Visit, attempt: Attempt) -> bytes:
+            reply = await visit.open(self._upstream, attempt, grant.call)
+            raw = await reply.read(MAX_ANSWER_BYTES)
+            body, grant.delivery.usage = _read_answer(raw, grant.call, attempt.channel.secrets)
+            return body
+
+        return await self._try_each(grant.delivery, attempts, read)
+
+    async def stream(
+        self,
+        grant: Grant,
+        attempts: list[Attempt],
+        outlet: Outlet,
+        request_id: str,
+    ) -> UpstreamFault | None:
+        """A streamed answer into ``outlet``. Returns the fault that ended it after the first byte, if one did.
+
+        Raises the last attempt's ``UpstreamFault`` where nothing was sent, ``ClientGone`` where the caller left.
+        """
+
+        async def push(visit: Visit, attempt: Attempt) -> UpstreamFault | None:
+            pulse = Pulse(
+                attempt.channel.timeouts,
+                expire=visit.break_off,
+                keep_alive=lambda: outlet.write(KEEPALIVE),
+            )
+            try:
+                reply = await visit.open(self._upstream, attempt, grant.call)
+                stream = Stream(reply, grant, outlet, pulse, secrets=attempt.channel.secrets)
+                return await stream.run(request_id)
+            finally:
+                pulse.stop()
+
+        return await self._try_each(grant.delivery, attempts, push)
+
+    async def _try_each(
+        self,
+        delivery: Delivery,
+        attempts: list[Attempt],
+        make: Callable[[Visit, Attempt], Awaitable[T]],
+    ) -> T:
+        last = attempts[-1]
+        for attempt in attempts:
+            visit = Visit()
+            self._visits.add(visit)
+            delivery.attempts += 1
+            delivery.channel, delivery.model = attempt.channel.name, attempt.model
+            delivery.multiplier_ppm = attempt.channel.multiplier_ppm
+            began = asyncio.get_running_loop().time()
+            try:
+                return await make(visit, attempt)
+            except UpstreamFault as fault:
+                if attempt is last or not fault.retryable:
+                    raise
+            finally:
+                delivery.upstream_s += asyncio.get_running_loop().time() - began
+                self._visits.discard(visit)
+                visit.close()
+        raise AssertionError("route() gives at least one attempt")
+
+
+def _read_answer(raw: bytes, call: Call, secrets: tuple[str, ...]) -> tuple[bytes, Usage]:
+    """The bytes for the caller and the usage. Raises ``UpstreamError`` where it is no answer."""
+    if call.operation == "chat":
+        return raw, read_chat_answer(raw, call.prompt_chars, secrets)
+    return read_embeddings_answer(raw, call, secrets)

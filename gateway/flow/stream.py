@@ -1,0 +1,133 @@
+"""A stream from its first event to its end: the hot path. See ``flow/relay.py`` for who tries what."""
+
+import asyncio
+
+from gateway.dialects.openai_chat import ChatGate, read_stream_usage
+from gateway.dialects.openai_error import Secrets, write_error_event
+from gateway.dialects.sse import KEEPALIVE
+from gateway.dialects.tap import Tap
+from gateway.domain.fault import UpstreamFault
+from gateway.flow.admission import Grant
+from gateway.flow.outlet import Outlet
+from gateway.flow.pulse import KEEPALIVE_AFTER_S, Pulse
+from gateway.upstream.port import Pumped, Reply
+
+MAX_HELD_BYTES = 64 * 1024
+"""Of comments before the first event; a provider that sends more has the caller answered."""
+
+
+class Stream:
+    """One provider's stream, on its way into one outlet.
+
+    The caller is answered when the first event is there, or when it has waited so long that a comment is due;
+    until then a fault still belongs to the next attempt.
+    """
+
+    __slots__ = ("_gate", "_grant", "_held", "_held_bytes", "_loop", "_outlet", "_pulse", "_reply", "_tap", "opened")
+
+    def __init__(self, reply: Reply, grant: Grant, outlet: Outlet, pulse: Pulse, *, secrets: Secrets) -> None:
+        self._reply = reply
+        self._grant = grant
+        self._outlet = outlet
+        self._pulse = pulse
+        self._gate = ChatGate(strip_usage=not grant.call.wants_usage, secrets=secrets)
+        self._tap = Tap()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self.opened = False
+
+    async def run(self, request_id: str) -> UpstreamFault | None:
+        """Relay to the end. Returns the fault that ended an opened stream, if one did.
+
+        Raises ``UpstreamFault`` while nothing has been sent; ``ClientGone`` where the caller left.
+        """
+        try:
+            ended = await self._await_first_event()
+            await self._open()
+            if ended is Pumped.PAUSED:
+                ended = await self._push()
+            if ended is Pumped.ENDED:
+                self._outlet.write(self._gate.finish(self._tap, self._grant.call.choices))
+            self._reply.finish()
+        except UpstreamFault as fault:
+            if not self.opened:
+                raise
+            self._outlet.write(write_error_event(fault, request_id))
+            await self._outlet.finish()
+            return fault
+        finally:
+            self._write_usage()
+        await self._outlet.finish()
+        return None
+
+    async def _await_first_event(self) -> Pumped:
+        """Pump until an event is there or a comment is due. Raises an ``UpstreamFault``: nothing has been sent."""
+        pumped = Pumped.PAUSED
+        try:
+            async with asyncio.timeout(KEEPALIVE_AFTER_S):
+                pumped = await self._reply.pump(self._hold)
+        except TimeoutError:
+            self._held.append(KEEPALIVE)
+        if self._gate.fault is not None:
+            raise self._gate.fault
+        if pumped is Pumped.ENDED:
+            self._held.append(self._gate.finish(self._tap, self._grant.call.choices))
+            return Pumped.PAUSED
+        return pumped
+
+    async def _open(self) -> None:
+        await self._outlet.open()
+        self.opened = True
+        now = self._loop.time()
+        self._grant.delivery.first_byte_at = now
+        self._outlet.write(b"".join(self._held))
+        self._held.clear()
+        self._pulse.written_at = now
+        self._pulse.wind()
+
+    async def _push(self) -> Pumped:
+        """Pump to the end of the dialect or of the transport, waiting for the caller where it reads slowly."""
+        while not self._gate.closed:
+            if await self._reply.pump(self._pass) is Pumped.ENDED:
+                return Pumped.ENDED
+            if self._outlet.full:
+                await self._wait_for_reader()
+        if self._gate.fault is not None:
+            raise self._gate.fault
+        return Pumped.PAUSED
+
+    async def _wait_for_reader(self) -> None:
+        # The provider is not read meanwhile, so its silence is ours: the clocks start again afterwards.
+        self._pulse.stop()
+        await self._outlet.drain()
+        self._pulse.event_at = self._pulse.written_at = self._loop.time()
+        self._pulse.wind()
+
+    def _hold(self, data: bytes) -> bool:
+        """The sink before the caller is answered."""
+        self._tap.feed(data)
+        self._held.append(self._gate.feed(data))
+        self._held_bytes += len(self._held[-1])
+        if self._gate.events:
+            self._pulse.event_at = self._loop.time()
+        return self._gate.events > 0 or self._gate.closed or self._held_bytes > MAX_HELD_BYTES
+
+    def _pass(self, data: bytes) -> bool:
+        """The sink of the hot path."""
+        gate = self._gate
+        before = gate.events
+        self._tap.feed(data)
+        out = gate.feed(data)
+        now = self._loop.time()
+        if gate.events != before:
+            self._pulse.event_at = now
+        if out:
+            self._outlet.write(out)
+            self._pulse.written_at = now
+        return gate.closed or self._outlet.full
+
+    def _write_usage(self) -> None:
+        if self.opened:
+            call = self._grant.call
+            self._grant.delivery.usage = read_stream_usage(self._tap, self._gate.events, call.prompt_chars)

@@ -1,0 +1,114 @@
+"""From a header to a caller."""
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.caller import Account, ApiKey, is_key_shape
+from gateway.domain.fault import Fault, InvalidApiKey, KeyDisabled, KeyExpired
+from gateway.flow.administration import make_secret
+from gateway.flow.auth import Directory
+from gateway.store.memory import MemoryStore
+
+SECRET = "sk-a-key-for-the-tests"
+NOW = 1_000_000.0
+
+
+class House:
+    """A directory over a store in memory, with a clock that is turned by hand."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.now = NOW
+        self.directory = Directory(self.store, self.store, pepper=b"p" * 32, clock=lambda: self.now)
+
+    async def add(self, secret: str = SECRET, *, account: str = "active", **more: object) -> ApiKey:
+        owner = await self.store.add_account(Account(0, f"account of {secret}", status=account))  # type: ignore[arg-type]
+        key = ApiKey(0, owner.id, "k", self.directory.digest(secret), secret[-4:], **more)  # type: ignore[arg-type]
+        made = await self.store.add_key(key)
+        await self.directory.reload()
+        return made
+
+
+async def test_a_known_key_is_its_caller() -> None:
+    house = House()
+    key = await house.add()
+    await house.add("sk-another-key-for-tests")
+    caller = house.directory.authenticate(f"Bearer {SECRET}")
+    assert caller.key == key
+    assert caller.account.id == key.account_id
+
+
+@pytest.mark.parametrize("header", [f"bearer {SECRET}", f"BEARER   {SECRET}  ", f"bEaReR {SECRET}"])
+async def test_case_and_space_do_not_matter(header: str) -> None:
+    house = House()
+    await house.add()
+    assert house.directory.authenticate(header).key.name == "k"
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", SECRET, f"Basic {SECRET}", f"Bearer {SECRET} x", f"Bearer\t{SECRET}"]
+)
+async def test_anything_else_is_no_key(header: str | None) -> None:
+    house = House()
+    await house.add()
+    with pytest.raises(InvalidApiKey) as caught:
+        house.directory.authenticate(header)
+    assert caught.value.should_retry is False
+    assert SECRET not in caught.value.message
+
+
+@given(st.text())
+def test_no_header_whatever_raises_anything_but_a_fault(header: str) -> None:
+    house = House()
+    for value in (header, f"Bearer {header}", f"Bearer sk-{header}"):
+        with pytest.raises(Fault):
+            house.directory.authenticate(value)
+
+
+async def test_a_key_ends_with_the_second_of_its_expiry() -> None:
+    house = House()
+    await house.add(expires_s=int(NOW) + 10)
+    house.now = NOW + 9.999
+    house.directory.authenticate(f"Bearer {SECRET}")
+    house.now = NOW + 10
+    with pytest.raises(KeyExpired):
+        house.directory.authenticate(f"Bearer {SECRET}")
+
+
+@pytest.mark.parametrize("where", [{"status": "disabled"}, {"account": "disabled"}])
+async def test_a_disabled_key_or_account_is_disabled_even_where_it_has_expired_too(where: dict[str, str]) -> None:
+    house = House()
+    await house.add(expires_s=1, **where)
+    with pytest.raises(KeyDisabled):
+        house.directory.authenticate(f"Bearer {SECRET}")
+
+
+async def test_a_change_counts_from_the_reload_on() -> None:
+    house = House()
+    key = await house.add()
+    await house.store.put_key(attrs.evolve(key, status="disabled"))
+    house.directory.authenticate(f"Bearer {SECRET}")
+    await house.directory.reload()
+    with pytest.raises(KeyDisabled):
+        house.directory.authenticate(f"Bearer {SECRET}")
+    await house.store.delete_key(key.id)
+    await house.directory.reload()
+    with pytest.raises(InvalidApiKey):
+        house.directory.authenticate(f"Bearer {SECRET}")
+
+
+def test_another_pepper_gives_another_digest() -> None:
+    store = MemoryStore()
+    digests = {
+        Directory(store, store, pepper=pepper, clock=lambda: 0.0).digest(SECRET) for pepper in (b"a" * 32, b"b" * 32)
+    }
+    assert len(digests) == 2
+    assert all(SECRET.encode() not in digest and len(digest) == 32 for digest in digests)
+
+
+def test_a_made_secret_is_a_key_of_51_characters_and_never_the_same() -> None:
+    made = {make_secret() for _ in range(200)}
+    assert len(made) == 200
+    assert all(is_key_shape(secret) and len(secret) == 51 for secret in made)
