@@ -1,0 +1,239 @@
+"""The demo upstream's HTTP side: an OpenAI-convention server on a loopback port of its own."""
+
+import asyncio
+import contextlib
+import hmac
+import itertools
+import secrets
+import struct
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterator
+
+import orjson
+from aiohttp import hdrs, web
+from attrs import frozen
+
+from gateway.demo import asks, talk, words
+from gateway.demo.asks import AskError, ChatAsk, Json
+from gateway.demo.talk import Answer
+
+DEMO_MODELS: tuple[str, ...] = (asks.CHAT_MODEL, asks.EMBEDDING_MODEL)
+
+_CREATED = 1_767_225_600  # the models' birthday: a constant, so that a listing never changes
+_MAX_BODY = 32 * 1024 * 1024  # a few pictures as data URLs fit
+_SHUTDOWN_S = 0.1  # an answer of the demo is not worth waiting for
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class DemoUpstream:
+    """A provider that needs no account: deterministic chat and embeddings over real HTTP on 127.0.0.1.
+
+    Args:
+        pace_s: The pause between two streamed words, in seconds.
+    """
+
+    def __init__(self, *, pace_s: float = 0.03) -> None:
+        self._pace_s = pace_s
+        self._api_key = secrets.token_urlsafe(32)
+        self._runner: web.AppRunner | None = None
+        self._streams = 0
+
+    @property
+    def base_url(self) -> str:
+        """The address to give to a client, known once the server has started."""
+        if self._runner is None or not self._runner.addresses:
+            raise RuntimeError("The demo upstream has no address until it is started.")
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+
+    @property
+    def api_key(self) -> str:
+        """The key every request must carry as its bearer; another one for each instance."""
+        return self._api_key
+
+    async def start(self) -> None:
+        """Listen on a free loopback port."""
+        app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/embeddings", _embeddings)
+        app.router.add_get("/v1/models", _models)
+        app.router.add_get("/v1/models/{model:.+}", _model)
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S, handle_signals=False
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+
+    async def stop(self) -> None:
+        """Stop listening and cut off whatever still streams; stopping twice is no fault."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Let nobody in without the key, and put every refusal into the convention's shape."""
+        given = request.headers.get(hdrs.AUTHORIZATION, "")
+        if not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {self._api_key}".encode()):
+            return _json(asks.error_body("Incorrect API key provided.", code="invalid_api_key"), status=401)
+        try:
+            return await handler(request)
+        except AskError as refusal:
+            return _json(refusal.body, status=refusal.status)
+        except web.HTTPException as fault:
+            message = f"{fault.reason}: {request.method} {request.path}"
+            code = "unknown_url" if fault.status == web.HTTPNotFound.status_code else None
+            return _json(asks.error_body(message, code=code), status=fault.status)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        ask = asks.read_chat(await _body(request))
+        reply = Reply.to(ask)
+        if not ask.stream:
+            return _json(reply.completion())
+        self._streams += 1
+        try:
+            return await self._stream(request, reply)
+        finally:
+            self._streams -= 1
+
+    async def _stream(self, request: web.Request, reply: "Reply") -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8", hdrs.CACHE_CONTROL: "no-cache"}
+        )
+        with contextlib.suppress(ConnectionResetError):  # the client has left: there is nobody to tell
+            await response.prepare(request)
+            for chunk in reply.chunks():
+                await response.write(b"data: " + orjson.dumps(chunk) + b"\n\n")
+                await asyncio.sleep(self._pace_s)
+            await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+@frozen
+class Reply:
+    """One completion, and the two shapes in which it travels."""
+
+    id: str
+    created: int
+    ask: ChatAsk
+    answers: tuple[Answer, ...]
+
+    @classmethod
+    def to(cls, ask: ChatAsk) -> "Reply":
+        """Answer a request, every choice of it."""
+        answers = tuple(talk.answer(ask, index) for index in range(ask.choices))
+        return cls(secrets.token_hex(12), int(time.time()), ask, answers)
+
+    def completion(self) -> Json:
+        """Return the answer as one object."""
+        choices = [self._choice(index, answer) for index, answer in enumerate(self.answers)]
+        return {**self._head("chat.completion"), "choices": choices, "usage": self._usage()}
+
+    def chunks(self) -> Iterator[Json]:
+        """Return the answer as the chunks of a stream; several choices take turns."""
+        head = self._head("chat.completion.chunk")
+        usage = {"usage": None} if self.ask.include_usage else {}
+        turns = (self._deltas(index, answer) for index, answer in enumerate(self.answers))
+        for turn in itertools.zip_longest(*turns):
+            yield from ({**head, "choices": [choice], **usage} for choice in turn if choice is not None)
+        if self.ask.include_usage:
+            yield {**head, "choices": [], "usage": self._usage()}
+
+    def _head(self, kind: str) -> Json:
+        return {
+            "id": f"chatcmpl-{self.id}",
+            "object": kind,
+            "created": self.created,
+            "model": asks.CHAT_MODEL,
+            "system_fingerprint": "fp_demo",
+        }
+
+    def _usage(self) -> Json:
+        prompt, completion = talk.prompt_tokens(self.ask), sum(answer.tokens for answer in self.answers)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        }
+
+    def _choice(self, index: int, answer: Answer) -> Json:
+        message: Json = {"role": "assistant", "content": "".join(answer.pieces), "refusal": None}
+        if answer.calls:
+            message["content"] = None
+            message["tool_calls"] = [
+                {
+                    "id": self._call_id(index, at),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": "".join(call.fragments)},
+                }
+                for at, call in enumerate(answer.calls)
+            ]
+        return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
+
+    def _deltas(self, index: int, answer: Answer) -> Iterator[Json]:
+        """Return one choice in steps: its role, its words or calls, and why it ended."""
+        yield _step(index, {"role": "assistant", "content": None if answer.calls else "", "refusal": None})
+        yield from (_step(index, {"content": piece}) for piece in answer.pieces)
+        for at, call in enumerate(answer.calls):
+            opening = {"id": self._call_id(index, at), "type": "function"}
+            yield _step(index, {"tool_calls": [{"index": at, **opening, "function": _function("", name=call.name)}]})
+            for fragment in call.fragments:
+                yield _step(index, {"tool_calls": [{"index": at, "function": _function(fragment)}]})
+        yield _step(index, {}, answer.finish_reason)
+
+    def _call_id(self, index: int, at: int) -> str:
+        return f"call_{self.id}_{index}_{at}"
+
+
+def _function(arguments: str, **name: str) -> Json:
+    return {**name, "arguments": arguments}
+
+
+def _step(index: int, delta: Json, finish_reason: str | None = None) -> Json:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+
+
+async def _embeddings(request: web.Request) -> web.Response:
+    ask = asks.read_embedding(await _body(request))
+    vectors = (words.vector(item, ask.dimensions) for item in ask.inputs)
+    data = [
+        {"object": "embedding", "index": index, "embedding": _packed(vector) if ask.base64 else vector}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": ask.tokens, "total_tokens": ask.tokens}
+    return _json({"object": "list", "model": asks.EMBEDDING_MODEL, "data": data, "usage": usage})
+
+
+def _packed(vector: list[float]) -> str:
+    """Return a vector as the convention's base64: little-endian 32-bit floats."""
+    return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+
+
+async def _models(_request: web.Request) -> web.Response:
+    return _json({"object": "list", "data": [_card(model) for model in DEMO_MODELS]})
+
+
+async def _model(request: web.Request) -> web.Response:
+    model = request.match_info["model"]
+    if model not in DEMO_MODELS:
+        raise asks.model_missing(model)
+    return _json(_card(model))
+
+
+def _card(model: str) -> Json:
+    return {"id": model, "object": "model", "created": _CREATED, "owned_by": "gateway-demo"}
+
+
+async def _body(request: web.Request) -> object:
+    try:
+        body: object = orjson.loads(await request.read())
+    except orjson.JSONDecodeError as fault:
+        raise AskError(f"The request body is not valid JSON: {fault}.") from fault
+    return body
+
+
+def _json(body: Json, *, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

@@ -1,0 +1,32 @@
+"""Words as the demo counts, streams and embeds them. Pure: the same text gives the same words and the same vector."""
+
+import math
+import re
+import struct
+from hashlib import blake2b
+
+_PIECE = re.compile(r"\s*\S{1,16}|\s+")
+_WORD = re.compile(r"[^\W_]+")
+_SLOTS = 8  # coordinates one word touches: enough that two words hardly ever look alike
+
+
+def pieces(text: str) -> tuple[str, ...]:
+    """Cut text into the words it streams in, a token each; joined again they are the text."""
+    return tuple(_PIECE.findall(text))
+
+
+def vector(words: tuple[str, ...], dimensions: int) -> list[float]:
+    """Return a unit vector in which every word moves the same few coordinates wherever it appears."""
+    coordinates = [0.0] * dimensions
+    for word in words:
+        for (slot,) in struct.iter_unpack("<I", blake2b(word.encode(), digest_size=4 * _SLOTS).digest()):
+            coordinates[(slot >> 1) % dimensions] += 1.0 if slot & 1 else -1.0
+    length = math.hypot(*coordinates)
+    if not length:  # the words cancelled each other out, and a unit vector is promised all the same
+        return [1.0] + [0.0] * (dimensions - 1)
+    return [coordinate / length for coordinate in coordinates]
+
+
+def features(text: str) -> tuple[str, ...]:
+    """Return the words of a text that its vector is made of; a text without any is its own only word."""
+    return tuple(_WORD.findall(text.lower())) or (text,)
