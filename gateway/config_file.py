@@ -1,0 +1,121 @@
+"""TOML, ``${ENV}`` and ``GATEWAY_<SECTION>__<KEY>`` into the tree of ``config.py``.
+
+Every problem is reported at once, with the file, the path of the key and what was expected there.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from importlib.resources import files
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import attrs
+
+from gateway.config import Config, PriceSection
+from gateway.domain.price import PriceList
+from gateway.domain.reading import EnvText, Problem, Problems, join_path, read_table
+
+ENV_PREFIX = "GATEWAY_"
+_ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class ConfigError(Exception):
+    """Every problem of a configuration, one a line, for the operator."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@attrs.frozen
+class _PriceFile:
+    price: tuple[PriceSection, ...] = ()
+
+
+def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
+    """The configuration of ``path`` (None: no file) and the environment. Raises ``ConfigError``."""
+    label = str(path) if path else "environment"
+    raw, problems = _read_toml(path) if path else ({}, [])
+    expanded = _expand(raw, "", environ, problems)
+    from_env = _overlay(expanded, environ, problems)
+    config = Config()
+    try:
+        config = read_table(expanded, Config)
+    except Problems as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
+    return config
+
+
+def read_prices(config: Config) -> PriceList:
+    """The price list that ships, with the file's own ``[[price]]`` over it."""
+    path = find_data("prices.toml")
+    with path.open("rb") as stream:
+        shipped = tomllib.load(stream, parse_float=Decimal)
+    sections = (*read_table(shipped, _PriceFile).price, *config.price)
+    return PriceList({section.model: section.price() for section in sections})
+
+
+def find_data(name: str) -> Path:
+    """A data file of ``config/``: beside the package in an installed wheel, beside it in a checkout."""
+    package = Path(str(files("gateway")))
+    inside = package / "_config" / name
+    return inside if inside.exists() else package.parent / "config" / name
+
+
+def _read_toml(path: Path) -> tuple[dict[str, Any], list[Problem]]:
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream, parse_float=Decimal), []
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return {}, [("TOML", str(error))]
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from None
+
+
+def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[Problem]) -> Any:
+    """``value`` with every ``${NAME}`` in its strings replaced."""
+    if isinstance(value, dict):
+        return {key: _expand(item, join_path(where, key), environ, problems) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, f"{where}[{index}]", environ, problems) for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def look_up(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in environ:
+            problems.append((where, f"expected the environment variable {name} to be set"))
+        return environ.get(name, "")
+
+    return _ENV_REFERENCE.sub(look_up, value)
+
+
+def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
+    """Put ``GATEWAY_<SECTION>__<KEY>`` over ``raw``; returns path -> the variable it came from."""
+    tables = {field.name for field in attrs.fields(Config) if attrs.has(_plain_type(field.type))}
+    sources: dict[str, str] = {}
+    for name in sorted(environ):
+        section, marked, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
+        if not name.startswith(ENV_PREFIX) or not marked:
+            continue
+        where = f"{section}.{key}"
+        sources[where] = f"environment variable {name}"
+        table = raw.setdefault(section, {}) if section in tables else None
+        if isinstance(table, dict):
+            table[key] = EnvText(environ[name])
+        else:
+            sources[section] = sources[where]
+            problems.append((section, f"expected one of the sections {', '.join(sorted(tables))}"))
+    return sources
+
+
+def _plain_type(kind: Any) -> Any:
+    """``X`` of ``X | None``, else the type itself."""
+    if get_origin(kind) in {Union, UnionType}:
+        return next(part for part in get_args(kind) if part is not type(None))
+    return kind

@@ -1,0 +1,106 @@
+"""Runs the application: binds the port, says where it is, and ends on SIGTERM or SIGINT."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+import structlog
+from aiohttp import web
+
+from gateway import __version__
+from gateway.app import WELCOME, Site, Welcome, build
+from gateway.web.keys import ROOMS
+from gateway.web.protocol import GatewayRunner
+
+KEEPALIVE_TIMEOUT_S = 75.0
+"""For idle connections, and the only deadline aiohttp has for headers that drip. Longer than a proxy's own 60 s."""
+READ_BUFFER = 64 * 1024
+SEND_BUFFER = 64 * 1024
+"""Of the kernel, per connection, set on the listening socket and inherited: a caller that never reads holds this much
+and not the 2.9 MB that the kernel would grow it to."""
+SHUTDOWN_TIMEOUT_S = 1.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class PortTaken(Exception):  # noqa: N818 - says what is
+    """The address cannot be listened on; the message is for the operator."""
+
+
+def run(site: Site, greet: Callable[[str, Welcome], None]) -> None:
+    """Serve until a signal ends it. ``greet`` is called once, with the address, when requests are answered.
+
+    Raises ``PortTaken``, ``store.engine.StoreRefused``.
+    """
+    with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
+        runner.run(_serve(site, greet))
+
+
+def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
+    server = site.config.server
+    sockets = _bind(server.host, server.port)
+    app = build(site)
+    runner = GatewayRunner(
+        app,
+        access_log=None,
+        handler_cancellation=True,
+        keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+        read_bufsize=READ_BUFFER,
+        shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+    )
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, ended.set)
+    try:
+        await runner.setup()
+        for sock in sockets:
+            await web.SockSite(runner, sock, backlog=1024).start()
+        address = server.base_url or write_address(server.host, sockets[0].getsockname()[1])
+        site.folder.announce(write_address(server.host, sockets[0].getsockname()[1]))
+        log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
+        greet(address, app[WELCOME])
+        await ended.wait()
+        log.info("gateway_stopping", running=app[ROOMS].relay.running)
+    finally:
+        await runner.cleanup()
+        for sock in sockets:
+            sock.close()
+    log.info("gateway_stopped", pid=os.getpid())
+
+
+def write_address(host: str, port: int) -> str:
+    """The URL under which a gateway on ``host`` answers on this machine."""
+    if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared, not bound
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _bind(host: str, port: int) -> list[socket.socket]:
+    """A listening socket for every address of ``host``; with port 0, for its first. Raises ``PortTaken``."""
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found[: 1 if port == 0 else None]:
+            sock = socket.socket(family, kind, protocol)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(address)
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise PortTaken(f"Cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return sockets

@@ -1,0 +1,1 @@
+"""Floor 5: the doors HTTP comes in by."""

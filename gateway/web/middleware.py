@@ -1,0 +1,143 @@
+"""What every request passes on its way in and out: the log, the shape of errors, and the key."""
+
+import secrets
+import time
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.dialects.openai_error import write_error
+from gateway.domain.fault import (
+    ClientGone,
+    Fault,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    Overloaded,
+    RequestTooLarge,
+)
+from gateway.web.keys import CALLER, REQUEST_ID, ROOMS, ROW
+
+_QUIET = frozenset({"/healthz", "/readyz"})
+_ID_BYTES = 12
+
+log = structlog.stdlib.get_logger("gateway.request")
+
+
+@web.middleware
+async def access_log(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give the request its id, and leave one line about it."""
+    request[REQUEST_ID] = make_request_id()
+    began = time.monotonic()
+    status = 499
+    try:
+        response = await handler(request)
+        status = response.status
+        return response
+    finally:
+        if request.path not in _QUIET:
+            _log(request, status, began)
+
+
+def make_request_id() -> str:
+    """``req_`` and 24 hexadecimal digits."""
+    return f"req_{secrets.token_hex(_ID_BYTES)}"
+
+
+def _log(request: web.Request, status: int, began: float) -> None:
+    row = request.get(ROW)
+    fields: dict[str, object] = {
+        "request_id": request[REQUEST_ID],
+        "method": request.method,
+        "path": request.path,
+        "status": status,
+        "total_ms": round((time.monotonic() - began) * 1000),
+    }
+    if row is not None:
+        fields |= {
+            "account": row.account,
+            "key": row.key_name,
+            "model": row.model,
+            "channel": row.channel,
+            "ending": row.ending,
+            "first_byte_ms": row.first_byte_ms,
+            "tokens": row.prompt_tokens + row.completion_tokens,
+            "usage_source": row.usage_source,
+            "cost_nanos": row.cost_nanos,
+            "attempts": row.attempts,
+        }
+        if row.error_code:
+            fields["code"] = row.error_code
+        if row.client_request_id:
+            fields["client_request_id"] = row.client_request_id
+    log.info("request_settled" if row is not None else "request_served", **fields)
+
+
+@web.middleware
+async def error_shape(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Whatever goes wrong before the first byte becomes the one error object."""
+    try:
+        return await handler(request)
+    except Fault as fault:
+        if isinstance(fault, InternalError):
+            log.exception("request_failed", request_id=request[REQUEST_ID])
+        return write_fault(fault, request[REQUEST_ID])
+    except web.HTTPException as error:
+        return write_fault(read_http_fault(error, request), request[REQUEST_ID], _keep_allow(error))
+    except ClientGone:
+        raise ConnectionResetError("the caller left") from None
+    except ConnectionError:
+        raise
+    except Exception:
+        # The last wall: a bug is logged whole and shown as one bland sentence.
+        log.exception("request_failed", request_id=request[REQUEST_ID])
+        return write_fault(InternalError("Something went wrong inside the gateway"), request[REQUEST_ID])
+
+
+def write_fault(fault: Fault, request_id: str, headers: dict[str, str] | None = None) -> web.Response:
+    """A fault as a response."""
+    headers = headers or {}
+    if fault.retry_after_s is not None:
+        headers["Retry-After"] = str(fault.retry_after_s)
+    if fault.should_retry is not None:
+        headers["x-should-retry"] = "true" if fault.should_retry else "false"
+    body = write_error(fault, request_id)
+    return web.Response(body=body, status=fault.status, headers=headers, content_type="application/json")
+
+
+def read_http_fault(error: web.HTTPException, request: web.Request) -> Fault:
+    """What aiohttp refused, as a fault with its status."""
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return MethodNotAllowed(f"{request.method} is not allowed on this path; it takes {allowed}")
+    if isinstance(error, web.HTTPNotFound):
+        return NotFound(f"There is nothing at {request.method} {request.path[:200]}", should_retry=False)
+    if isinstance(error, web.HTTPRequestEntityTooLarge):
+        return RequestTooLarge(f"The request body is larger than {request.app[ROOMS].max_body_mb} MB")
+    fault = InvalidRequest(error.reason or "The request is not valid")
+    fault.status = error.status
+    return fault
+
+
+def _keep_allow(error: web.HTTPException) -> dict[str, str]:
+    return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+
+
+@web.middleware
+async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """On every path of the public API that exists: who calls? Raises the fault of a key that will not do."""
+    resource = request.match_info.route.resource
+    if resource is not None and resource.canonical.startswith("/v1/"):
+        rooms = request.app[ROOMS]
+        if not rooms.gate.open:
+            raise Overloaded("The gateway is shutting down", retry_after_s=5)
+        request[CALLER] = rooms.directory.authenticate(request.headers.get("Authorization"))
+    return await handler(request)
+
+
+async def sign_response(request: web.Request, response: web.StreamResponse) -> None:
+    """Signal before every response: the request id on it, the server's name off it."""
+    response.headers["X-Request-Id"] = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()
+    response.headers.popall("Server", None)

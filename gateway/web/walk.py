@@ -1,0 +1,108 @@
+"""The walk of a call through the rooms: read, admit, route, relay; and on the way out settle, whatever happened."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from gateway.domain.call import Call, Operation
+from gateway.domain.fault import ClientGone, Fault, InternalError, ShuttingDown, UpstreamFault, UpstreamRefused
+from gateway.domain.price import usd
+from gateway.domain.request import Ending
+from gateway.flow.admission import Grant, admit
+from gateway.flow.routing import Attempt, route
+from gateway.flow.settlement import Arrival, Outcome
+from gateway.web.body import read_json
+from gateway.web.keys import CALLER, REQUEST_ID, ROOMS, ROW, Rooms
+from gateway.web.outlet import StreamOutlet
+
+ReadCall = Callable[[dict[str, Any]], Call]
+
+_STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+_CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
+
+
+async def serve_call(request: web.Request, operation: Operation, read_call: ReadCall) -> web.StreamResponse:
+    """One call from its body to its settlement. Raises the fault that refused or ended it before the first byte."""
+    return await _Walk(request, operation).go(read_call)
+
+
+class _Walk:
+    def __init__(self, request: web.Request, operation: Operation) -> None:
+        self._request = request
+        self._rooms: Rooms = request.app[ROOMS]
+        self._loop = asyncio.get_running_loop()
+        self._call: Call | None = None
+        self._grant: Grant | None = None
+        self._arrival = Arrival(
+            id=request[REQUEST_ID],
+            caller=request[CALLER],
+            operation=operation,
+            started_ms=int(self._rooms.clock() * 1000),
+            started_at=self._loop.time(),
+            client_request_id=_read_client_id(request),
+        )
+
+    async def go(self, read_call: ReadCall) -> web.StreamResponse:
+        try:
+            self._call = call = read_call(await read_json(self._request))
+            self._grant = grant = admit(self._arrival.caller, call, self._rooms.prices)
+            attempts = route(call, self._rooms.catalog)
+            if call.stream:
+                return await self._stream(grant, attempts)
+            return await self._answer(grant, attempts)
+        except Fault as fault:
+            self._settle(_read_ending(fault), fault)
+            raise
+        except (asyncio.CancelledError, ClientGone):
+            self._settle("interrupted" if self._rooms.relay.broken_off else "client_closed")
+            raise
+        except Exception as error:
+            bug = InternalError("Something went wrong inside the gateway")
+            self._settle("failed", bug)
+            raise bug from error
+
+    async def _answer(self, grant: Grant, attempts: list[Attempt]) -> web.Response:
+        body = await self._rooms.relay.answer(grant, attempts)
+        grant.delivery.first_byte_at = now = self._loop.time()
+        self._settle("completed")
+        overhead_s = now - self._arrival.started_at - grant.delivery.upstream_s
+        headers = {
+            "x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}",
+            "x-gateway-cost-usd": usd(self._request[ROW].cost_nanos),
+        }
+        return web.Response(body=body, headers=headers, content_type="application/json")
+
+    async def _stream(self, grant: Grant, attempts: list[Attempt]) -> web.StreamResponse:
+        outlet = StreamOutlet(self._request, _STREAM_HEADERS)
+        fault = await self._rooms.relay.stream(grant, attempts, outlet, self._arrival.id)
+        self._settle(_read_ending(fault) if fault else "completed", fault)
+        return outlet.response
+
+    def _settle(self, ending: Ending, fault: Fault | None = None) -> None:
+        """Leave the row. Nothing waits here, so nothing can be cancelled half-way."""
+        outcome = Outcome(ending, self._loop.time(), fault)
+        settlement = self._rooms.settlement
+        if self._grant is not None:
+            self._request[ROW] = settlement.settle(self._arrival, self._grant, outcome)
+        else:
+            self._request[ROW] = settlement.refuse(self._arrival, self._call, outcome)
+
+
+def _read_client_id(request: web.Request) -> str | None:
+    theirs = request.headers.get("X-Request-Id", "")
+    return theirs if _CLIENT_REQUEST_ID.match(theirs) else None
+
+
+def _read_ending(fault: Fault) -> Ending:
+    if isinstance(fault, ShuttingDown):
+        return "interrupted"
+    if isinstance(fault, UpstreamFault) and not isinstance(fault, UpstreamRefused):
+        return "upstream_failed"
+    return "refused"

@@ -1,0 +1,39 @@
+"""Fixtures of every test: a factory of gateways, and hypothesis without a stopwatch."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.fakes.gateway import RunningGateway, make_template, start_gateway
+
+# A machine's speed is no property of the code: examples are bounded by number, never by time.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
+
+StartGateway = Callable[..., Awaitable[RunningGateway]]
+
+
+@pytest.fixture(scope="session")
+def template_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("template") / "gateway.db"
+
+
+@pytest.fixture
+async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[StartGateway]:
+    """``gateway = await gateway_with({"channel": […]})``: started, and after the test stopped and audited."""
+    if not template_path.exists():
+        await make_template(template_path)
+    started: list[RunningGateway] = []
+
+    async def start(config: dict[str, Any], **kwargs: Any) -> RunningGateway:
+        number = len(started)
+        gateway = await start_gateway(tmp_path / f"data{number}", template_path, config, **kwargs)
+        started.append(gateway)
+        return gateway
+
+    yield start
+    for gateway in started:
+        await gateway.close()

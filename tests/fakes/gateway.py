@@ -1,0 +1,150 @@
+"""A gateway to test: the real application, on a real port, over a real SQLite file, in this event loop."""
+
+import asyncio
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+
+from gateway.app import WELCOME, Site, build
+from gateway.config import Config
+from gateway.domain.reading import read_table
+from gateway.domain.request import RequestFilter, RequestRow
+from gateway.store.engine import open_database
+from gateway.store.folder import DataFolder
+from gateway.web.keys import OFFICE, ROOMS
+from gateway.web.protocol import GatewayRunner
+
+KEY = "sk-test-key-of-the-only-caller"
+CHAT = "/v1/chat/completions"
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+_DECLARED: dict[str, Any] = {
+    "account": [{"name": "acme"}],
+    "key": [{"name": "test", "account": "acme", "secret": KEY}],
+}
+
+
+async def make_template(path: Path) -> Path:
+    """A migrated, empty database, to be copied: a migration costs a tenth of a second, a copy nothing."""
+    database = await open_database(f"sqlite:///{path}")
+    await database.close()
+    return path
+
+
+@attrs.define
+class RunningGateway:
+    """A gateway that answers at ``url``; ``client`` is a session with the caller's key on it."""
+
+    runner: GatewayRunner
+    folder: DataFolder
+    url: str
+    client: aiohttp.ClientSession
+    server: asyncio.Server
+    tasks_before: set["asyncio.Task[Any]"]
+
+    @property
+    def app(self) -> Any:
+        return self.runner.app
+
+    @property
+    def welcome(self) -> Any:
+        return self.app[WELCOME]
+
+    @property
+    def running(self) -> int:
+        """Visits to providers under way."""
+        return int(self.app[ROOMS].relay.running)
+
+    @property
+    def admin_token(self) -> str:
+        return self.folder.admin_token()
+
+    def post(self, body: Any = None, path: str = CHAT, **kwargs: Any) -> Any:
+        """``async with gateway.post({...}) as response``; the default body is a small chat call."""
+        return self.client.post(self.url + path, json=HELLO if body is None else body, **kwargs)
+
+    async def rows(self, expected: int) -> list[RequestRow]:
+        """Every request row, once ``expected`` of them are stored; fails where there are more or fewer."""
+        async with asyncio.timeout(3):
+            while True:
+                stored = await self.app[OFFICE].requests.list_requests(RequestFilter(), 1000)
+                if len(stored) >= expected and not self.running:
+                    break
+                await asyncio.sleep(0.01)
+        assert len(stored) == expected, [item.row for item in stored]
+        return [item.row for item in stored]
+
+    async def stop(self) -> None:
+        """End as on SIGTERM: stop accepting, drain, clean up."""
+        self.server.close()
+        await self.runner.cleanup()
+
+    async def close(self) -> None:
+        """Stop, and check that nothing is left running."""
+        await self.client.close()
+        await self.stop()
+        self.folder.close()
+        await asyncio.sleep(0)
+        left = {task for task in asyncio.all_tasks() - self.tasks_before if not task.done()}
+        left.discard(asyncio.current_task())  # type: ignore[arg-type]
+        assert not left, f"tasks left behind: {left}"
+
+
+async def start_gateway(
+    path: Path,
+    template: Path,
+    config: Mapping[str, Any],
+    *,
+    environ: Mapping[str, str] | None = None,
+    discover: bool = False,
+) -> RunningGateway:
+    """Start one over the data folder ``path``; accounts and keys are the test's own unless ``config`` has some."""
+    before = asyncio.all_tasks()
+    path.mkdir(exist_ok=True)
+    if not (path / "gateway.db").exists():
+        shutil.copy(template, path / "gateway.db")
+    folder = DataFolder(path)
+    site = Site(
+        config=read_table({**_DECLARED, **config}, Config),
+        folder=folder,
+        environ=environ or {},
+        discover=discover,
+        demo_pace_s=0.0,
+    )
+    runner = GatewayRunner(
+        build(site),
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=1.0,
+        read_bufsize=64 * 1024,
+    )
+    await runner.setup()
+    server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16)
+    return RunningGateway(runner, folder, url, client, server, before)
+
+
+def channel(base_url: str, name: str = "up", **more: Any) -> dict[str, Any]:
+    """A ``[[channel]]`` that serves the model ``m`` with short timers."""
+    return {
+        "name": name,
+        "provider": "custom",
+        "base_url": base_url,
+        "api_key": "provider-key",
+        "models": ["m"],
+        "connect_timeout_s": 2,
+        "first_byte_timeout_s": 2,
+        "idle_timeout_s": 2,
+        "total_timeout_s": 5,
+        **more,
+    }
+
+
+def channels(upstreams: Sequence[Any], **more: Any) -> dict[str, Any]:
+    """The configuration of one channel an upstream, in their order."""
+    return {"channel": [channel(up.base_url, f"up{index}", **more) for index, up in enumerate(upstreams)]}

@@ -1,0 +1,138 @@
+"""The roof: what a start makes, and what it finds again."""
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.app import FIRST_ACCOUNT, FIRST_KEY
+from gateway.web.keys import OFFICE
+from tests.conftest import StartGateway
+from tests.fakes.gateway import KEY, RunningGateway, channel, make_template, start_gateway
+
+BARE: dict[str, Any] = {"account": [], "key": []}
+OTHER_KEY = "sk-the-key-of-another-caller"
+
+
+async def status_of(gateway: RunningGateway, key: str) -> int:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(f"{gateway.url}/v1/models") as response:
+        return response.status
+
+
+async def start_again(path: Path, template: Path, config: dict[str, Any]) -> RunningGateway:
+    if not template.exists():
+        await make_template(template)
+    return await start_gateway(path, template, config)
+
+
+async def test_the_first_start_makes_an_account_and_a_key_that_works(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with(BARE)
+    assert gateway.welcome.secret.startswith("sk-")
+    assert (gateway.welcome.demo, gateway.welcome.models) == (True, ("demo-chat", "demo-embedding"))
+    assert await status_of(gateway, gateway.welcome.secret) == 200
+    (key,) = await gateway.app[OFFICE].administration.list_keys()
+    assert (key["name"], key["account"], key["declared"]) == (FIRST_KEY, FIRST_ACCOUNT, False)
+
+
+async def test_a_start_with_declared_keys_makes_none(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
+    assert (gateway.welcome.secret, gateway.welcome.demo) == (None, False)
+    assert await status_of(gateway, KEY) == 200
+
+
+async def test_a_second_start_knows_the_first_ones_key_and_makes_no_other(tmp_path: Path, template_path: Path) -> None:
+    first = await start_again(tmp_path / "data", template_path, BARE)
+    secret = first.welcome.secret
+    token = first.admin_token
+    await first.close()
+    second = await start_again(tmp_path / "data", template_path, BARE)
+    try:
+        assert second.welcome.secret is None
+        assert second.admin_token == token
+        assert await status_of(second, secret) == 200
+    finally:
+        await second.close()
+
+
+async def test_rows_outlive_a_restart(tmp_path: Path, template_path: Path) -> None:
+    first = await start_again(tmp_path / "data", template_path, {})
+    async with first.post({"model": "nobody's", "messages": [{"role": "user", "content": "hi"}]}) as response:
+        assert response.status == 404
+    await first.close()  # at once: what has not been written yet is written on the way out
+    second = await start_again(tmp_path / "data", template_path, {})
+    try:
+        (row,) = await second.rows(1)
+        assert row.model == "nobody's"
+    finally:
+        await second.close()
+
+
+async def test_a_key_that_the_file_no_longer_declares_is_disabled_and_can_be_edited(
+    tmp_path: Path,
+    template_path: Path,
+) -> None:
+    both = {
+        "key": [
+            {"name": "one", "account": "acme", "secret": KEY},
+            {"name": "two", "account": "acme", "secret": OTHER_KEY},
+        ],
+    }
+    first = await start_again(tmp_path / "data", template_path, both)
+    assert [await status_of(first, key) for key in (KEY, OTHER_KEY)] == [200, 200]
+    await first.close()
+    second = await start_again(tmp_path / "data", template_path, {"key": both["key"][:1]})
+    try:
+        assert [await status_of(second, key) for key in (KEY, OTHER_KEY)] == [200, 401]
+        administration = second.app[OFFICE].administration
+        (_, other) = await administration.list_keys()
+        assert (other["status"], other["declared"]) == ("disabled", False)
+        await administration.edit_key(other["id"], {"status": "active"})
+        assert await status_of(second, OTHER_KEY) == 200
+    finally:
+        await second.close()
+
+
+async def test_a_declared_key_with_a_new_secret_has_only_that_one(tmp_path: Path, template_path: Path) -> None:
+    first = await start_again(tmp_path / "data", template_path, {})
+    await first.close()
+    changed = {"key": [{"name": "test", "account": "acme", "secret": OTHER_KEY}]}
+    second = await start_again(tmp_path / "data", template_path, changed)
+    try:
+        assert [await status_of(second, key) for key in (KEY, OTHER_KEY)] == [401, 200]
+    finally:
+        await second.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"one": KEY}, {"renamed": KEY}),
+        ({"one": KEY, "two": OTHER_KEY}, {"one": OTHER_KEY, "two": KEY}),
+        ({"one": KEY, "two": OTHER_KEY}, {"two": KEY}),
+    ],
+)
+async def test_declared_keys_may_be_renamed_and_trade_their_secrets(
+    tmp_path: Path,
+    template_path: Path,
+    before: dict[str, str],
+    after: dict[str, str],
+) -> None:
+    def declare(keys: dict[str, str]) -> dict[str, Any]:
+        return {"key": [{"name": name, "account": "acme", "secret": secret} for name, secret in keys.items()]}
+
+    first = await start_again(tmp_path / "data", template_path, declare(before))
+    await first.close()
+    second = await start_again(tmp_path / "data", template_path, declare(after))
+    try:
+        for secret in (KEY, OTHER_KEY):
+            assert await status_of(second, secret) == (200 if secret in after.values() else 401)
+    finally:
+        await second.close()
+
+
+async def test_the_demo_is_not_started_where_a_channel_is_configured(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
+    assert [found.name for found in gateway.app[OFFICE].catalog.channels] == ["up"]
+    assert gateway.welcome.models == ("m",)

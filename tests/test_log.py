@@ -1,0 +1,113 @@
+"""The log: one event a line, and nothing in it that is not on the list."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from gateway.log import ALLOWED, allow_known
+
+SECRET = "sk-hunter2-hunter2-hunter2"
+HEAD = """
+import logging, sys
+import structlog
+from gateway.log import configure_log
+configure_log(sys.argv[1])
+log = structlog.stdlib.get_logger("gateway.test")
+"""
+
+
+def run(script: str, style: str = "json") -> list[str]:
+    """The lines that a process with the house's log writes; the log of this process is pytest's."""
+    done = subprocess.run([sys.executable, "-c", HEAD + script, style], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def run_json(script: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(script)]
+
+
+def test_a_line_is_one_object_with_the_fields_that_are_allowed() -> None:
+    (line,) = run_json("log.info('request_settled', status=200, model='m\\nx', cost_nanos=5, channel=None)")
+    assert {"event", "level", "logger", "timestamp"} < line.keys()
+    assert (line["event"], line["level"], line["logger"]) == ("request_settled", "info", "gateway.test")
+    assert (line["status"], line["model"], line["cost_nanos"], line["channel"]) == (200, "m\nx", 5, None)
+    assert line["timestamp"].endswith("Z")
+    assert line.keys() <= ALLOWED
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_field_that_is_not_allowed_is_dropped_and_named(style: str) -> None:
+    script = f"log.warning('key_shown', secret={SECRET!r}, api_key={SECRET!r}, headers={{'a': {SECRET!r}}}, status=1)"
+    (line,) = run(script, style)
+    assert "hunter2" not in line
+    assert "api_key, headers, secret" in line
+    assert "key_shown" in line
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_what_the_standard_library_logs_takes_the_same_way(style: str) -> None:
+    script = f"logging.getLogger('aiohttp.server').error('broken %s', 'pipe', extra={{'token': {SECRET!r}}})"
+    (line,) = run(script, style)
+    assert "hunter2" not in line
+    assert "broken pipe" in line
+    assert "aiohttp.server" in line
+
+
+def test_an_exception_is_on_its_line_whole() -> None:
+    script = """
+def fail():
+    raise ValueError("the reason")
+try:
+    fail()
+except ValueError:
+    log.exception("job_failed", job="x")
+    logging.getLogger("asyncio").exception("never retrieved")
+"""
+    for line in run_json(script):
+        assert "ValueError: the reason" in line["exception"]
+        assert "in fail" in line["exception"]
+
+
+def test_an_exception_for_people_shows_no_values() -> None:
+    script = f"""
+def fail(secret):
+    raise ValueError("the reason")
+try:
+    fail({SECRET!r}[:])
+except ValueError:
+    log.exception("job_failed")
+"""
+    written = "\n".join(run(script.replace(repr(SECRET), "'-'.join(['sk'] + ['hunter2'] * 3)"), "console"))
+    assert "ValueError: the reason" in written
+    assert "sk-hunter2" not in written
+
+
+def test_events_below_info_are_not_written() -> None:
+    assert (
+        run("log.debug('x'); logging.getLogger('aiosqlite').debug('y'); logging.getLogger('alembic').info('z')") == []
+    )
+
+
+def test_configuring_twice_writes_once() -> None:
+    assert len(run("configure_log('json'); log.info('gateway_started'); logging.getLogger('a').warning('b')")) == 2
+
+
+def test_a_value_that_is_no_json_does_not_lose_the_line() -> None:
+    (line,) = run_json("log.info('x', error=ValueError('why'), rows={1, 2}, path=b'\\xff')")
+    assert "why" in line["error"]
+
+
+def test_the_list_holds_no_name_of_a_secret() -> None:
+    for word in ("secret", "token", "api_key", "authorization", "headers", "body", "prompt", "password", "digest"):
+        assert word not in ALLOWED
+
+
+def test_what_is_known_passes_untouched() -> None:
+    event = {"event": "x", "status": 1, "model": "m"}
+    assert allow_known(None, "info", dict(event)) == event
+    dropped = allow_known(None, "info", event | {"b": 1, "a": 2})
+    assert dropped == event | {"reason": "fields not on the log's list: a, b"}

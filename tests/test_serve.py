@@ -1,0 +1,367 @@
+"""The gateway as a process: started as a user would, looked at from outside, and ended as a supervisor would."""
+
+import asyncio
+import contextlib
+import http.client
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+import psutil
+import pytest
+
+from gateway.store.folder import find_holder
+from tests.fakes.gateway import CHAT, HELLO, KEY
+from tests.fakes.upstream import (
+    COMPLETION,
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    Received,
+    ScriptedUpstream,
+    answer,
+    chat_events,
+    chunk,
+    delta,
+    event,
+)
+
+pytestmark = pytest.mark.slow
+
+MB = 2**20
+MAX_RSS = 90 * MB
+MAX_GROWTH = 8 * MB
+EVENTS = 100_000
+EVENTS_A_CHUNK = 50
+ASK = {"model": "demo-chat", "messages": [{"role": "user", "content": "hi"}]}
+
+Serve = Callable[..., "Served"]
+
+
+class Served:
+    """A running ``gateway serve``; its output is in files, so that it never waits for a reader."""
+
+    def __init__(self, data: Path, *options: str, **environ: str) -> None:
+        self.data = data
+        self.out, self.err = data.with_suffix(".out"), data.with_suffix(".err")
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+        command = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--data", str(data), *options]
+        self.began = time.monotonic()
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                cwd=data.parent,
+                env={**kept, "GATEWAY_DISCOVER": "0", **environ},
+                stdout=out,
+                stderr=err,
+            )
+
+    def url(self) -> str:
+        """The address, once it answers. Fails where the process ends first."""
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                break
+            holder = find_holder(self.data)
+            if holder is not None and "url" in holder:
+                return str(holder["url"])
+            time.sleep(0.005)
+        raise AssertionError(f"the gateway did not start: {self.err.read_text()}")
+
+    @property
+    def secret(self) -> str:
+        """The first key, as it was printed."""
+        self.url()
+        until = time.monotonic() + 5  # the folder says where it answers a moment before the terminal does
+        while time.monotonic() < until:
+            found = re.search(r"^\s*key\s+(sk-\S+)\n", self.out.read_text(), re.MULTILINE)
+            if found is not None:
+                return found.group(1)
+            time.sleep(0.005)
+        raise AssertionError(f"no key was printed: {self.out.read_text()}")
+
+    def rss(self) -> int:
+        """Resident bytes."""
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        """Signal, and wait for the exit status."""
+        self.process.send_signal(how)
+        return self.process.wait(15)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """``served = serve()``: over the same data folder each time, ended with the test."""
+    started: list[Served] = []
+
+    def start(*options: str, name: str = "data", **environ: str) -> Served:
+        served = Served(tmp_path / name, *options, **environ)
+        started.append(served)
+        return served
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.process.kill()
+            served.process.wait()
+
+
+def request(url: str, method: str, path: str, key: str = "", body: Any = None) -> tuple[int, bytes]:
+    """One request as curl would make it."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Connection": "close"}
+    with contextlib.closing(connection):
+        connection.request(method, path, None if body is None else orjson.dumps(body), headers)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def write_config(path: Path, up: ScriptedUpstream) -> str:
+    """A file with one channel and one key."""
+    path.write_text(
+        f"""
+        [[channel]]
+        name = "up"
+        provider = "custom"
+        base_url = "{up.base_url}"
+        api_key = "provider-key"
+        models = ["m"]
+        [[account]]
+        name = "acme"
+        [[key]]
+        name = "test"
+        account = "acme"
+        secret = "{KEY}"
+        """,
+    )
+    return str(path)
+
+
+def test_a_first_start_answers_soon_rests_small_and_prints_a_key_that_works(serve: Serve) -> None:
+    served = serve()
+    url = served.url()
+    assert request(url, "GET", "/healthz")[0] == 200
+    took = time.monotonic() - served.began
+    status, body = request(url, "POST", CHAT, served.secret, ASK)
+    assert (status, orjson.loads(body)["model"]) == (200, "demo-chat")
+    assert f"{url}/v1" in served.out.read_text()
+    print(f"answered after {took:.2f} s, rests at {served.rss() / MB:.1f} MB")  # noqa: T201
+    assert took < 5
+    assert served.rss() < MAX_RSS
+    assert served.end() == 0
+    assert find_holder(served.data) is None
+
+
+def test_a_second_start_is_quicker_knows_its_key_and_does_not_print_another(serve: Serve) -> None:
+    first = serve()
+    first.url()
+    secret = first.secret
+    assert first.end(signal.SIGINT) == 0
+    second = serve()
+    url = second.url()
+    assert request(url, "POST", CHAT, secret, ASK)[0] == 200
+    took = time.monotonic() - second.began
+    print(f"a restart answered after {took:.2f} s, rests at {second.rss() / MB:.1f} MB")  # noqa: T201
+    assert took < 5
+    assert second.rss() < MAX_RSS
+    assert "sk-" not in second.out.read_text()
+    assert second.end() == 0
+
+
+def test_a_second_process_on_the_same_folder_says_who_has_it_and_ends(serve: Serve, tmp_path: Path) -> None:
+    first = serve()
+    url = first.url()
+    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--data", str(first.data)]
+    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    assert second.returncode != 0
+    assert str(first.process.pid) in second.stderr
+    assert url in second.stderr
+    assert "Traceback" not in second.stderr
+    assert request(url, "GET", "/healthz")[0] == 200
+
+
+def test_a_port_that_is_taken_is_said_in_a_sentence(serve: Serve) -> None:
+    first = serve()
+    port = str(urlsplit(first.url()).port)
+    second = serve("--port", port, name="other")
+    assert second.process.wait(20) != 0
+    assert port in second.err.read_text()
+    assert "Traceback" not in second.err.read_text()
+
+
+def test_a_database_that_is_none_is_refused_and_left_as_it_is(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    database = tmp_path / "data" / "gateway.db"
+    database.write_bytes(b"this is somebody's diary, and no database" * 200)
+    before = database.read_bytes()
+    served = serve()
+    assert served.process.wait(20) != 0
+    assert "gateway.db" in served.err.read_text()
+    assert "Traceback" not in served.err.read_text()
+    assert database.read_bytes() == before
+
+
+def test_a_killed_gateway_starts_again_with_everything_it_had_acknowledged(serve: Serve) -> None:
+    first = serve()
+    url, secret = first.url(), first.secret
+    for _ in range(3):
+        assert request(url, "POST", CHAT, secret, ASK)[0] == 200
+    first.end(signal.SIGKILL)
+    second = serve()
+    assert request(second.url(), "POST", CHAT, secret, ASK)[0] == 200
+    assert second.end() == 0
+    with contextlib.closing(sqlite3.connect(second.data / "gateway.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert database.execute("SELECT count(*) FROM requests").fetchone()[0] >= 1
+
+
+def test_nothing_a_caller_sends_writes_control_characters_into_the_log(serve: Serve) -> None:
+    served = serve()
+    for path in ("/%1b%5b31mred", "/%00%07bell", "/a%0a2027-01-01%20forged=line", "/v1/models/%1b%5d0;title%07"):
+        assert request(served.url(), "GET", path, served.secret)[0] == 404
+    served.end()
+    log = served.err.read_bytes()
+    assert b"request_served" in log
+    assert not re.search(rb"[\x00-\x08\x0b-\x1f\x7f]", log)
+    assert b"\n2027" not in log
+
+
+def test_a_json_log_is_json_in_every_line(serve: Serve) -> None:
+    served = serve(GATEWAY_SERVER__LOG_FORMAT="json")
+    url = served.url()
+    for body in (ASK, {}, {**ASK, "model": "x\n\x1b"}):
+        request(url, "POST", CHAT, served.secret, body)
+    request(url, "GET", "/%0a%1b")
+    served.end()
+    events = [orjson.loads(line)["event"] for line in served.err.read_bytes().splitlines()]
+    assert events.count("request_settled") == 3
+    assert {"gateway_started", "request_served", "gateway_stopped"} <= set(events)
+
+
+async def test_sigterm_lets_a_running_stream_finish_and_writes_its_row(serve: Serve, tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(_received: Received) -> None:
+        await go_on.wait()
+
+    first, *rest = chat_events("a", "b", "c")
+    async with ScriptedUpstream([SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]) as up:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        url = await asyncio.to_thread(served.url)
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
+            session.post(url + CHAT, json={**HELLO, "stream": True}) as response,
+        ):
+            assert await response.content.readany() == first
+            served.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.3)
+            assert served.process.poll() is None
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await session.get(f"{url}/healthz")
+            go_on.set()
+            assert (await response.read()).endswith(DONE)
+        assert await asyncio.to_thread(served.process.wait, 10) == 0
+    with contextlib.closing(sqlite3.connect(served.data / "gateway.db")) as database:
+        rows = database.execute("SELECT ending, status, completion_tokens FROM requests").fetchall()
+    assert rows == [("completed", 200, 7)]
+
+
+async def test_sigterm_breaks_off_what_does_not_finish_in_time_with_an_error_event(
+    serve: Serve,
+    tmp_path: Path,
+) -> None:
+    async with ScriptedUpstream([SSE_HEAD, chunk(event(delta("a"))), 30]) as up:
+        config = write_config(tmp_path / "gateway.toml", up)
+        served = serve("--config", config, GATEWAY_SERVER__DRAIN_TIMEOUT_S="0.2")
+        url = await asyncio.to_thread(served.url)
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
+            session.post(url + CHAT, json={**HELLO, "stream": True}) as response,
+        ):
+            await response.content.readany()
+            served.process.send_signal(signal.SIGTERM)
+            rest = await response.read()
+        assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "overloaded"
+        assert await asyncio.to_thread(served.process.wait, 10) == 0
+    with contextlib.closing(sqlite3.connect(served.data / "gateway.db")) as database:
+        assert database.execute("SELECT ending, status FROM requests").fetchall() == [("interrupted", 200)]
+
+
+async def test_memory_stays_flat_through_a_hundred_thousand_events(serve: Serve, tmp_path: Path) -> None:
+    many = chunk(event(delta("word ")) * EVENTS_A_CHUNK)
+    last = chunk(b"".join(chat_events("end")))
+    async with ScriptedUpstream([SSE_HEAD, *([many] * (EVENTS // EVENTS_A_CHUNK)), last, LAST_CHUNK]) as up:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        url = await asyncio.to_thread(served.url)
+        seen, tail, samples = 0, b"", []
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
+            session.post(url + CHAT, json={**HELLO, "stream": True}) as response,
+        ):
+            async for piece in response.content.iter_any():
+                seen += piece.count(b"\n\n")
+                tail = (tail + piece)[-200:]
+                if seen >= 10_000 * (len(samples) + 1):
+                    samples.append(served.rss())
+        assert tail.endswith(DONE)
+        assert seen >= EVENTS
+        growth = max(samples) - samples[0]
+        print(f"{samples[0] / MB:.1f} MB after 10,000 events, at most {growth / MB:.1f} MB more")  # noqa: T201
+        assert len(samples) >= 9
+        assert growth < MAX_GROWTH
+        assert served.rss() < MAX_RSS
+
+
+async def test_two_hundred_requests_leave_no_descriptor_open(serve: Serve, tmp_path: Path) -> None:
+    good, down = [answer(COMPLETION)], [answer(b"", 500)]
+    stream = [SSE_HEAD, *map(chunk, chat_events("a")), LAST_CHUNK]
+    async with ScriptedUpstream(*[good, stream, down] * 80) as up:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        url = await asyncio.to_thread(served.url)
+
+        async def call(number: int) -> int:
+            headers = {"Authorization": f"Bearer {KEY}"}
+            body = {**HELLO, "stream": number % 3 == 1}
+            async with aiohttp.ClientSession(headers=headers) as session, session.post(url + CHAT, json=body) as found:
+                await found.read()
+                return found.status
+
+        assert {await call(number) for number in range(6)} == {200, 502}
+        before = await settle(served)
+        statuses = [await call(number) for number in range(6, 150)]
+        statuses += await asyncio.gather(*(call(0) for _ in range(50)))
+        assert set(statuses) == {200, 502}
+        after = await settle(served)
+        print(f"{before} descriptors before, {after} after")  # noqa: T201
+        # Connections to the provider are kept for the next call; there are at most as many as ran side by side.
+        assert after - before <= up.open_connections
+        assert await idle_after_closing(served, up) <= before
+
+
+async def settle(served: Served) -> int:
+    """The descriptors, once their number has stood still for a moment."""
+    process, last = psutil.Process(served.process.pid), -1
+    for _ in range(50):
+        now = process.num_fds()
+        if now == last:
+            return now
+        last = now
+        await asyncio.sleep(0.1)
+    return last
+
+
+async def idle_after_closing(served: Served, up: ScriptedUpstream) -> int:
+    """The descriptors once the provider has closed its connections."""
+    await up.__aexit__()
+    return await settle(served)

@@ -1,0 +1,73 @@
+"""What a supervisor asks, and what it is told while the gateway ends."""
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from gateway.web.keys import ROOMS
+from tests.conftest import StartGateway
+from tests.fakes.gateway import CHAT, HELLO, channel, channels
+from tests.fakes.upstream import COMPLETION, LAST_CHUNK, SSE_HEAD, ScriptedUpstream, answer, chat_events, chunk
+from tests.web.wire import connect, hello, post, read_answer
+
+
+async def test_a_gateway_that_serves_a_model_is_alive_and_ready(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{gateway.url}/healthz") as response:
+            assert (response.status, await response.json()) == (200, {"status": "ok"})
+        async with session.get(f"{gateway.url}/readyz") as response:
+            assert (response.status, await response.json()) == (200, {"status": "ready"})
+
+
+async def test_a_gateway_without_any_model_is_alive_but_not_ready(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(b"down", 503)]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, models=[], sync=True)]})
+        async with gateway.client.get(f"{gateway.url}/readyz") as response:
+            assert response.status == 503
+            assert (await response.json())["problems"] == ["no channel offers a model"]
+        async with gateway.client.get(f"{gateway.url}/healthz") as response:
+            assert response.status == 200
+
+
+async def test_a_draining_gateway_takes_no_new_work_and_finishes_what_runs(gateway_with: StartGateway) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(_received: object) -> None:
+        await go_on.wait()
+
+    first, *rest = chat_events("a", "b")
+    script = [SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]
+    async with ScriptedUpstream(script) as up:
+        gateway = await gateway_with(channels([up]))
+        async with gateway.post({**HELLO, "stream": True}) as response:
+            assert await response.content.readany() == first
+            stopping = asyncio.create_task(gateway.stop())
+            await asyncio.sleep(0.05)
+            assert not stopping.done()
+            with pytest.raises(ConnectionRefusedError):
+                await connect(gateway.url)
+            go_on.set()
+            assert (await response.read()).endswith(b"data: [DONE]\n\n")
+        await stopping
+
+
+async def test_a_closed_gate_refuses_calls_with_a_503_and_says_so_to_the_supervisor(
+    gateway_with: StartGateway,
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        gateway.app[ROOMS].gate.open = False
+        reader, writer = await connect(gateway.url)
+        writer.write(post(hello(), path=CHAT))
+        found = await read_answer(reader)
+        assert (found.status, found.error["code"], found.headers["retry-after"]) == (503, "overloaded", "5")
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n")
+        ready = await read_answer(reader)
+        assert ready.status == 503
+        assert b"shutting down" in ready.body
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await read_answer(reader)).status == 200
+        writer.close()
+        assert not up.received

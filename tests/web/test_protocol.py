@@ -1,0 +1,51 @@
+"""The house's own connection class is the one in use: it is reached through a private method of aiohttp's."""
+
+import inspect
+
+import pytest
+from aiohttp import http_parser, web
+from aiohttp.web_protocol import RequestHandler
+
+from gateway.web.protocol import GatewayProtocol, GatewayRunner, GatewayServer
+from tests.conftest import StartGateway
+from tests.web.wire import connect, read_answer
+
+
+async def test_the_runner_makes_gateway_protocols() -> None:
+    runner = GatewayRunner(web.Application(), handler_cancellation=True, keepalive_timeout=7, access_log=None)
+    await runner.setup()
+    try:
+        assert isinstance(runner.server, GatewayServer)
+        made = runner.server()
+        assert isinstance(made, GatewayProtocol)
+        assert runner.server.handler_cancellation is True
+        assert made.keepalive_timeout == 7
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_running_gateway_talks_over_gateway_protocols(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    reader, writer = await connect(gateway.url)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert (await read_answer(reader)).status == 200
+    assert gateway.runner.server is not None
+    assert {type(connection) for connection in gateway.runner.server.connections} == {GatewayProtocol}
+    writer.close()
+
+
+def test_aiohttp_still_has_the_private_method_that_the_runner_overrides() -> None:
+    assert inspect.iscoroutinefunction(web.AppRunner._make_server)
+    assert GatewayRunner._make_server is not web.AppRunner._make_server
+    assert list(inspect.signature(web.AppRunner._make_server).parameters) == ["self"]
+
+
+def test_aiohttp_still_asks_handle_error_for_what_it_cannot_parse() -> None:
+    ours = inspect.signature(GatewayProtocol.handle_error).parameters
+    theirs = inspect.signature(RequestHandler.handle_error).parameters
+    assert list(ours) == list(theirs)
+
+
+def test_aiohttp_parses_in_c() -> None:
+    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+        pytest.fail("aiohttp was installed without its C parser: every request would cost several times as much")

@@ -1,0 +1,221 @@
+"""The paths: which exist, who may see them, and what is on every answer."""
+
+import re
+
+import aiohttp
+import pytest
+
+from tests.conftest import StartGateway
+from tests.fakes.gateway import CHAT, HELLO, KEY, channel, channels
+from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer, chat_script
+
+REQUEST_ID = re.compile(r"req_[0-9a-f]{24}\Z")
+NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}
+UNSERVED = (
+    "/v1/images/variations",
+    "/v1/images/generations",
+    "/v1/images/edits",
+    "/v1/videos",
+    "/v1/videos/video_1/content",
+    "/v1/video/generations",
+    "/v1/audio/speech",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/responses/resp_1/cancel",
+    "/v1/moderations",
+    "/v1/files",
+    "/v1/batches/",
+)
+
+
+@pytest.mark.parametrize("path", UNSERVED)
+async def test_an_unserved_path_is_a_501_to_a_caller_and_a_401_to_anyone_else(
+    gateway_with: StartGateway,
+    path: str,
+) -> None:
+    gateway = await gateway_with(NOWHERE)
+    async with aiohttp.ClientSession() as stranger:
+        async with stranger.post(gateway.url + path, json={}) as response:
+            assert response.status == 401
+            assert (await response.json())["error"]["code"] == "invalid_api_key"
+        for method in ("GET", "POST", "DELETE"):
+            async with gateway.client.request(method, gateway.url + path) as response:
+                assert response.status == 501
+                assert response.headers["x-should-retry"] == "false"
+                assert (await response.json())["error"]["code"] == "api_not_implemented"
+    await gateway.rows(0)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing",
+        "/v1",
+        "/v1/",
+        "/v1/nothing",
+        "/v2/models",
+        "/admin",
+        "/v1/chat/completions/",
+        "/v1/models/",
+        "//v1/models",
+    ],
+)
+async def test_an_unknown_path_is_a_404_in_our_shape_and_never_a_redirect(
+    gateway_with: StartGateway,
+    path: str,
+) -> None:
+    gateway = await gateway_with(NOWHERE)
+    for method in ("GET", "POST"):
+        url = gateway.url + path
+        async with gateway.client.request(method, url, allow_redirects=False) as response:
+            assert response.status == 404
+            error = (await response.json())["error"]
+        assert (error["code"], error["type"], error["param"]) == ("not_found", "new_api_error", None)
+        assert error["message"].endswith(f"(request id: {response.headers['X-Request-Id']})")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", CHAT, {"POST"}),
+        ("DELETE", "/v1/embeddings", {"POST"}),
+        ("POST", "/v1/models", {"GET", "HEAD"}),
+        ("DELETE", "/v1/models/m", {"GET", "HEAD"}),
+        ("POST", "/healthz", {"GET", "HEAD"}),
+        ("PROPFIND", "/", {"GET", "HEAD"}),
+    ],
+)
+async def test_another_method_is_a_405_that_says_which_are_allowed(
+    gateway_with: StartGateway,
+    method: str,
+    path: str,
+    allowed: set[str],
+) -> None:
+    gateway = await gateway_with(NOWHERE)
+    async with gateway.client.request(method, gateway.url + path) as response:
+        assert response.status == 405
+        assert set(response.headers["Allow"].replace(" ", "").split(",")) == allowed
+        assert (await response.json())["error"]["code"] == "method_not_allowed"
+
+
+async def test_a_listing_that_is_known_already_is_a_304(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with(NOWHERE)
+    url = f"{gateway.url}/v1/models"
+    async with gateway.client.get(url) as response:
+        etag = response.headers["ETag"]
+        assert response.headers["Cache-Control"] == "private, no-cache"
+    for known in (etag, f'"other", {etag}', f"W/{etag}"):
+        async with gateway.client.get(url, headers={"If-None-Match": known}) as response:
+            assert (response.status, await response.read()) == (304, b"")
+            assert response.headers["ETag"] == etag
+            assert REQUEST_ID.match(response.headers["X-Request-Id"])
+    async with gateway.client.get(url, headers={"If-None-Match": '"other"'}) as response:
+        assert response.status == 200
+
+
+async def test_a_listing_that_is_known_in_any_form_is_a_304(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with(NOWHERE)
+    async with gateway.client.get(f"{gateway.url}/v1/models", headers={"If-None-Match": "*"}) as response:
+        assert response.status == 304
+
+
+async def test_every_answer_has_its_own_request_id_and_never_names_the_server(gateway_with: StartGateway) -> None:
+    seen = []
+    async with ScriptedUpstream([answer(COMPLETION, server="theirs")], chat_script("a"), [answer({}, 500)]) as up:
+        gateway = await gateway_with(channels([up]))
+        requests: list[tuple[str, str, object, int]] = [
+            ("POST", CHAT, HELLO, 200),
+            ("POST", CHAT, {**HELLO, "stream": True}, 200),
+            ("POST", CHAT, HELLO, 502),
+            ("POST", CHAT, {}, 400),
+            ("GET", CHAT, None, 405),
+            ("GET", "/nothing", None, 404),
+            ("POST", "/v1/images/variations", None, 501),
+            ("GET", "/v1/models", None, 200),
+            ("HEAD", "/v1/models", None, 200),
+            ("GET", "/v1/models/m", None, 200),
+            ("GET", "/healthz", None, 200),
+            ("GET", "/readyz", None, 200),
+            ("GET", "/", None, 200),
+            ("GET", "/admin/v1/status", None, 401),
+        ]
+        for method, path, body, status in requests:
+            async with gateway.client.request(method, gateway.url + path, json=body) as response:
+                await response.read()
+                assert response.status == status, path
+                assert "Server" not in response.headers, path
+                assert "Set-Cookie" not in response.headers, path
+                seen.append(response.headers["X-Request-Id"])
+    assert all(REQUEST_ID.match(request_id) for request_id in seen)
+    assert len(set(seen)) == len(requests)
+
+
+async def test_the_id_of_an_answer_is_the_id_of_its_row(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)], chat_script("a")) as up:
+        gateway = await gateway_with(channels([up]))
+        ids = []
+        for body in (HELLO, {**HELLO, "stream": True}, {**HELLO, "model": "unknown"}):
+            async with gateway.post(body) as response:
+                await response.read()
+                ids.append(response.headers["X-Request-Id"])
+        assert [row.id for row in await gateway.rows(3)] == ids
+
+
+async def test_a_callers_own_request_id_is_kept_in_the_row_and_never_taken_for_ours(
+    gateway_with: StartGateway,
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        async with gateway.post(headers={"X-Request-Id": "mine-1.2_3"}) as response:
+            assert REQUEST_ID.match(response.headers["X-Request-Id"])
+            assert "mine-1.2_3" not in str(response.headers)
+        (row,) = await gateway.rows(1)
+        assert row.client_request_id == "mine-1.2_3"
+        assert "x-request-id" not in up.received[0].headers
+
+
+@pytest.mark.parametrize("hostile", ["a" * 65, "a b", "a/b", '"><script>', "é", "", "a\tb", "${jndi}", "a;b"])
+async def test_a_hostile_request_id_is_dropped(gateway_with: StartGateway, hostile: str) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        async with gateway.post(headers={"X-Request-Id": hostile}) as response:
+            assert response.status == 200
+        (row,) = await gateway.rows(1)
+        assert row.client_request_id is None
+
+
+@pytest.mark.parametrize("model", ["org/name:tag", "org%2Fname:tag", "org%2fname%3Atag"])
+async def test_a_slash_in_a_model_id_may_be_encoded_or_not(gateway_with: StartGateway, model: str) -> None:
+    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1", models=["org/name:tag"])]})
+    url = aiohttp.client.URL(f"{gateway.url}/v1/models/{model}", encoded=True)
+    async with gateway.client.get(url) as response:
+        assert (await response.json())["id"] == "org/name:tag"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR "])
+async def test_the_scheme_of_the_key_may_be_written_in_any_case(gateway_with: StartGateway, scheme: str) -> None:
+    gateway = await gateway_with(NOWHERE)
+    headers = {"Authorization": f"{scheme} {KEY}"}
+    async with aiohttp.ClientSession() as session, session.get(f"{gateway.url}/v1/models", headers=headers) as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("value", ["", KEY, f"Basic {KEY}", f"Bearer{KEY}", f"Bearer {KEY}x", f"Token {KEY}"])
+async def test_anything_else_than_a_bearer_of_the_key_is_a_401(gateway_with: StartGateway, value: str) -> None:
+    gateway = await gateway_with(NOWHERE)
+    async with aiohttp.ClientSession() as session:
+        for path in ("/v1/models", "/v1/models/m"):
+            async with session.get(gateway.url + path, headers={"Authorization": value}) as response:
+                assert response.status == 401
+                error = (await response.json())["error"]
+                assert error["code"] == "invalid_api_key"
+                assert response.headers["x-should-retry"] == "false"
+                assert KEY not in error["message"]
+
+
+async def test_the_root_tells_a_newcomer_where_to_go_without_a_key(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with(NOWHERE)
+    async with aiohttp.ClientSession() as session, session.get(gateway.url) as response:
+        page = await response.json()
+    assert page["base_url"] == f"{gateway.url}/v1"
+    assert page["health"] == f"{gateway.url}/healthz"
