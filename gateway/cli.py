@@ -1,0 +1,379 @@
+"""The `gateway` command: runs a gateway, and asks or changes the one that runs."""
+# ruff: noqa: PLC0415 - what serves is imported by the command that serves: the others start in a fraction of the time.
+# ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from gateway import __version__, cli_show
+from gateway.cli_client import (
+    Json,
+    NotReady,
+    Place,
+    Trouble,
+    ask,
+    call,
+    create_key,
+    find_running,
+    get_settled,
+    load_config,
+    open_folder,
+    probe,
+)
+from gateway.cli_options import (
+    DEFAULT_CONFIG,
+    Command,
+    ListByDefault,
+    account_options,
+    changed_fields,
+    config_option,
+    data_option,
+    key_options,
+    new_fields,
+)
+from gateway.store.folder import FolderBusy, FolderDamaged
+
+_FALSE = frozenset({"0", "false", "no", "off"})
+_CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
+
+
+def client_command(command: Command, *, channels: bool = False) -> Command:
+    """The options of every command that talks to the admin API; they become the ``Place`` it is given."""
+
+    @config_option
+    @data_option
+    @click.option("--json", "as_json", is_flag=True, help="Print the admin API's JSON.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, as_json: bool, data: Path, config_path: Path | None, **options: Any) -> None:
+        place = Place(
+            data, _find_config(config_path), os.environ, discover=channels and _may_discover(), as_json=as_json
+        )
+        command(place, *args, **options)
+
+    return wrapped
+
+
+channel_command = functools.partial(client_command, channels=True)
+"""Where no gateway runs, channels are looked for as ``serve`` would."""
+
+
+def _find_config(path: Path | None) -> Path | None:
+    return path or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
+
+
+def _may_discover() -> bool:
+    return os.environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE
+
+
+def _print(place: Place, answer: Json, for_people: Callable[[Any], None]) -> None:
+    """The API's JSON, or what ``for_people`` makes of it; of a listing it is given the items."""
+    if place.as_json:
+        cli_show.print_json(answer)
+    else:
+        for_people(answer["data"] if answer.get("object") == "list" else answer)
+
+
+@click.group(context_settings=_CONTEXT, invoke_without_command=True)
+@click.version_option(__version__, prog_name="gateway")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """One gateway for AI models: one key, one streaming-first API in front of many providers.
+
+    \b
+      gateway serve                      run it; the first start prints a key and a call to copy
+      gateway keys create --name laptop  make another key
+      gateway models                     what can be called
+      gateway requests --follow          watch the calls come in
+      gateway check                      is everything set up right?
+
+    The commands talk to the gateway that runs over the data folder (./data, or --data, or GATEWAY_DATA). Where none
+    runs they open the folder themselves, with the configuration that 'gateway serve' would read.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@main.command()
+@config_option
+@click.option("--host", help="Listen here; 0.0.0.0 is every address of the machine.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65_535), help="0 is any free one.  [default: 8080]")
+@data_option
+def serve(config_path: Path | None, host: str | None, port: int | None, data: Path) -> None:
+    """Run the gateway until it is told to end (Ctrl-C, SIGTERM).
+
+    With no channel in the configuration, provider keys of the environment (OPENAI_API_KEY, …) and model servers on
+    this machine are used, unless GATEWAY_DISCOVER=0; without any of them a built-in demo answers.
+
+    \b
+    Examples:
+      gateway serve
+      gateway serve --config /etc/gateway.toml --data /var/lib/gateway
+      gateway serve --host 0.0.0.0 --port 9000
+    """
+    config = load_config(_find_config(config_path), os.environ)
+    server = config.server
+    server = attrs.evolve(
+        server, host=server.host if host is None else host, port=server.port if port is None else port
+    )
+    config = attrs.evolve(config, server=server)
+    try:
+        folder = open_folder(data)
+    except FolderBusy as busy:
+        raise NotReady(str(busy)) from None
+    with contextlib.closing(folder):
+        from gateway.app import Site
+        from gateway.log import configure_log
+        from gateway.serve import PortTaken, run
+        from gateway.store.engine import StoreRefused
+
+        configure_log(config.server.log_format)
+        try:
+            run(Site(config, folder, os.environ, discover=_may_discover()), cli_show.greet)
+        except (PortTaken, StoreRefused, FolderDamaged) as refused:
+            raise NotReady(str(refused)) from None
+
+
+@main.group(cls=ListByDefault)
+def accounts() -> None:
+    """Who pays: every key belongs to an account.
+
+    Quotas, rates and groups are kept and shown, but not enforced yet.
+
+    \b
+    Examples:
+      gateway accounts
+      gateway accounts add team --quota-usd 50 --quota-period monthly
+      gateway accounts edit team --rpm 600 --quota-usd none
+      gateway accounts disable team
+    """
+
+
+@accounts.command("list")
+@client_command
+def list_accounts(place: Place) -> None:
+    """Every account."""
+    _print(place, call(place, "GET", "accounts"), cli_show.print_accounts)
+
+
+@accounts.command("add")
+@click.argument("name")
+@account_options
+@client_command
+def add_account(place: Place, name: str, **options: Any) -> None:
+    """Add the account NAME."""
+    made = call(place, "POST", "accounts", body={"name": name, **new_fields(options)})
+    _print(place, made, cli_show.print_fields)
+
+
+@accounts.command("edit")
+@click.argument("name")
+@click.option("--name", "new_name", metavar="NEW", help="Rename it.")
+@account_options
+@client_command
+def edit_account(place: Place, name: str, new_name: str | None, **options: Any) -> None:
+    """Change the account NAME; 'none' takes a setting back."""
+    changed = call(place, "PATCH", "accounts", name, body=changed_fields({"name": new_name, **options}))
+    _print(place, changed, cli_show.print_fields)
+
+
+@main.group(cls=ListByDefault)
+def keys() -> None:
+    """What callers show: 'Authorization: Bearer sk-…'.
+
+    Quotas, rates, groups and networks are kept and shown, but not enforced yet; models and expiry are.
+
+    \b
+    Examples:
+      gateway keys
+      KEY=$(gateway keys create --name laptop)
+      gateway keys create --account team --models 'gpt-*,demo-*' --expires-at 2027-01-31
+      gateway keys edit 3 --quota-usd 5 --quota-period daily --models none
+      gateway keys disable 3
+    """
+
+
+@keys.command("list")
+@client_command
+def list_keys(place: Place) -> None:
+    """Every key, by its last four characters."""
+    _print(place, call(place, "GET", "keys"), cli_show.print_keys)
+
+
+@keys.command("create")
+@click.option("--account", help="Whose it is.  [default: the only account there is]")
+@click.option("--name", help="[default: key-2, or the next that is free]")
+@key_options
+@client_command
+def make_key(place: Place, account: str | None, **options: Any) -> None:
+    """Make a key and print it, this once, on standard output."""
+    fields = new_fields(options)
+    _print(place, ask(place, lambda admin: create_key(admin, account, fields)), cli_show.print_new_key)
+
+
+@keys.command("edit")
+@click.argument("key_id", metavar="ID", type=int)
+@click.option("--name", metavar="NEW", help="Rename it.")
+@key_options
+@client_command
+def edit_key(place: Place, key_id: int, **options: Any) -> None:
+    """Change the key ID; 'none' takes a setting back."""
+    changed = call(place, "PATCH", "keys", str(key_id), body=changed_fields(options))
+    _print(place, changed, cli_show.print_fields)
+
+
+def _add_shared(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
+    """``show``, ``disable``, ``enable`` and ``delete``, the same for accounts and keys."""
+
+    def switch(verb: str, status: str, text: str) -> None:
+        @group.command(verb, help=text)
+        @which
+        @client_command
+        def command(place: Place, *, which: str) -> None:
+            changed = call(place, "PATCH", path, str(which), body={"status": status})
+            _print(place, changed, lambda _: click.echo(f"The {noun} {which} is {status}."))
+
+    @group.command("show", help=f"Show everything about the {noun}.")
+    @which
+    @client_command
+    def show(place: Place, *, which: str) -> None:
+        _print(place, call(place, "GET", path, str(which)), cli_show.print_fields)
+
+    @group.command("delete", help=f"Delete the {noun} for good. What it called stays on record.")
+    @which
+    @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+    @client_command
+    def delete(place: Place, *, which: str, yes: bool) -> None:
+        if not yes:
+            click.confirm(f"Delete the {noun} {which}?", abort=True, err=True)
+        _print(place, call(place, "DELETE", path, str(which)), lambda _: click.echo(f"The {noun} {which} is deleted."))
+
+    switch("disable", "disabled", f"Refuse calls with the {noun} from now on.")
+    switch("enable", "active", f"Allow calls with the {noun} again.")
+
+
+_add_shared(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
+_add_shared(keys, "keys", click.argument("which", metavar="ID", type=int), "key")
+
+
+@main.group(cls=ListByDefault)
+def channels() -> None:
+    """The ways to providers, declared or found.
+
+    \b
+    Examples:
+      gateway channels
+      gateway channels show openai
+      gateway channels test
+    """
+
+
+@channels.command("list")
+@channel_command
+def list_channels(place: Place) -> None:
+    """Every channel."""
+    _print(place, get_settled(place, "channels"), cli_show.print_channels)
+
+
+@channels.command("show")
+@click.argument("name")
+@channel_command
+def show_channel(place: Place, name: str) -> None:
+    """Show everything about the channel NAME, but its keys."""
+    _print(place, get_settled(place, "channels", name), cli_show.print_fields)
+
+
+@channels.command("test")
+@click.argument("name", required=False)
+@channel_command
+def test_channels(place: Place, name: str | None) -> None:
+    """Ask the provider of the channel NAME, or of all, for its models now. Exits with 1 where one fails."""
+    results = ask(place, lambda admin: admin.test_channels(*([name] if name else [])))
+    answer = results[0] if name else {"object": "list", "data": results}
+    _print(place, answer, lambda _: cli_show.print_tests(results))
+    _exit_unless(all(result["ok"] for result in results))
+
+
+def _exit_unless(fine: bool) -> None:
+    if not fine:
+        click.get_current_context().exit(1)
+
+
+@main.group(cls=ListByDefault)
+def models() -> None:
+    """What can be called, and through which channels.
+
+    \b
+    Examples:
+      gateway models
+      gateway models --json
+    """
+
+
+@models.command("list")
+@channel_command
+def list_models(place: Place) -> None:
+    """Every model, with the channels that serve it, best first."""
+    _print(place, get_settled(place, "models"), cli_show.print_models)
+
+
+@main.group(cls=ListByDefault)
+def requests() -> None:
+    """What was asked, by which key, and how it went.
+
+    \b
+    Examples:
+      gateway requests --follow
+      gateway requests --limit 100 --model demo-chat
+      gateway requests --status 429 --json
+      gateway requests list --help
+    """
+
+
+@requests.command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N")
+@click.option("--key", type=int, metavar="ID", help="Only of this key.")
+@click.option("--model", help="Only of this model.")
+@click.option("--status", type=int, metavar="HTTP", help="Only with this status, such as 200 or 429.")
+@click.option("--follow", "-f", is_flag=True, help="Print new ones as they end, until Ctrl-C.")
+@client_command
+def list_requests(place: Place, *, follow: bool, **query: Any) -> None:
+    """The last requests, newest at the end."""
+    if not follow:
+        listing = ask(place, lambda admin: admin.get("requests", query=query))
+        _print(place, listing, cli_show.print_requests)
+        return
+    if find_running(place.data) is None:
+        raise Trouble(f"There is nothing to follow: no gateway runs over {place.data}")
+    with contextlib.suppress(KeyboardInterrupt):
+        ask(place, lambda admin: cli_show.print_as_they_come(admin.follow_requests(query), as_json=place.as_json))
+
+
+@main.command(short_help="Is the configuration right, does every channel answer?")
+@channel_command
+def check(place: Place) -> None:
+    """Is the configuration right, and does every channel answer? Exits with 1 where not.
+
+    Channels are tried by the gateway that runs over the data folder, with the configuration it was started with;
+    where none runs, by this command, and the data folder is left as it is.
+
+    \b
+    Examples:
+      gateway check
+      gateway check --config new.toml
+    """
+    try:
+        load_config(place.config, place.environ)
+    except Trouble as trouble:
+        report: Json = {"ok": False, "problems": trouble.message.splitlines(), "channels": []}
+    else:
+        results = probe(place, lambda admin: admin.test_channels())
+        report = {"ok": all(result["ok"] for result in results), "problems": [], "channels": results}
+    _print(place, report, functools.partial(cli_show.print_report, config=place.config))
+    _exit_unless(report["ok"])

@@ -1,0 +1,325 @@
+"""Talking to the admin API: of the gateway that runs over a data folder, or of one started for just this command.
+
+There is one code path for both. Where no gateway runs, the real application is served in this process on a free
+loopback port, asked, and stopped; the folder is locked meanwhile, as by any gateway.
+"""
+# ruff: noqa: PLC0415 - aiohttp, SQLAlchemy and the application are imported where they are needed: a command that only
+# asks a running gateway starts in a third of the time, and `gateway --help` in a tenth.
+
+import asyncio
+import itertools
+import logging
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+import attrs
+import click
+import orjson
+
+from gateway.store.folder import DataFolder, FolderBusy, FolderDamaged, find_holder
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from gateway.config import Config
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+SYNC_WAIT_S = 3.0
+ANSWER_TIMEOUT_S = 15.0
+TEST_TIMEOUT_S = 60.0
+"""A channel's test waits for its provider."""
+FOLLOW_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.05
+_PAGE = 1000
+
+
+class Trouble(click.ClickException):
+    """What the operator is told on standard error, without a traceback; the command exits with 1."""
+
+    def show(self, file: Any = None) -> None:
+        """Print the message as it is."""
+        click.echo(self.message, file=file or sys.stderr)
+
+
+class NotReady(Trouble):
+    """What the operator has to set right before a gateway can start here; the command exits with 2."""
+
+    exit_code = 2
+
+
+@attrs.frozen
+class Place:
+    """Which gateway a command is about, and how its answer is printed.
+
+    Attributes:
+        data: the data folder.
+        config: the configuration file for where no gateway runs; None: none.
+        environ: the environment, likewise.
+        discover: whether unconfigured providers are looked for where no gateway runs.
+        as_json: print the admin API's JSON.
+        scratch: the data folder is made for this command and goes with it.
+        busy_wait_s: how long the folder may be held by a process that gives no address: one that starts, or another
+            short command.
+    """
+
+    data: Path
+    config: Path | None
+    environ: Mapping[str, str]
+    discover: bool = True
+    as_json: bool = False
+    scratch: bool = False
+    busy_wait_s: float = 5.0
+
+
+class Admin:
+    """The admin API at ``url``.
+
+    Args:
+        session: carries the token.
+        url: of the gateway.
+        offline: the gateway was started for this command alone.
+    """
+
+    def __init__(self, session: "aiohttp.ClientSession", url: str, *, offline: bool) -> None:
+        self._session = session
+        self.url = url
+        self.offline = offline
+
+    async def get(self, *path: str, query: Mapping[str, Any] | None = None) -> Json:
+        """What is at ``path``. Raises ``Trouble``, as every call here."""
+        return await self.call("GET", *path, query=query)
+
+    async def call(
+        self,
+        method: str,
+        *path: str,
+        body: Json | None = None,
+        query: Mapping[str, Any] | None = None,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Json:
+        """One call; ``query`` values that are None are left out."""
+        import aiohttp
+        from yarl import URL
+
+        url = URL("/".join((f"{self.url}/admin/v1", *(quote(part, safe="") for part in path))), encoded=True)
+        wanted = {name: str(value) for name, value in (query or {}).items() if value is not None}
+        try:
+            async with self._session.request(
+                method,
+                url.update_query(wanted) if wanted else url,
+                json=body,
+                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=5),
+            ) as response:
+                return _read_answer(self.url, response.status, await response.read())
+        except TimeoutError:
+            raise Trouble(f"The gateway at {self.url} does not answer (waited {timeout_s:g} s)") from None
+        except (aiohttp.ClientError, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise Trouble(f"The gateway at {self.url} does not answer: {reason}") from None
+
+    async def test_channels(self, *names: str) -> list[Json]:
+        """What each channel's provider answers now, side by side; without names, of every channel."""
+        if not names:
+            names = tuple(channel["name"] for channel in (await self.get("channels"))["data"])
+        calls = (self.call("POST", "channels", name, "test", timeout_s=TEST_TIMEOUT_S) for name in names)
+        return list(await asyncio.gather(*calls))
+
+    async def await_models(self) -> None:
+        """Where the gateway has only just started, give synchronised channels a moment to hear of their models."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SYNC_WAIT_S
+        while self.offline and loop.time() < until:
+            channels = (await self.get("channels"))["data"]
+            if not any(channel["sync"] and channel["offers"] is None for channel in channels):
+                return
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def follow_requests(self, query: Mapping[str, Any]) -> AsyncIterator[Json]:
+        """Request rows that match: the last ones, then every new one, for ever."""
+        rows = (await self.get("requests", query=query))["data"]
+        last = 0
+        while True:
+            for row in rows:
+                yield row
+                last = row["sequence"]
+            if len(rows) < _PAGE:
+                await asyncio.sleep(FOLLOW_EVERY_S)
+            rows = (await self.get("requests", query={**query, "after": last, "limit": _PAGE}))["data"]
+
+
+def _read_answer(url: str, status: int, raw: bytes) -> Json:
+    try:
+        answer = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise Trouble(f"What answers at {url} is not this gateway's admin API (HTTP {status})")
+    if status < 400:  # noqa: PLR2004
+        return answer
+    error = answer.get("error") or {}
+    message, param = error.get("message") or f"HTTP {status}", error.get("param")
+    raise Trouble(f"{message} [{param}]" if param and param not in message else message)
+
+
+async def create_key(admin: Admin, account: str | None, fields: Json) -> Json:
+    """A new key of ``account``, or of the only one there is; without a name in ``fields`` it gets a free one."""
+    if account is None:
+        names = [listed["name"] for listed in (await admin.get("accounts"))["data"]]
+        if not names:
+            raise Trouble("There is no account yet; add one: gateway accounts add NAME")
+        if len(names) > 1:
+            raise Trouble(f"Whose key? Choose with --account: {', '.join(names)}")
+        account = names[0]
+    if "name" not in fields:
+        taken = {key["name"] for key in (await admin.get("keys"))["data"] if key["account"] == account}
+        number = next(number for number in itertools.count(len(taken) + 1) if f"key-{number}" not in taken)
+        fields = {"name": f"key-{number}", **fields}
+    return await admin.call("POST", "keys", body={"account": account, **fields})
+
+
+def ask(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """Do ``work`` with the admin API of ``place``. Raises ``Trouble``."""
+
+    async def do() -> T:
+        async with open_admin(place) as admin:
+            return await work(admin)
+
+    return asyncio.run(do())
+
+
+def call(place: Place, method: str, *path: str, body: Json | None = None) -> Json:
+    """One call of the admin API of ``place``. Raises ``Trouble``."""
+    return ask(place, lambda admin: admin.call(method, *path, body=body))
+
+
+def get_settled(place: Place, *path: str) -> Json:
+    """What is at ``path`` once the channels have had time to say what they offer. Raises ``Trouble``."""
+
+    async def work(admin: Admin) -> Json:
+        await admin.await_models()
+        return await admin.get(*path)
+
+    return ask(place, work)
+
+
+def probe(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """As ``ask``; where no gateway runs, over a data folder of its own that leaves no trace. Raises ``Trouble``."""
+    if find_running(place.data) is not None:
+        return ask(place, work)
+    with tempfile.TemporaryDirectory(prefix="gateway-") as folder:
+        return ask(attrs.evolve(place, data=Path(folder), scratch=True), work)
+
+
+@asynccontextmanager
+async def open_admin(place: Place) -> AsyncIterator[Admin]:
+    """The admin API of ``place``, from the gateway that runs there or from one in this process. Raises ``Trouble``."""
+    found = await _find(place.data, place.busy_wait_s)
+    if isinstance(found, str):
+        async with _connect(found, _read_token(place.data), offline=False) as admin:
+            yield admin
+        return
+    try:
+        async with _serve_here(place, found) as url, _connect(url, found.admin_token(), offline=True) as admin:
+            yield admin
+    finally:
+        found.close()
+
+
+@asynccontextmanager
+async def _connect(url: str, token: str, *, offline: bool) -> AsyncIterator[Admin]:
+    import aiohttp
+
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+        yield Admin(session, url, offline=offline)
+
+
+async def _find(data: Path, wait_s: float) -> str | DataFolder:
+    """The address of the gateway that runs over ``data``; where none does, the folder itself, locked."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    while True:
+        holder = find_running(data)
+        if holder is None:
+            try:
+                return open_folder(data)
+            except FolderBusy as busy:  # taken since
+                holder = busy.holder
+        if url := holder.get("url"):
+            return str(url)
+        if loop.time() > until:
+            pid = holder.get("pid", "unknown")
+            raise Trouble(f"The data folder {data} is in use by process {pid}, which gives no address to ask")
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def find_running(data: Path) -> Json | None:
+    """What the process that has the folder says of itself; None where none does. Raises ``Trouble``."""
+    try:
+        return find_holder(data)
+    except OSError as error:
+        raise NotReady(f"The data folder {data} cannot be read: {error.strerror}") from None
+
+
+def open_folder(data: Path) -> DataFolder:
+    """The data folder, locked. Raises ``Trouble``, or ``FolderBusy``."""
+    try:
+        return DataFolder(data)
+    except OSError as error:
+        raise NotReady(f"The data folder {data} cannot be used: {error.strerror}") from None
+
+
+def _read_token(data: Path) -> str:
+    path = data / "admin.token"
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise Trouble(f"The admin token {path} cannot be read: {error.strerror}") from None
+
+
+@asynccontextmanager
+async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
+    """The application over ``folder``, in this process; yields its address."""
+    config = load_config(place.config, place.environ)
+    if place.scratch:
+        config = attrs.evolve(config, store=type(config.store)())
+
+    from aiohttp import web
+
+    from gateway.app import WELCOME, Site, build
+    from gateway.log import configure_log
+    from gateway.store.engine import StoreRefused
+    from gateway.web.protocol import GatewayRunner
+
+    configure_log(config.server.log_format)
+    logging.getLogger().setLevel(logging.WARNING)
+    # What another file declared is none of this command's business: only ``serve`` makes the store agree with one.
+    app = build(Site(config, folder, place.environ, discover=place.discover, declare=False))
+    runner = GatewayRunner(app, access_log=None, shutdown_timeout=1.0)
+    try:
+        try:
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+        except (StoreRefused, FolderDamaged) as error:
+            raise NotReady(str(error)) from None
+        if (secret := app[WELCOME].secret) and not place.scratch:
+            click.echo(f"First use of {folder.path}: its first key, shown only now, is\n  {secret}", err=True)
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def load_config(path: Path | None, environ: Mapping[str, str]) -> "Config":
+    """The configuration. Raises ``Trouble`` with every problem of it, one a line."""
+    from gateway.config_file import ConfigError, read_config
+
+    try:
+        return read_config(path, environ)
+    except ConfigError as error:
+        raise NotReady(str(error)) from None

@@ -1,0 +1,130 @@
+"""Words of the command line: the options that commands share, and their way into the admin API's fields."""
+
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import click
+
+Command = Callable[..., None]
+Json = dict[str, Any]
+
+DEFAULT_CONFIG = Path("config/gateway.toml")
+TAKE_BACK = "none"
+"""What a setting is changed to in order to have none."""
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help=f"The configuration file.  [default: {DEFAULT_CONFIG} if there is one]",
+)
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default="data",
+    envvar="GATEWAY_DATA",
+    show_default=True,
+    show_envvar=True,
+    help="The data folder.",
+)
+
+
+class ListByDefault(click.Group):
+    """A group whose command, where none is named, is ``list``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ``list`` before options that stand alone."""
+        bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["list", *args] if bare else args)
+
+
+class NumberOrNone(click.ParamType[Any]):
+    """A number, whole where ``whole`` says so, or ``none``. The gateway checks its range."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self.name = "N" if whole else "USD"
+        self._whole = whole
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text into a number."""
+        if value == TAKE_BACK:
+            return value
+        try:
+            return int(value) if self._whole else float(Decimal(value))
+        except (ValueError, InvalidOperation):
+            self.fail(f"{value!r} is neither a number nor '{TAKE_BACK}'", param, ctx)
+
+
+_COUNT = NumberOrNone(whole=True)
+_AMOUNT = NumberOrNone(whole=False)
+
+
+def _apply(command: Command, *options: Callable[[Command], Command]) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def bound_options(command: Command) -> Command:
+    """What may be spent and how fast, of accounts and keys alike."""
+    return _apply(
+        command,
+        click.option("--quota-usd", type=_AMOUNT, help="What may be spent, in dollars."),
+        click.option(
+            "--quota-period",
+            type=click.Choice(["none", "lifetime", "daily", "monthly"]),
+            help="Over which time; lifetime if not given.",
+        ),
+        click.option("--rpm", type=_COUNT, help="Requests a minute."),
+        click.option("--tpm", type=_COUNT, help="Tokens a minute."),
+        click.option("--max-concurrency", type=_COUNT, help="Requests at the same time."),
+    )
+
+
+def account_options(command: Command) -> Command:
+    """Everything that an account can be told."""
+    words = "The groups its keys may be of. May be repeated."
+    return bound_options(click.option("--groups", "--group", multiple=True, metavar="GROUP,…", help=words)(command))
+
+
+def key_options(command: Command) -> Command:
+    """Everything that a key can be told."""
+    more = _apply(
+        command,
+        click.option("--quota-status", type=click.Choice(["403", "429", TAKE_BACK]), help="HTTP status at its end."),
+        click.option("--models", multiple=True, metavar="GLOB,…", help="Only these models. May be repeated."),
+        click.option("--group", "--groups", metavar="GROUP", help="Only the channels of this group."),
+        click.option("--expires-at", metavar="TIME", help="Such as 2027-01-31 or 2027-01-31T12:00:00Z."),
+        click.option("--allow-ips", multiple=True, metavar="NETWORK,…", help="Only from there. May be repeated."),
+    )
+    return bound_options(more)
+
+
+def read_fields(options: Json) -> Json:
+    """Options that were given -> fields of the admin API. ``none`` becomes null, but for a period, where it is one."""
+    fields: Json = {}
+    for name, given in options.items():
+        value: Any = given
+        if isinstance(given, tuple):
+            value = [item.strip() for text in given for item in text.split(",")] or None
+        if value is None:
+            continue
+        if value in (TAKE_BACK, [TAKE_BACK]) and name != "quota_period":
+            value = None
+        fields[name] = int(value) if name == "quota_status" and value else value
+    return fields
+
+
+def new_fields(options: Json) -> Json:
+    """``read_fields`` for something new: what has no value is left out."""
+    return {name: value for name, value in read_fields(options).items() if value is not None}
+
+
+def changed_fields(options: Json) -> Json:
+    """``read_fields`` for a change: there must be one."""
+    fields = read_fields(options)
+    if not fields:
+        raise click.UsageError("Nothing to change: give at least one of the options")
+    return fields

@@ -1,0 +1,279 @@
+"""What the command prints for people: tables, one thing with all its fields, and the greeting of a gateway."""
+# ruff: noqa: PLC0415 - rich is imported where a table is printed: `gateway serve` needs none.
+
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from gateway import __version__
+
+if TYPE_CHECKING:
+    from gateway.app import Welcome
+
+Json = dict[str, Any]
+
+ABSENT = "-"
+_NOT_CHAT = ("embed", "image", "video", "tts", "whisper", "dall-e", "moderation", "rerank", "speech", "transcribe")
+_WIDE = 100
+"""Columns of a terminal from which a table of requests has room for one more."""
+
+
+def greet(address: str, welcome: "Welcome") -> None:
+    """Where the gateway is, what it serves and, with a first key, a call to copy."""
+    click.echo(f"\nModel gateway {__version__} answers at {address}")
+    click.echo(f"  models    {_write_models(welcome)}")
+    if welcome.secret is None:
+        click.echo(f"  base_url  {address}/v1\n  keys      make a key: gateway keys create\n")
+        return
+    body = {"model": pick_model(welcome.models), "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
+    click.echo(f"  key       {welcome.secret}")
+    click.echo("            shown once, only its hash is stored\n")
+    click.echo("Try it:\n")
+    click.echo(f"  curl -N {address}/v1/chat/completions \\")
+    click.echo(f"    -H 'Authorization: Bearer {welcome.secret}' -H 'Content-Type: application/json' \\")
+    click.echo(f"    -d {shlex.quote(orjson.dumps(body).decode())}\n")
+    click.echo("Or with an OpenAI SDK, here in Python:\n")
+    click.echo("  from openai import OpenAI")
+    click.echo(f'  client = OpenAI(base_url="{address}/v1", api_key="{welcome.secret}")\n')
+
+
+def _write_models(welcome: "Welcome") -> str:
+    if welcome.demo:
+        return f"{', '.join(welcome.models)} (the built-in demo: no channel is configured)"
+    if not welcome.models:
+        return "being asked of the providers; see: gateway models"
+    return f"{len(welcome.models)}; see: gateway models"
+
+
+def pick_model(models: Sequence[str]) -> str:
+    """A model to greet with: the demo's, or the first whose name does not say that it is no chat model."""
+    if "demo-chat" in models:
+        return "demo-chat"
+    chat = (model for model in models if not any(word in model.lower() for word in _NOT_CHAT))
+    return next(chat, models[0] if models else "YOUR-MODEL")
+
+
+def print_json(value: Any, *, lines: bool = False) -> None:
+    """``value`` as JSON, indented or on one line."""
+    click.echo(orjson.dumps(value, option=0 if lines else orjson.OPT_INDENT_2).decode())
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, gap: int = 2) -> None:
+    """A table without a frame; a column whose title begins with ``>`` is aligned to the right."""
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for title in columns:
+        right = title.startswith(">")
+        table.add_column(title.removeprefix(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """One thing, a field a line."""
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        text = write_usd(value) if name.endswith("_usd") else write_value(value)
+        click.echo(f"{name.replace('_', ' '):<{width}}  {clean(text)}")
+
+
+def clean(text: str) -> str:
+    """``text`` without what would steer a terminal: a caller chooses the name of the model it asks for."""
+    return "".join(mark if mark.isprintable() else "\ufffd" for mark in text)
+
+
+def write_value(value: Any) -> str:
+    """A JSON value for people."""
+    if value is None or value in ([], {}):
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={write_value(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(write_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def write_usd(amount: float | None) -> str:
+    """Dollars, with as many decimals as there are, two at least."""
+    if amount is None:
+        return ABSENT
+    whole, _, decimals = f"{amount:,.{4 if amount >= 1 else 9}f}".partition(".")
+    return f"${whole}.{decimals.rstrip('0'):0<2}"
+
+
+def write_quota(fields: Json) -> str:
+    """``$5.00 daily``."""
+    if fields["quota_usd"] is None:
+        return ABSENT
+    return f"{write_usd(fields['quota_usd'])} {fields['quota_period']}"
+
+
+def write_limits(fields: Json) -> str:
+    """``60 rpm, 8 at once``."""
+    named = (("rpm", "rpm"), ("tpm", "tpm"), ("max_concurrency", "at once"))
+    return ", ".join(f"{fields[name]} {label}" for name, label in named if fields[name] is not None) or ABSENT
+
+
+def write_moment(started_ms: int, now: datetime, zone: tzinfo | None = None) -> str:
+    """The time of day; of another day than ``now``'s, the date and the minute. In ``zone``, or this machine's."""
+    moment = datetime.fromtimestamp(started_ms / 1000, UTC).astimezone(zone)
+    today = moment.date() == now.astimezone(zone).date()
+    return moment.strftime("%H:%M:%S" if today else "%m-%d %H:%M")
+
+
+def write_request(row: Json, now: datetime) -> dict[str, str]:
+    """The cells of a request by their column."""
+    estimate = "~" if row["usage_source"] == "estimate" else ""
+    ending = row["error_code"] or ("" if row["ending"] == "completed" else row["ending"])
+    first = row["first_byte_ms"]
+    return {
+        "TIME": write_moment(row["started_ms"], now),
+        "KEY": row["key_name"],
+        "MODEL": row["model"] or ABSENT,
+        "CHANNEL": row["channel"] or ABSENT,
+        ">IN/OUT": f"{estimate}{row['prompt_tokens']}/{row['completion_tokens']}",
+        ">COST": write_usd(row["cost_usd"]),
+        ">FIRST": ABSENT if first is None else str(first),
+        ">MS": str(row["total_ms"]),
+        "STATUS": f"{row['status']} {ending}".rstrip(),
+    }
+
+
+def print_accounts(accounts: Sequence[Json]) -> None:
+    """A table of accounts."""
+    rows = [
+        [
+            account["name"],
+            account["status"],
+            write_quota(account),
+            write_limits(account),
+            write_value(account["groups"]),
+            "file" if account["declared"] else "here",
+        ]
+        for account in accounts
+    ]
+    print_table(("NAME", "STATUS", "QUOTA", "LIMITS", "GROUPS", "MADE"), rows, "There is no account.")
+
+
+def print_keys(keys: Sequence[Json]) -> None:
+    """A table of keys; what few of them have, only where one has it."""
+    cells = [
+        {
+            ">ID": str(key["id"]),
+            "NAME": key["name"],
+            "ACCOUNT": key["account"],
+            "KEY": key["key"],
+            "STATUS": key["status"],
+            "QUOTA": write_quota(key),
+            "LIMITS": write_limits(key),
+            "MODELS": write_value(key["models"]),
+            "EXPIRES": (key["expires_at"] or ABSENT)[:10],
+        }
+        for key in keys
+    ]
+    rare = ("QUOTA", "LIMITS", "MODELS", "EXPIRES")
+    columns = [
+        name for name in (cells[0] if cells else ()) if name not in rare or any(c[name] != ABSENT for c in cells)
+    ]
+    rows = [[cell[name] for name in columns] for cell in cells]
+    print_table(columns, rows, "There is no key; make one: gateway keys create")
+
+
+def print_new_key(key: Json) -> None:
+    """The secret on standard output, for ``$(…)``, and about it on standard error."""
+    click.echo(key["secret"])
+    about = f"Key {key['id']} ({key['name']}) of the account {key['account']!r}"
+    click.echo(f"{about}. Shown once, only its hash is stored.", err=True)
+
+
+def print_channels(channels: Sequence[Json]) -> None:
+    """A table of channels."""
+    rows = [
+        [
+            channel["name"],
+            channel["provider"],
+            channel["origin"],
+            str(channel["api_keys"]),
+            "?" if channel["offers"] is None else str(channel["offers"]),
+            channel["base_url"],
+        ]
+        for channel in channels
+    ]
+    print_table(("NAME", "PROVIDER", "FROM", ">KEYS", ">MODELS", "ADDRESS"), rows, "There is no channel.")
+
+
+def print_models(models: Sequence[Json]) -> None:
+    """A table of models."""
+    rows = [[model["id"], model["owned_by"], write_value(model["channels"])] for model in models]
+    print_table(("MODEL", "OWNED BY", "CHANNELS"), rows, "There is no model; see: gateway channels test")
+
+
+def print_tests(results: Sequence[Json]) -> None:
+    """A table of what the channels' providers answered."""
+    rows = [
+        [
+            result["name"],
+            "ok" if result["ok"] else "failed",
+            write_value(result["models"]),
+            result["error"] or "",
+        ]
+        for result in results
+    ]
+    print_table(("CHANNEL", "RESULT", ">MODELS", "ERROR"), rows, "There is no channel.")
+
+
+def print_report(report: Json, *, config: Path | None) -> None:
+    """What a check found."""
+    if report["problems"]:
+        click.echo("\n".join(report["problems"]), err=True)
+        return
+    click.echo(f"The configuration is valid ({config or 'no file: defaults and environment'}).\n")
+    print_tests(report["channels"])
+
+
+def print_requests(rows: Sequence[Json]) -> None:
+    """A table of requests."""
+    from rich.console import Console
+
+    now = datetime.now(UTC)
+    narrow = Console().width < _WIDE
+    cells = [write_request(row, now) for row in rows]
+    columns = [name for name in (cells[0] if cells else ()) if not (narrow and name == ">FIRST")]
+    print_table(columns, [[cell[name] for name in columns] for cell in cells], "No request is recorded.", gap=1)
+
+
+_LINE = {"TIME": 8, "KEY": 8, "MODEL": 16, "CHANNEL": 8, ">IN/OUT": 8, ">COST": 10, ">MS": 6, "STATUS": 0}
+
+
+def write_line(cells: Mapping[str, str]) -> str:
+    """Cells on a line of their own, for rows that come one by one; a long cell pushes the rest aside."""
+    parts = (
+        f"{clean(cells[name]):>{width}}" if name.startswith(">") else f"{clean(cells[name]):<{width}}"
+        for name, width in _LINE.items()
+    )
+    return " ".join(parts).rstrip()
+
+
+async def print_as_they_come(rows: AsyncIterator[Json], *, as_json: bool) -> None:
+    """Requests, a line each."""
+    if not as_json:
+        click.echo(write_line({name: name.removeprefix(">") for name in _LINE}))
+    async for row in rows:
+        if as_json:
+            print_json(row, lines=True)
+        else:
+            click.echo(write_line(write_request(row, datetime.now(UTC))))
