@@ -1,0 +1,127 @@
+"""Imports: without cycles, each module alone, and no heavier than its work."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.architecture.source import Module, find_imports, parse, read_modules
+
+MODULES = read_modules()
+
+ALONE = """
+import importlib, os, sys, traceback
+import aiohttp.web, alembic.op, attrs, cattrs, click, orjson, rich.table, sqlalchemy.ext.asyncio, structlog
+for name in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        assert not any(loaded.partition(".")[0] == "gateway" for loaded in sys.modules)
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(name, flush=True)
+"""
+"""Imports each module in a child of its own; other people's libraries are loaded once, before. Prints what failed."""
+
+WEIGH = "import sys, {module}; print(*(name for name in sys.argv[1:] if name in sys.modules))"
+
+
+def find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str] | None:
+    """A ring of modules that import each other, or None."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return None
+
+
+def draw_graph(modules: list[Module]) -> dict[str, set[str]]:
+    """Module -> the modules that it imports when it is imported itself."""
+    names = {module.name for module in modules}
+    return {
+        module.name: {name for name, _ in find_imports(_at_import(module.tree)) if name in names - {"gateway"}}
+        for module in modules
+    }
+
+
+def _at_import(tree: ast.Module) -> ast.Module:
+    """``tree`` without what only runs when a function is called."""
+
+    class Shell(ast.NodeTransformer):
+        def visit_FunctionDef(self, _node: ast.FunctionDef) -> None:
+            return None
+
+        def visit_AsyncFunctionDef(self, _node: ast.AsyncFunctionDef) -> None:
+            return None
+
+    shell = Shell().visit(ast.parse(ast.unparse(tree)))
+    assert isinstance(shell, ast.Module)
+    return shell
+
+
+def find_loaded(module: str, wanted: Iterable[str]) -> set[str]:
+    """Which of ``wanted`` are loaded after a fresh interpreter imported ``module``."""
+    command = [sys.executable, "-c", WEIGH.format(module=module), *wanted]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def import_alone(names: Iterable[str]) -> tuple[list[str], str]:
+    """Which of ``names`` cannot be imported as the first of the house, and why."""
+    done = subprocess.run([sys.executable, "-c", ALONE, *names], capture_output=True, text=True, check=True)
+    return done.stdout.split(), done.stderr
+
+
+def test_no_modules_import_each_other_in_a_ring() -> None:
+    graph = draw_graph(MODULES)
+    assert sum(map(len, graph.values())) > 100
+    assert find_cycle(graph) is None
+
+
+def test_a_ring_would_be_found() -> None:
+    ring = [
+        parse("flow/a.py", "from gateway.flow.b import x"),
+        parse("flow/b.py", "import gateway.flow.c"),
+        parse("flow/c.py", "from gateway.flow import a"),
+    ]
+    assert set(find_cycle(draw_graph(ring)) or []) == {"gateway.flow.a", "gateway.flow.b", "gateway.flow.c"}
+    late = parse("flow/c.py", "def f():\n    from gateway.flow import a")
+    assert find_cycle(draw_graph([*ring[:2], late])) is None
+
+
+def test_every_module_can_be_imported_first() -> None:
+    names = [module.name for module in MODULES if module.name != "gateway.store.migrations.env"]  # Alembic runs that
+    failed, why = import_alone(names)
+    assert not failed, why
+
+
+def test_a_module_that_cannot_be_imported_would_be_found() -> None:
+    failed, why = import_alone(["gateway.domain.price", "gateway.no_such_module"])
+    assert failed == ["gateway.no_such_module"]
+    assert "ModuleNotFoundError" in why
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("gateway.cli", {"aiohttp", "sqlalchemy", "rich", "alembic", "cattrs", "structlog"}),
+        ("gateway.app", {"alembic", "click"}),
+        ("gateway.serve", {"alembic", "click", "uvloop"}),
+        ("gateway.config_file", {"aiohttp", "sqlalchemy", "alembic"}),
+        ("gateway.dialects.openai_chat", {"aiohttp", "sqlalchemy", "cattrs", "asyncio"}),
+        ("gateway.flow.relay", {"aiohttp", "sqlalchemy", "cattrs"}),
+        ("gateway.store.memory", {"sqlalchemy", "aiohttp"}),
+    ],
+)
+def test_what_is_imported_is_no_heavier_than_its_work(module: str, heavy: set[str]) -> None:
+    assert find_loaded(module, heavy) == set()
+
+
+def test_what_is_loaded_would_be_found() -> None:
+    assert find_loaded("gateway.app", ["aiohttp", "sqlalchemy", "alembic"]) == {"aiohttp", "sqlalchemy"}

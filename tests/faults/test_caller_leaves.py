@@ -1,0 +1,151 @@
+"""C1: a caller who leaves takes the provider's request with it, at once, in whatever phase it is."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+
+import attrs
+import orjson
+import pytest
+
+from gateway.domain.usage import estimate_tokens
+from tests.conftest import StartGateway
+from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.fakes.upstream import (
+    COMPLETION,
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    STALL,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chunk,
+    event,
+    usage_frame,
+)
+from tests.faults.scene import audit, good_script, healthy, site, until
+from tests.faults.test_after_the_first_byte import ONE, TEXT, TOLD, TWO
+from tests.faults.test_before_the_first_byte import COMMENT
+
+Writer = asyncio.StreamWriter
+
+
+async def connect(gateway: RunningGateway, *, stream: bool) -> tuple[asyncio.StreamReader, Writer]:
+    """A caller's bare connection, its request sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+    body = orjson.dumps({**HELLO, "stream": stream})
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return reader, writer
+
+
+def close(writer: Writer) -> None:
+    writer.close()
+
+
+def reset(writer: Writer) -> None:
+    sock: socket.socket = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.close()
+
+
+def half_close(writer: Writer) -> None:
+    writer.write_eof()
+
+
+@attrs.frozen
+class Phase:
+    """``heard`` is what has reached the caller when it leaves."""
+
+    name: str
+    script: Script
+    stream: bool
+    heard: bytes = b""
+
+
+PHASES = [
+    Phase("before the headers", [STALL], stream=True),
+    Phase("before the headers of a whole answer", [STALL], stream=False),
+    Phase("before the first event", [SSE_HEAD, STALL], stream=True),
+    Phase("after a comment", [SSE_HEAD, COMMENT, STALL], stream=True),
+    Phase("in the first event", [SSE_HEAD, chunk(ONE[:-1]), STALL], stream=True),
+    Phase("in mid-stream", [*TOLD, STALL], stream=True, heard=ONE + TWO),
+    Phase("in the middle of an event", [*TOLD, chunk(b"data: {"), STALL], stream=True, heard=ONE + TWO),
+    Phase("in a whole answer", [answer(COMPLETION)[:-5], STALL], stream=False),
+    Phase("in the body of an error", [answer({"error": {}}, 500)[:-1], STALL], stream=False),
+    Phase("in the page sent for a stream", [answer(b"<html>", content_type="text/html")[:-1], STALL], stream=True),
+]
+
+
+@pytest.mark.parametrize("leave", [close, reset, half_close])
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+async def test_a_caller_who_leaves_cancels_the_provider_at_once(
+    gateway_with: StartGateway,
+    phase: Phase,
+    leave: Callable[[Writer], None],
+) -> None:
+    async with ScriptedUpstream(phase.script) as up, ScriptedUpstream(good_script(stream=phase.stream)) as good:
+        gateway = await gateway_with(site(channel(up.base_url, "left"), healthy(good)))
+        reader, writer = await connect(gateway, stream=phase.stream)
+        if phase.heard:
+            await reader.readuntil(TWO)
+        await until(lambda: up.received)
+        await asyncio.sleep(0.02)
+        leave(writer)
+        await asyncio.wait_for(up.hung_up.wait(), 1)
+        row = await audit(gateway, up, ending="client_closed", attempts=1, channel="left", stream=phase.stream)
+        writer.close()
+        assert not good.received
+        if phase.heard:
+            assert (row.status, row.usage_source) == (200, "estimate")
+            assert row.completion_tokens == estimate_tokens(len(TEXT))
+        else:
+            assert (row.status, row.usage_source, row.cost_nanos) == (499, "none", 0)
+
+
+async def test_a_caller_who_leaves_the_second_channel_cancels_that(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer({}, 500)]) as bad, ScriptedUpstream([SSE_HEAD, STALL]) as second:
+        gateway = await gateway_with(site(channel(bad.base_url, "bad"), channel(second.base_url, "second")))
+        _, writer = await connect(gateway, stream=True)
+        await until(lambda: second.received)
+        writer.close()
+        await asyncio.wait_for(second.hung_up.wait(), 1)
+        await audit(gateway, second, ending="client_closed", attempts=2, channel="second", status=499)
+
+
+async def test_a_caller_who_leaves_after_the_last_byte_has_completed(gateway_with: StartGateway) -> None:
+    end = [chunk(event(usage_frame(5, 7)) + DONE), 0.05, LAST_CHUNK]
+    async with ScriptedUpstream([*TOLD, *end]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        reader, writer = await connect(gateway, stream=True)
+        await reader.readuntil(DONE)
+        writer.close()
+        await audit(gateway, ending="completed", usage_source="upstream", cost_nanos=19_000)
+
+
+async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_visit(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([STALL]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        _, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        await asyncio.sleep(0.05)
+        writer.close()
+        await audit(gateway, ending="client_closed", attempts=0, channel=None, cost_nanos=0)
+        assert not up.received
+
+
+async def test_one_caller_who_leaves_disturbs_no_other(gateway_with: StartGateway) -> None:
+    slow = [*TOLD, 0.1, chunk(DONE), LAST_CHUNK]
+    async with ScriptedUpstream([*TOLD, STALL], slow) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        reader, leaver = await connect(gateway, stream=True)
+        await reader.readuntil(TWO)
+        other, writer = await connect(gateway, stream=True)
+        await other.readuntil(TWO)
+        leaver.close()
+        await other.readuntil(DONE)
+        writer.close()
+        assert sorted(row.ending for row in await gateway.rows(2)) == ["client_closed", "completed"]

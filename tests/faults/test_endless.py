@@ -1,0 +1,102 @@
+"""U10 and U11: an event, a line, a row of comments or a body without an end is given up in bounded memory."""
+
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.conftest import StartGateway
+from tests.fakes.gateway import HELLO, channel
+from tests.fakes.upstream import FIN, SSE_HEAD, STALL, Flood, Script, ScriptedUpstream, answer, chat_events, chunk
+from tests.faults.scene import (
+    WORDS,
+    audit,
+    call,
+    check_broken_stream,
+    check_error,
+    check_row_of_failure,
+    check_row_of_success,
+    good_script,
+    healthy,
+    site,
+)
+from tests.faults.test_after_the_first_byte import ONE, TOLD, TWO
+
+MB = 1024 * 1024
+PIECE = b"x" * 65_536
+LINE = [chunk(b"data: "), Flood(chunk(PIECE), 64 * MB // len(PIECE)), chunk(b"\n\n")]
+LINES = [chunk(b"data: x\n"), Flood(chunk(b"data: y\n" * 8192), 64 * MB // 65_536), chunk(b"\n")]
+COMMENTS = Flood(chunk(b": " + PIECE + b"\n\n"), 64 * MB // len(PIECE))
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def at_most(limit: int) -> Iterator[None]:
+    """Fail where Python holds more than ``limit`` bytes at any moment."""
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < limit
+
+
+@pytest.mark.parametrize("endless", [LINE, LINES], ids=["line", "event"])
+async def test_an_endless_first_event_is_given_up_for_the_next_channel(
+    gateway_with: StartGateway,
+    endless: Script,
+) -> None:
+    script: Script = [SSE_HEAD, *endless, STALL]
+    async with ScriptedUpstream(script) as bad, ScriptedUpstream(good_script(stream=True)) as good:
+        gateway = await gateway_with(site(channel(bad.base_url), healthy(good)))
+        with at_most(40 * MB):
+            assert (await call(gateway, stream=True)).status == 200
+        check_row_of_success(await audit(gateway, bad), "healthy", attempts=2)
+        assert bad.flooded < 40 * MB
+
+
+@pytest.mark.parametrize("endless", [LINE, LINES], ids=["line", "event"])
+async def test_an_endless_later_event_ends_the_stream(gateway_with: StartGateway, endless: Script) -> None:
+    async with ScriptedUpstream([*TOLD, *endless, STALL]) as bad:
+        gateway = await gateway_with(site(channel(bad.base_url)))
+        with at_most(40 * MB):
+            heard = await call(gateway, stream=True)
+        assert check_broken_stream(heard, "upstream_error") == [ONE, TWO]
+        row = await audit(gateway, bad, ending="upstream_failed", attempts=1)
+        assert (row.usage_source, row.completion_tokens) == ("estimate", 9)
+        assert bad.flooded < 40 * MB
+
+
+async def test_a_flood_of_comments_before_the_first_event_is_not_kept(gateway_with: StartGateway) -> None:
+    story = [chunk(b"".join(chat_events(*WORDS))), FIN]
+    async with ScriptedUpstream([SSE_HEAD, COMMENTS, *story]) as up, ScriptedUpstream(good_script(stream=True)) as good:
+        gateway = await gateway_with(site(channel(up.base_url), healthy(good)))
+        with at_most(40 * MB):
+            async with gateway.post({**HELLO, "stream": True}) as response:
+                async for _ in response.content.iter_any():
+                    pass
+        await audit(gateway, ending="completed", usage_source="upstream")
+
+
+async def test_an_endless_whole_answer_is_given_up(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([SSE_HEAD, Flood(chunk(PIECE), 96 * MB // len(PIECE)), STALL]) as bad:
+        gateway = await gateway_with(site(channel(bad.base_url)))
+        with at_most(100 * MB):
+            check_error(await call(gateway, stream=False), "upstream_error")
+        check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_bomb_is_given_up(gateway_with: StartGateway, stream: bool) -> None:
+    packer = zlib.compressobj(9, wbits=31)
+    packed = b"".join(packer.compress(bytes(MB)) for _ in range(256)) + packer.flush()
+    kind = "text/event-stream" if stream else "application/json"
+    async with ScriptedUpstream([answer(packed, Content_Encoding="gzip", content_type=kind)]) as bad:
+        gateway = await gateway_with(site(channel(bad.base_url)))
+        with at_most(100 * MB):
+            check_error(await call(gateway, stream=stream), "upstream_error")
+        check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1)

@@ -1,0 +1,166 @@
+"""P3: on SIGTERM nothing new is taken, what runs may finish in its time, and the rest is told and settled."""
+
+import asyncio
+from collections.abc import Sequence
+
+import aiohttp
+import pytest
+
+from gateway.domain.request import RequestFilter, RequestRow
+from gateway.store.engine import open_database
+from gateway.store.requests import SqlRequestLog
+from tests.conftest import StartGateway
+from tests.fakes.gateway import HELLO, RunningGateway, channel
+from tests.fakes.upstream import (
+    COMPLETION,
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    STALL,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chunk,
+    event,
+    usage_frame,
+)
+from tests.faults.scene import (
+    Heard,
+    call,
+    check_broken_stream,
+    check_error,
+    cost_of,
+    good_script,
+    healthy,
+    site,
+    until,
+)
+from tests.faults.test_after_the_first_byte import ONE, TOLD, TWO
+
+SHORT = {"server": {"drain_timeout_s": 0.1}}
+
+
+async def stored(gateway: RunningGateway) -> Sequence[RequestRow]:
+    """The rows as the next start of the gateway would find them."""
+    database = await open_database(f"sqlite:///{gateway.folder.path / 'gateway.db'}")
+    try:
+        found = await SqlRequestLog(database).list_requests(RequestFilter(), 100)
+    finally:
+        await database.close()
+    rows = [item.row for item in found]
+    assert all(row.cost_nanos == cost_of(row) for row in rows)
+    return rows
+
+
+async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: bool) -> Heard:
+    """Make a call, and stop the gateway when the provider has it."""
+    calling = asyncio.create_task(call(gateway, stream=stream))
+    await until(lambda: up.received)
+    await asyncio.sleep(0.03)
+    async with asyncio.timeout(4):
+        await gateway.stop()
+    heard = await calling
+    assert gateway.running == 0
+    return heard
+
+
+async def test_a_stream_that_runs_may_finish_within_the_drain(gateway_with: StartGateway) -> None:
+    end = [0.1, chunk(event(usage_frame(5, 7)) + DONE), LAST_CHUNK]
+    async with ScriptedUpstream([*TOLD, *end]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        heard = await stop_under(gateway, up, stream=True)
+        assert (heard.body, heard.whole) == (ONE + TWO + DONE, True)
+        (row,) = await stored(gateway)
+        assert (row.ending, row.usage_source, row.cost_nanos) == ("completed", "upstream", 19_000)
+
+
+async def test_a_whole_answer_that_is_awaited_may_come_within_the_drain(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([0.1, answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        heard = await stop_under(gateway, up, stream=False)
+        assert (heard.status, heard.whole) == (200, True)
+        (row,) = await stored(gateway)
+        assert (row.ending, row.usage_source) == ("completed", "upstream")
+
+
+async def test_a_stream_beyond_the_drain_gets_the_error_event(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([*TOLD, STALL]) as up, ScriptedUpstream(good_script(stream=True)) as good:
+        gateway = await gateway_with(site(channel(up.base_url), healthy(good), **SHORT))
+        heard = await stop_under(gateway, up, stream=True)
+        assert check_broken_stream(heard, "overloaded") == [ONE, TWO]
+        assert up.hung_up.is_set()
+        assert not good.received
+        (row,) = await stored(gateway)
+        assert (row.ending, row.error_code, row.status, row.attempts) == ("interrupted", "overloaded", 200, 1)
+        assert (row.usage_source, row.completion_tokens) == ("estimate", 9)
+
+
+@pytest.mark.parametrize(
+    ("script", "stream"),
+    [
+        ([STALL], False),
+        ([answer(COMPLETION)[:-5], STALL], False),
+        ([answer({"error": {}}, 500)[:-1], STALL], False),
+        ([STALL], True),
+        ([SSE_HEAD, STALL], True),
+        ([SSE_HEAD, chunk(b": ping\n\n"), STALL], True),
+    ],
+    ids=["no headers", "half a body", "half an error", "stream, no headers", "stream, no event", "stream, a comment"],
+)
+async def test_a_call_not_answered_within_the_drain_gets_a_503(
+    gateway_with: StartGateway,
+    script: Script,
+    stream: bool,
+) -> None:
+    async with ScriptedUpstream(script) as up, ScriptedUpstream(good_script(stream=stream)) as good:
+        gateway = await gateway_with(site(channel(up.base_url), healthy(good), **SHORT))
+        heard = await stop_under(gateway, up, stream=stream)
+        check_error(heard, "overloaded")
+        assert up.hung_up.is_set()
+        assert not good.received
+        (row,) = await stored(gateway)
+        assert (row.ending, row.error_code, row.status, row.attempts) == ("interrupted", "overloaded", 503, 1)
+        assert (row.usage_source, row.cost_nanos) == ("none", 0)
+
+
+async def test_a_drain_of_no_time_breaks_off_at_once(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([*TOLD, STALL]) as up:
+        gateway = await gateway_with(site(channel(up.base_url), server={"drain_timeout_s": 0}))
+        check_broken_stream(await stop_under(gateway, up, stream=True), "overloaded")
+
+
+async def test_an_idle_gateway_stops_without_waiting(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        await call(gateway, stream=False)
+        async with asyncio.timeout(1):
+            await gateway.stop()
+        assert len(await stored(gateway)) == 1
+
+
+async def test_while_it_drains_nothing_new_is_taken(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([*TOLD, 0.2, chunk(DONE), LAST_CHUNK], good_script(stream=False)) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        calling = asyncio.create_task(call(gateway, stream=True))
+        await until(lambda: up.received)
+        stopping = asyncio.create_task(gateway.stop())
+        await asyncio.sleep(0.05)
+        async with aiohttp.ClientSession() as newcomer:
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await newcomer.post(gateway.url + "/v1/chat/completions", json=HELLO)
+        assert (await calling).body.endswith(DONE)
+        await stopping
+        assert len(up.received) == 1
+
+
+async def test_every_one_of_many_is_told_and_settled(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([*TOLD, STALL]) as up:
+        gateway = await gateway_with(site(channel(up.base_url), **SHORT))
+        calls = [asyncio.create_task(call(gateway, stream=True)) for _ in range(20)]
+        await until(lambda: len(up.received) == 20)
+        await asyncio.sleep(0.05)
+        await gateway.stop()
+        for heard in await asyncio.gather(*calls):
+            check_broken_stream(heard, "overloaded")
+        rows = await stored(gateway)
+        assert [row.ending for row in rows] == ["interrupted"] * 20

@@ -1,0 +1,187 @@
+"""A provider that thinks for a long time, on a loop whose clock jumps: what the caller hears meanwhile, and when."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import attrs
+import pytest
+
+from gateway.dialects.openai_chat import read_chat_call
+from gateway.dialects.sse import KEEPALIVE
+from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.plan import Plan
+from gateway.flow.admission import Grant
+from gateway.flow.relay import Relay
+from gateway.flow.routing import Attempt
+from gateway.upstream.port import Pumped, Sink
+from tests.fakes.gateway import HELLO
+from tests.fakes.upstream import DONE, delta, event
+from tests.faults.skipping import run_skipping
+
+ONE, TWO = event(delta("one")), event(delta("two", "stop"))
+COMMENT = b": provider ping\n\n"
+Pieces = Sequence[float | bytes]
+
+
+class Paper:
+    """An outlet that keeps what was written, each time with the second."""
+
+    full = False
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self.written: list[tuple[int, bytes]] = []
+
+    def _note(self, data: bytes) -> None:
+        self.written.append((round(self._loop.time() - self._began), data))
+
+    async def open(self) -> None:
+        self._note(b"200")
+
+    def write(self, data: bytes) -> None:
+        if data:
+            self._note(data)
+
+    async def drain(self) -> None:
+        return
+
+    async def finish(self) -> None:
+        self._note(b"end")
+
+
+class Thinker:
+    """A reply of ``pieces``: bytes to say, or seconds to think before."""
+
+    status = 200
+    headers: Mapping[str, str] = {"Content-Type": "text/event-stream"}
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pieces = list(pieces)
+        self._ready_at = 0.0
+        self._aborted: asyncio.Future[None] = self._loop.create_future()
+
+    async def pump(self, sink: Sink) -> Pumped:
+        while self._pieces:
+            piece = self._pieces[0]
+            if not isinstance(piece, bytes):
+                self._ready_at = self._ready_at or self._loop.time() + piece
+                await asyncio.wait([self._aborted], timeout=self._ready_at - self._loop.time())
+                if self._aborted.done():
+                    self._aborted.result()
+                self._ready_at = 0.0
+            self._pieces.pop(0)
+            if isinstance(piece, bytes) and sink(piece):
+                return Pumped.PAUSED
+        return Pumped.ENDED
+
+    async def read(self, limit: int) -> bytes:  # noqa: ARG002 - the port's signature
+        raise UpstreamError("This is not a whole answer")
+
+    def abort(self, fault: UpstreamFault) -> None:
+        if not self._aborted.done():
+            self._aborted.set_exception(fault)
+
+    def finish(self) -> None:
+        return
+
+    def close(self) -> None:
+        self._aborted.cancel()
+
+
+@attrs.frozen
+class Thinkers:
+    """The way out to one provider after the other; each takes ``head_s`` seconds for its headers."""
+
+    replies: list[Pieces]
+    head_s: float = 0.0
+
+    async def send(self, plan: Plan) -> Thinker:  # noqa: ARG002 - the port's signature
+        await asyncio.sleep(self.head_s)
+        return Thinker(self.replies.pop(0))
+
+    async def close(self) -> None:
+        return
+
+
+def relay(
+    replies: Sequence[Pieces],
+    timeouts: Timeouts,
+    head_s: float = 0.0,
+) -> tuple[list[tuple[int, bytes]], UpstreamFault | None]:
+    """What the caller heard and when, and the fault that ended it."""
+
+    async def scene() -> tuple[list[tuple[int, bytes]], UpstreamFault | None]:
+        paper = Paper()
+        caller = Caller(Account(1, "acme"), ApiKey(1, 1, "test", b"", ""))
+        grant = Grant(caller, read_chat_call({**HELLO, "stream": True}), None)
+        attempts = [
+            Attempt(Channel(f"up{index}", "custom", "http://up.invalid/v1", timeouts=timeouts), "m")
+            for index in range(len(replies))
+        ]
+        going = Relay(Thinkers(list(replies), head_s))
+        fault = await going.stream(grant, attempts, paper, "req_1")
+        assert going.running == 0
+        return paper.written, fault
+
+    return run_skipping(scene())
+
+
+PATIENT = Timeouts(first_byte_s=100, idle_s=50, total_s=1000)
+
+
+def test_while_the_provider_thinks_the_caller_hears_a_comment_every_fifteen_seconds() -> None:
+    heard, fault = relay([[50.0, ONE, 1.0, TWO, DONE]], PATIENT)
+    assert fault is None
+    comments = [(0 + second, KEEPALIVE) for second in (15, 30, 45)]
+    assert heard == [(15, b"200"), *comments, (50, ONE), (51, TWO), (51, DONE), (51, b"end")]
+
+
+def test_a_pause_in_mid_stream_is_filled_with_comments() -> None:
+    heard, fault = relay([[ONE, 40.0, TWO, DONE]], PATIENT)
+    assert fault is None
+    assert heard == [(0, b"200"), (0, ONE), (15, KEEPALIVE), (30, KEEPALIVE), (40, TWO), (40, DONE), (40, b"end")]
+
+
+def test_no_comment_is_sent_before_the_providers_headers() -> None:
+    heard, fault = relay([[ONE, TWO, DONE]], PATIENT, head_s=60)
+    assert fault is None
+    assert KEEPALIVE not in [data for _, data in heard]
+    assert heard[0] == (60, b"200")
+
+
+def test_a_provider_that_fails_before_a_comment_was_due_is_replaced() -> None:
+    heard, fault = relay([[10.0], [ONE, TWO, DONE]], PATIENT)
+    assert fault is None
+    assert [data for _, data in heard] == [b"200", ONE, TWO, DONE, b"end"]
+
+
+def test_after_a_comment_there_is_no_second_attempt() -> None:
+    heard, fault = relay([[20.0], [ONE, TWO, DONE]], PATIENT)
+    assert isinstance(fault, UpstreamError)
+    assert heard[:2] == [(15, b"200"), (15, KEEPALIVE)]
+    assert heard[2][1].startswith(b'data: {"error":')
+    assert heard[3:] == [(20, b"end")]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "second"),
+    [([1000.0], 100), ([COMMENT, 1000.0], 100), ([ONE, 1000.0], 50), ([ONE, *[40.0, TWO] * 100], 1000)],
+    ids=["first event", "first event after a comment", "idle", "total"],
+)
+def test_comments_of_ours_do_not_hold_off_the_timers(pieces: Pieces, second: int) -> None:
+    heard, fault = relay([pieces], PATIENT)
+    assert isinstance(fault, UpstreamTimeout)
+    assert heard[-1] == (second, b"end")
+    assert heard[-2][1].startswith(b'data: {"error":')
+
+
+def test_a_comment_never_lands_inside_an_event() -> None:
+    half, rest = ONE[:20], ONE[20:]
+    heard, fault = relay([[TWO, half, 40.0, rest, DONE]], PATIENT)
+    assert fault is None
+    body = b"".join(data for _, data in heard[1:-1])
+    assert body == TWO + KEEPALIVE + KEEPALIVE + ONE + DONE
