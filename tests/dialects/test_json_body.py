@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.dialects.json_body import MAX_CONTAINERS, MAX_DEPTH, read_json_object
+from gateway.dialects.json_body import MAX_CONTAINERS, MAX_DEPTH, MAX_STRINGS, MAX_VALUES, read_json_object
 from gateway.domain.fault import InvalidRequest
 
 SCALARS = st.one_of(
@@ -184,6 +184,17 @@ def test_the_number_of_containers_is_bounded_exactly() -> None:
         read_json_object(full.replace(b"[", b"[[],", 1))
     with pytest.raises(InvalidRequest, match="objects and arrays"):
         read_json_object(b'{"a":[' + b",".join([b"{}"] * 700_000) + b"]}")
+
+
+def test_the_number_of_strings_and_of_values_is_bounded_exactly() -> None:
+    strings = b'{"a":[' + b",".join([b'""'] * (MAX_STRINGS - 1)) + b"]}"
+    assert len(read_json_object(strings)["a"]) == MAX_STRINGS - 1
+    with pytest.raises(InvalidRequest, match="strings and keys"):
+        read_json_object(strings.replace(b"[", b'["",', 1))
+    numbers = b'{"a":[' + b",".join([b"0"] * (MAX_VALUES + 1)) + b"]}"
+    assert len(read_json_object(numbers)["a"]) == MAX_VALUES + 1
+    with pytest.raises(InvalidRequest, match="values"):
+        read_json_object(numbers.replace(b"[", b"[0,", 1))
 
 
 def test_brackets_inside_strings_are_no_containers() -> None:

@@ -29,6 +29,8 @@ PIECE = b"x" * 65_536
 LINE = [chunk(b"data: "), Flood(chunk(PIECE), 64 * MB // len(PIECE)), chunk(b"\n\n")]
 LINES = [chunk(b"data: x\n"), Flood(chunk(b"data: y\n" * 8192), 64 * MB // 65_536), chunk(b"\n")]
 COMMENTS = Flood(chunk(b": " + PIECE + b"\n\n"), 64 * MB // len(PIECE))
+PATIENT = {"first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 30}
+"""Measuring memory makes everything slow; no timer is to be what ends a scene here."""
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +54,7 @@ async def test_an_endless_first_event_is_given_up_for_the_next_channel(
 ) -> None:
     script: Script = [SSE_HEAD, *endless, STALL]
     async with ScriptedUpstream(script) as bad, ScriptedUpstream(good_script(stream=True)) as good:
-        gateway = await gateway_with(site(channel(bad.base_url), healthy(good)))
+        gateway = await gateway_with(site(channel(bad.base_url, **PATIENT), healthy(good)))
         with at_most(40 * MB):
             assert (await call(gateway, stream=True)).status == 200
         check_row_of_success(await audit(gateway, bad), "healthy", attempts=2)
@@ -62,7 +64,7 @@ async def test_an_endless_first_event_is_given_up_for_the_next_channel(
 @pytest.mark.parametrize("endless", [LINE, LINES], ids=["line", "event"])
 async def test_an_endless_later_event_ends_the_stream(gateway_with: StartGateway, endless: Script) -> None:
     async with ScriptedUpstream([*TOLD, *endless, STALL]) as bad:
-        gateway = await gateway_with(site(channel(bad.base_url)))
+        gateway = await gateway_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(40 * MB):
             heard = await call(gateway, stream=True)
         assert check_broken_stream(heard, "upstream_error") == [ONE, TWO]
@@ -74,7 +76,9 @@ async def test_an_endless_later_event_ends_the_stream(gateway_with: StartGateway
 async def test_a_flood_of_comments_before_the_first_event_is_not_kept(gateway_with: StartGateway) -> None:
     story = [chunk(b"".join(chat_events(*WORDS))), FIN]
     async with ScriptedUpstream([SSE_HEAD, COMMENTS, *story]) as up, ScriptedUpstream(good_script(stream=True)) as good:
-        gateway = await gateway_with(site(channel(up.base_url), healthy(good)))
+        # Comments are no events: only time this generous lets 64 MB of them pass while memory is being traced.
+        patient = channel(up.base_url, first_byte_timeout_s=40, idle_timeout_s=40, total_timeout_s=50)
+        gateway = await gateway_with(site(patient, healthy(good)))
         with at_most(40 * MB):
             async with gateway.post({**HELLO, "stream": True}) as response:
                 async for _ in response.content.iter_any():
@@ -84,7 +88,7 @@ async def test_a_flood_of_comments_before_the_first_event_is_not_kept(gateway_wi
 
 async def test_an_endless_whole_answer_is_given_up(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(PIECE), 96 * MB // len(PIECE)), STALL]) as bad:
-        gateway = await gateway_with(site(channel(bad.base_url)))
+        gateway = await gateway_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(100 * MB):
             check_error(await call(gateway, stream=False), "upstream_error")
         check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1)
@@ -96,7 +100,7 @@ async def test_a_bomb_is_given_up(gateway_with: StartGateway, stream: bool) -> N
     packed = b"".join(packer.compress(bytes(MB)) for _ in range(256)) + packer.flush()
     kind = "text/event-stream" if stream else "application/json"
     async with ScriptedUpstream([answer(packed, Content_Encoding="gzip", content_type=kind)]) as bad:
-        gateway = await gateway_with(site(channel(bad.base_url)))
+        gateway = await gateway_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(100 * MB):
             check_error(await call(gateway, stream=stream), "upstream_error")
         check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1)

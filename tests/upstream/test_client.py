@@ -22,7 +22,7 @@ from tests.fakes.upstream import (
     answer,
     chunk,
 )
-from tests.upstream.asking import HEADERS, LIMIT, ask, plan, pump_all, until
+from tests.upstream.asking import HEADERS, LIMIT, TIMEOUTS, ask, plan, pump_all, until
 
 HELLO = answer(b"hello")
 
@@ -43,6 +43,17 @@ async def test_the_provider_sees_the_plan_and_nothing_besides(upstream: Upstream
     assert (seen.method, seen.path, seen.body) == ("POST", "/v1/ask", b'{"a": 1}')
     theirs = {name.lower(): value for name, value in HEADERS.items()}
     assert seen.headers == theirs | {"host": f"127.0.0.1:{port}", "content-length": "8"}
+
+
+async def test_a_large_body_arrives_whole_also_when_its_connection_had_to_be_replaced(upstream: Upstream) -> None:
+    body = random.Random(11).randbytes(3_000_000)  # noqa: S311 - bytes that differ, not secrets
+    async with ScriptedUpstream([HELLO], [FIN], [HELLO]) as up:
+        for _ in range(2):
+            reply = await upstream.send(Plan("POST", up.base_url, HEADERS, body, TIMEOUTS))
+            await reply.read(LIMIT)
+            reply.close()
+        assert [seen.body == body for seen in up.received] == [True, True, True]
+        assert {seen.headers["content-length"] for seen in up.received} == {"3000000"}
 
 
 async def test_a_plan_without_a_body_sends_none(upstream: Upstream) -> None:

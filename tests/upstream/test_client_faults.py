@@ -239,6 +239,28 @@ async def test_the_plans_own_proxy_is_used(upstream: Upstream) -> None:
         assert proxy.received[0].path == "http://provider.invalid/v1/ask"
 
 
+async def test_tls_goes_through_the_plans_proxy_in_a_tunnel(upstream: Upstream) -> None:
+    said: list[bytes] = []
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        said.append(await reader.read(1))
+        writer.close()
+
+    async with await asyncio.start_server(tunnel, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        there = Plan("POST", "https://provider.invalid/v1/ask", HEADERS, b"{}", proxy=address)
+        with pytest.raises(UpstreamError):
+            await upstream.send(there)
+        await until(lambda: len(said) == 2)
+        server.close()
+    asked, hello = said
+    assert asked.startswith(b"CONNECT provider.invalid:443 ")
+    assert b"provider-key" not in asked
+    assert hello == b"\x16", "the first byte through the tunnel is a TLS handshake"
+
+
 @pytest.mark.parametrize("wait", [0, 0.02], ids=["with the end", "after the end"])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize(
