@@ -27,8 +27,7 @@ class SqlAccountStore:
         """Store a new account and return it with its id."""
         statement = insert(accounts).values(write_account(account)).returning(accounts.c.id)
         try:
-            async with self._database.write() as connection:
-                account_id = (await connection.execute(statement)).scalar_one()
+            account_id = await self._database.write(lambda connection: connection.scalar(statement))
         except IntegrityError:
             raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
         return attrs.evolve(account, id=account_id)
@@ -37,8 +36,7 @@ class SqlAccountStore:
         """Replace the account of the same id."""
         statement = update(accounts).where(accounts.c.id == account.id).values(write_account(account))
         try:
-            async with self._database.write() as connection:
-                found = (await connection.execute(statement)).rowcount
+            found = await self._database.change(statement)
         except IntegrityError:
             raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
         if not found:
@@ -46,7 +44,5 @@ class SqlAccountStore:
 
     async def delete_account(self, account_id: int) -> None:
         """Remove the account and its keys."""
-        async with self._database.write() as connection:
-            found = (await connection.execute(delete(accounts).where(accounts.c.id == account_id))).rowcount
-        if not found:
+        if not await self._database.change(delete(accounts).where(accounts.c.id == account_id)):
             raise NotFound(f"No account has the id {account_id}")

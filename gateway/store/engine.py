@@ -4,9 +4,8 @@ SQLite before 3.51.3 can corrupt a WAL when two connections write and checkpoint
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy import Executable, Row, event, text
@@ -15,6 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from gateway.domain.fault import StoreUnavailable
 from gateway.store import schema
+
+T = TypeVar("T")
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
@@ -27,44 +28,76 @@ class StoreRefused(Exception):  # noqa: N818 - says what happened
 
 
 class Database:
-    """An open database. Make one with ``open_database``."""
+    """An open database. Make one with ``open_database``.
+
+    What was begun runs to its end also where its caller is cancelled: a connection that is left in the middle of a
+    step is lost, and so is what the caller was about to be told.
+    """
 
     def __init__(self, writer: AsyncEngine, reader: AsyncEngine) -> None:
         self._writer = writer
         self._reader = reader
         self._lock = asyncio.Lock()
+        self._running: set[asyncio.Task[Any]] = set()
 
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
-        """One transaction on the one writer. Raises ``StoreUnavailable``; a broken constraint stays what it is."""
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """``work`` in one transaction on the one writer.
+
+        Raises ``StoreUnavailable``; a broken constraint stays SQLAlchemy's ``IntegrityError``.
+        """
+        return await self._finish(self._write(work))
+
+    async def change(self, statement: Executable) -> int:
+        """One statement in a transaction of its own; how many rows it met. Raises as ``write`` does."""
+
+        async def execute(connection: AsyncConnection) -> int:
+            return (await connection.execute(statement)).rowcount
+
+        return await self.write(execute)
+
+    async def read(self, statement: Executable) -> Sequence[Row[Any]]:
+        """Every row of a statement. Raises ``StoreUnavailable``."""
+        return await self._finish(self._read(statement))
+
+    async def check_writable(self) -> None:
+        """Raise ``StoreUnavailable`` where a write would fail now."""
+        await self.change(text("SELECT 1"))
+
+    async def close(self) -> None:
+        """Close every connection; SQLite folds its WAL into the file."""
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._reader.dispose()
+        await self._writer.dispose()
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._let_go)
+        return await asyncio.shield(task)
+
+    def _let_go(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller may be gone, and nobody else asks
+
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         async with self._lock:
             try:
                 async with self._writer.begin() as connection:
-                    yield connection
+                    return await work(connection)
             except IntegrityError:
                 raise
             except (DBAPIError, OSError) as error:
                 log.warning("store_write_failed", error=str(error.__cause__ or error))
                 raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
 
-    async def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Every row of a statement. Raises ``StoreUnavailable``."""
+    async def _read(self, statement: Executable) -> Sequence[Row[Any]]:
         try:
             async with self._reader.connect() as connection:
                 return (await connection.execute(statement)).all()
         except (DBAPIError, OSError) as error:
             log.warning("store_read_failed", error=str(error.__cause__ or error))
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
-
-    async def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` where a write would fail now."""
-        async with self.write() as connection:
-            await connection.execute(text("SELECT 1"))
-
-    async def close(self) -> None:
-        """Close every connection; SQLite folds its WAL into the file."""
-        await self._reader.dispose()
-        await self._writer.dispose()
 
 
 async def open_database(url: str) -> Database:

@@ -27,8 +27,7 @@ class SqlKeyStore:
         """Store a new key and return it with its id."""
         statement = insert(keys).values(write_key(key)).returning(keys.c.id)
         try:
-            async with self._database.write() as connection:
-                key_id = (await connection.execute(statement)).scalar_one()
+            key_id = await self._database.write(lambda connection: connection.scalar(statement))
         except IntegrityError as error:
             raise _read_broken(error, key) from None
         return attrs.evolve(key, id=key_id)
@@ -37,8 +36,7 @@ class SqlKeyStore:
         """Replace the key of the same id."""
         statement = update(keys).where(keys.c.id == key.id).values(write_key(key))
         try:
-            async with self._database.write() as connection:
-                found = (await connection.execute(statement)).rowcount
+            found = await self._database.change(statement)
         except IntegrityError as error:
             raise _read_broken(error, key) from None
         if not found:
@@ -46,9 +44,7 @@ class SqlKeyStore:
 
     async def delete_key(self, key_id: int) -> None:
         """Remove the key."""
-        async with self._database.write() as connection:
-            found = (await connection.execute(delete(keys).where(keys.c.id == key_id))).rowcount
-        if not found:
+        if not await self._database.change(delete(keys).where(keys.c.id == key_id)):
             raise NotFound(f"No key has the id {key_id}")
 
 

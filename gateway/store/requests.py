@@ -24,8 +24,8 @@ class SqlRequestLog:
         """Store rows in one commit; a row that is there already stays as it is."""
         if not rows:
             return
-        async with self._database.write() as connection:
-            await connection.execute(_ADD, [write_request(row) for row in rows])
+        values = [write_request(row) for row in rows]
+        await self._database.write(lambda connection: connection.execute(_ADD, values))
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> Sequence[StoredRequest]:
         """The newest that match, oldest of them first; with ``after``, the oldest after it."""

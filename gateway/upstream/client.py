@@ -135,7 +135,7 @@ class _Protocol(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.asked = 0
-        self.busy = False
+        self.busy = True  # a tunnel through a proxy is asked for by aiohttp itself
         self.heard = False
 
     def ask(self) -> None:

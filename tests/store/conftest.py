@@ -1,6 +1,8 @@
 """Both drivers of the store: in memory, and the database over a temporary SQLite file."""
 
+import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,6 +26,21 @@ class Stores:
     accounts: AccountStore
     keys: KeyStore
     requests: RequestLog
+
+
+def find_workers() -> set[threading.Thread]:
+    """The driver's threads, one a connection."""
+    return {thread for thread in threading.enumerate() if "_connection_worker_thread" in thread.name}
+
+
+@pytest.fixture(autouse=True)
+async def workers_end() -> AsyncIterator[None]:
+    """No connection outlives its test; a worker that is told to stop still answers the loop of its connection."""
+    before = find_workers()
+    yield
+    for worker in find_workers() - before:
+        await asyncio.to_thread(worker.join, 3)
+    assert not find_workers() - before, "a connection was not closed"
 
 
 @pytest.fixture

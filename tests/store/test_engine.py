@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, insert, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.caller import Account
 from gateway.domain.fault import StoreUnavailable
@@ -53,13 +54,12 @@ async def test_readers_cannot_write(database: Database) -> None:
 async def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
     good = {"name": "a", "status": "active", "quota_period": "none", "groups": [], "declared": False, "created_ms": 1}
 
-    async def fail() -> None:
-        async with database.write() as connection:
-            await connection.execute(insert(accounts).values(good))
-            raise ZeroDivisionError
+    async def fail(connection: AsyncConnection) -> None:
+        await connection.execute(insert(accounts).values(good))
+        raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await fail()
+        await database.write(fail)
     assert list(await database.read(text("SELECT * FROM accounts"))) == []
     await database.check_writable()
 
