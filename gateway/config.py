@@ -31,6 +31,7 @@ _URL = must(
 )
 _PROXY = must("an http:// or https:// URL", lambda value: value.startswith(("http://", "https://")))
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
+_PRICE = between(0, 100_000)  # with the most tokens and the highest multiplier a cost is still a 64-bit integer
 _HEADERS = must(
     "header names and values that can be sent in HTTP",
     lambda value: all(_HEADER_NAME.match(name) and _HEADER_VALUE.match(text) for name, text in value.items()),
@@ -82,7 +83,7 @@ class ChannelSection:
     total_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.total_s, metadata=POSITIVE)
     proxy: str | None = attrs.field(default=None, metadata=_PROXY, repr=False)
     headers: dict[str, str] = attrs.field(factory=dict, repr=False, metadata=_HEADERS)
-    price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=NOT_NEGATIVE)
+    price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=between(0, 100))
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Key and problem for what concerns more than one key."""
@@ -128,11 +129,11 @@ class PriceSection:
     """``[[price]]``: what a model, or every model a glob matches, costs."""
 
     model: str
-    input_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=NOT_NEGATIVE)
-    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=NOT_NEGATIVE)
-    output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=NOT_NEGATIVE)
-    usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=NOT_NEGATIVE)
-    usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=NOT_NEGATIVE)
+    input_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_PRICE)
+    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_PRICE)
+    output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_PRICE)
+    usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=_PRICE)
+    usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=_PRICE)
 
     def price(self) -> Price:
         """The price in integers."""

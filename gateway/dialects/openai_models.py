@@ -46,7 +46,7 @@ def _has_id(item: object) -> bool:
 
 def _read_model(item: dict[str, Any], owned_by: str, now_s: int) -> Listed:
     created: Any = item.get("created")
-    known = type(created) in {int, float} and 0 < created <= _MAX_CREATED_S
+    known = type(created) in {int, float} and 1 <= created <= _MAX_CREATED_S
     owner = item.get("owned_by")
     return Listed(
         id=item["id"],

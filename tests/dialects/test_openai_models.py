@@ -44,7 +44,7 @@ def test_a_model_is_written_in_the_shape_of_the_convention() -> None:
     assert orjson.loads(write_models([])) == {"object": "list", "data": []}
 
 
-@pytest.mark.parametrize("created", [None, 0, -1, True, "1700000000", 1_700_000_000_000, 5e12, [], {}])
+@pytest.mark.parametrize("created", [None, 0, 0.5, -1, True, "1700000000", 1_700_000_000_000, 5e12, [], {}])
 def test_a_creation_time_that_cannot_be_believed_is_filled(created: object) -> None:
     (model,) = read(orjson.dumps({"data": [{"id": "m", "created": created, "owned_by": ""}]}))
     assert model == Listed("m", NOW, "vendor")
