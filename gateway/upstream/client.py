@@ -12,6 +12,7 @@ from typing import NoReturn
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
@@ -24,8 +25,11 @@ KEEPALIVE_S = 30
 END_GRACE_S = 1.0
 """After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
 _DECODED = frozenset({"", "identity", "gzip", "deflate"})
+MAX_INTERIM = 16
+_INTERIM = frozenset(range(100, 200)) - {101}
+_Head = tuple[RawResponseMessage, aiohttp.StreamReader]
 _ONE_PIECE = 1024 * 1024
-_FOREIGN = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
+_FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError)
 
 
 class AiohttpReply:
@@ -137,16 +141,29 @@ class _Protocol(ResponseHandler):
         self.asked = 0
         self.busy = True  # a tunnel through a proxy is asked for by aiohttp itself
         self.heard = False
+        self.interim = 0
 
     def ask(self) -> None:
         """A request is about to be sent."""
         self.asked += 1
         self.busy = True
         self.heard = False
+        self.interim = 0
 
     def rest(self) -> None:
         """The connection goes back to the pool, or is closed."""
         self.busy = False
+
+    def feed_data(self, data: _Head, size: int = 0) -> None:
+        """The head of an answer. aiohttp passes interim ones (1xx) over for ever; a few are enough."""
+        if data[0].code in _INTERIM:
+            self.interim += 1
+            if self.interim > MAX_INTERIM:
+                self.set_exception(aiohttp.ClientPayloadError("The provider sends interim answers without end"))
+                if self.transport is not None:
+                    self.transport.close()
+                return
+        super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the provider."""
