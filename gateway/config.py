@@ -4,16 +4,16 @@ Rooms are handed their own section, or the nouns it declares; nothing below the 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Channel, Timeouts
 from gateway.domain.declaration import NAME, AccountSpec, KeySpec
 from gateway.domain.price import ONE_PPM, Price, nanos
-from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, between, must
+from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, between, must
 from gateway.providers.base import find_url_problem
 from gateway.providers.registry import PROVIDERS
 
@@ -159,27 +159,38 @@ class Config:
     key: tuple[KeySpec, ...] = ()
     price: tuple[PriceSection, ...] = ()
 
-    def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Path and problem for what concerns more than one table."""
-        for what, names in (
-            ("channel", [section.name for section in self.channel]),
-            ("account", [section.name for section in self.account]),
-            ("price", [section.model for section in self.price]),
-        ):
-            for index, name in enumerate(names):
-                if name in names[:index]:
-                    yield f"{what}[{index}]", f"expected a name of its own: {name!r} is taken"
-        yield from self._find_key_problems()
+    @staticmethod
+    def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
+        """What concerns more than one table, told also of tables that have problems of their own."""
+        for what, key in (("channel", "name"), ("account", "name"), ("price", "model")):
+            yield from _find_repeated(tables, what, (key,), f"expected a {key} of its own")
+        yield from _find_repeated(tables, "key", ("account", "name"), "expected a name of its own within the account")
+        yield from _find_repeated(tables, "key", ("secret",), "expected a secret of its own")
+        accounts = {str(account.get("name")) for _, account in _list_tables(tables, "account")}
+        for where, table in _list_tables(tables, "key"):
+            owner = table.get("account")
+            if isinstance(owner, str) and owner not in accounts:
+                yield f"{where}.account", f"expected the name of an [[account]], not {owner!r}"
+            if "secret" not in table:
+                yield f"{where}.secret", "expected a value; this key is required"
 
-    def _find_key_problems(self) -> Iterator[tuple[str, str]]:
-        accounts = {account.name for account in self.account}
-        for index, key in enumerate(self.key):
-            if key.account not in accounts:
-                yield f"key[{index}].account", f"expected the name of an [[account]], not {key.account!r}"
-            earlier = self.key[:index]
-            if any((other.account, other.name) == (key.account, key.name) for other in earlier):
-                yield f"key[{index}].name", f"expected a name of its own: {key.name!r} is taken"
-            if key.secret is None:
-                yield f"key[{index}].secret", "expected a value; this key is required"
-            elif any(other.secret == key.secret for other in earlier):
-                yield f"key[{index}].secret", "expected a secret of its own: another key has it"
+
+def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Path and content of every ``[[what]]`` that is a table."""
+    items = tables.get(what)
+    for index, item in enumerate(items if isinstance(items, list) else []):
+        if isinstance(item, Mapping):
+            yield f"{what}[{index}]", item
+
+
+def _find_repeated(
+    tables: Mapping[str, Any],
+    what: str,
+    keys: tuple[str, ...],
+    expected: str,
+) -> Iterator[Problem]:
+    seen: dict[tuple[str, ...], str] = {}
+    for where, table in _list_tables(tables, what):
+        value = tuple(str(table[key]) for key in keys if isinstance(table.get(key), str))
+        if len(value) == len(keys) and seen.setdefault(value, where) != where:
+            yield f"{where}.{keys[-1]}", f"{expected}; {seen[value]} has it"

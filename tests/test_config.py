@@ -166,9 +166,9 @@ def test_a_configuration_never_shows_its_secrets() -> None:
 @pytest.mark.parametrize(
     ("tables", "paths"),
     [
-        ({"channel": [CHANNEL, CHANNEL]}, {"channel[1]"}),
-        ({"account": [ACCOUNT, {"name": "b"}, ACCOUNT]}, {"account[2]"}),
-        ({"price": [{"model": "m"}, {"model": "m"}]}, {"price[1]"}),
+        ({"channel": [CHANNEL, CHANNEL]}, {"channel[1].name"}),
+        ({"account": [ACCOUNT, {"name": "b"}, ACCOUNT]}, {"account[2].name"}),
+        ({"price": [{"model": "m"}, {"model": "m"}]}, {"price[1].model"}),
         ({"key": [KEY]}, {"key[0].account"}),
         ({"account": [ACCOUNT], "key": [KEY, KEY | {"secret": "sk-" + "b" * 20}]}, {"key[1].name"}),
         ({"account": [ACCOUNT], "key": [KEY, KEY | {"name": "b"}]}, {"key[1].secret"}),

@@ -59,7 +59,7 @@ def test_every_problem_is_reported_at_once_with_the_file_and_the_path(path: Path
     assert all(problem.startswith((f"{path}: ", "environment variable GATEWAY_")) for problem in problems)
     assert {problem.split(": ")[1] for problem in problems} == {
         "sevrer", "server.prot", "server.port", "channel[0].provider", "channel[0].models[1]", "channel[0].api_key",
-        "key[0].account", "server.max_body_mb",
+        "key[0].account", "key[0].secret", "server.max_body_mb",
     }  # fmt: skip
     told = "\n".join(problems)
     assert "did you mean 'server'?" in told
@@ -218,3 +218,18 @@ def test_the_files_own_price_wins_over_the_one_that_ships() -> None:
     mine = PriceSection("demo-chat", input_usd_per_million=Decimal(7))
     prices = read_prices(Config(price=(mine,)))
     assert prices.find("demo-chat") == mine.price()
+
+
+def test_tables_that_disagree_are_told_together_with_keys_that_are_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        '[server]\nport = "x"\n'
+        '[[channel]]\nname = "a"\nprovider = "nobody"\n'
+        '[[channel]]\nname = "a"\nprovider = "openai"\nmodels = ["m"]\n'
+        '[[key]]\nname = "k"\naccount = "nobody"\nsecret = "sk-1234567890123"\n',
+    )
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, {})
+    told = "\n".join(caught.value.problems)
+    for where in ("server.port", "channel[0].provider", "channel[1].name", "key[0].account"):
+        assert f"{path}: {where}: expected" in told

@@ -94,6 +94,8 @@ def _structure_class(value: Any, cls: type[Any]) -> Any:
             problems += _read_field(value[name], field, made)
         elif field.default is attrs.NOTHING:
             problems.append((name, "expected a value; this key is required"))
+    if hasattr(cls, "find_table_problems"):  # what concerns more than one table of it, seen even past other problems
+        problems += cls.find_table_problems(value)
     if problems:
         raise Problems(problems)
     instance = cls(**made)
