@@ -2,6 +2,8 @@
 # ruff: noqa: PLC0415 - rich is imported where a table is printed: `gateway serve` needs none.
 
 import shlex
+import shutil
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
@@ -28,7 +30,7 @@ def greet(address: str, welcome: "Welcome") -> None:
     click.echo(f"\nModel gateway {__version__} answers at {address}")
     click.echo(f"  models    {_write_models(welcome)}")
     if welcome.secret is None:
-        click.echo(f"  base_url  {address}/v1\n  keys      make a key: gateway keys create\n")
+        click.echo(f"  base_url  {address}/v1\n  keys      make a key: {name_command()} keys create\n")
         return
     body = {"model": pick_model(welcome.models), "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
     click.echo(f"  key       {welcome.secret}")
@@ -46,8 +48,15 @@ def _write_models(welcome: "Welcome") -> str:
     if welcome.demo:
         return f"{', '.join(welcome.models)} (the built-in demo: no channel is configured)"
     if not welcome.models:
-        return "being asked of the providers; see: gateway models"
-    return f"{len(welcome.models)}; see: gateway models"
+        return f"being asked of the providers; see: {name_command()} models"
+    return f"{len(welcome.models)}; see: {name_command()} models"
+
+
+def name_command() -> str:
+    """How the command is called from where it was called: it need not be on the path."""
+    if shutil.which("gateway"):
+        return "gateway"
+    return sys.argv[0] if Path(sys.argv[0]).name == "gateway" else "python -m gateway"
 
 
 def pick_model(models: Sequence[str]) -> str:

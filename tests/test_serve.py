@@ -365,3 +365,20 @@ async def idle_after_closing(served: Served, up: ScriptedUpstream) -> int:
     """The descriptors once the provider has closed its connections."""
     await up.__aexit__()
     return await settle(served)
+
+
+def test_the_log_says_which_channel_failed_and_why(serve: Serve, tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(
+        '[server]\nlog_format = "json"\n[[account]]\nname = "a"\n'
+        f'[[key]]\nname = "k"\naccount = "a"\nsecret = "{KEY}"\n'
+        '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.0.0.1:1/v1"\nmodels = ["m"]\n',
+    )
+    served = serve("--config", str(config))
+    status, _ = request(served.url(), "POST", CHAT, KEY, HELLO)
+    served.end()
+    lines = [orjson.loads(line) for line in served.err.read_text().splitlines()]
+    (failed,) = [line for line in lines if line["event"] == "attempt_failed"]
+    assert status == 502
+    assert (failed["channel"], failed["level"]) == ("dead", "warning")
+    assert "127.0.0.1:1" in failed["reason"]

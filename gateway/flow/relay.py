@@ -8,11 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import structlog
+
 from gateway.dialects.openai_chat import read_chat_answer
 from gateway.dialects.openai_embeddings import read_embeddings_answer
+from gateway.dialects.openai_error import mask
 from gateway.dialects.sse import KEEPALIVE
 from gateway.domain.call import Call
-from gateway.domain.fault import ShuttingDown, UpstreamFault
+from gateway.domain.fault import ShuttingDown, UpstreamFault, UpstreamRefused
 from gateway.domain.usage import Usage
 from gateway.flow.admission import Delivery, Grant
 from gateway.flow.outlet import Outlet
@@ -21,6 +24,8 @@ from gateway.flow.routing import Attempt
 from gateway.flow.stream import Stream
 from gateway.flow.visit import Visit
 from gateway.upstream.port import Upstream
+
+log = structlog.stdlib.get_logger(__name__)
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
@@ -82,7 +87,10 @@ class Relay:
             try:
                 reply = await visit.open(self._upstream, attempt, grant.call)
                 stream = Stream(reply, grant, outlet, pulse, secrets=attempt.channel.secrets)
-                return await stream.run(request_id)
+                fault = await stream.run(request_id)
+                if fault is not None:
+                    _log_failure(attempt, fault)
+                return fault
             finally:
                 pulse.stop()
 
@@ -105,6 +113,7 @@ class Relay:
             try:
                 return await make(visit, attempt)
             except UpstreamFault as fault:
+                _log_failure(attempt, fault)
                 if attempt is last or not fault.retryable:
                     raise
             finally:
@@ -112,6 +121,19 @@ class Relay:
                 self._visits.discard(visit)
                 visit.close()
         raise AssertionError("route() gives at least one attempt")
+
+
+def _log_failure(attempt: Attempt, fault: UpstreamFault) -> None:
+    """What the caller is not told: which channel failed, and how. A refusal is the caller's own matter."""
+    if isinstance(fault, UpstreamRefused) and not fault.retryable:
+        return
+    log.warning(
+        "attempt_failed",
+        channel=attempt.channel.name,
+        model=attempt.model,
+        error=fault.message,
+        reason=mask(str(fault.__cause__), attempt.channel.secrets) if fault.__cause__ else fault.phase,
+    )
 
 
 def _read_answer(raw: bytes, call: Call, secrets: tuple[str, ...]) -> tuple[bytes, Usage]:
