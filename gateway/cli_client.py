@@ -3,8 +3,8 @@
 There is one code path for both. Where no gateway runs, the real application is served in this process on a free
 loopback port, asked, and stopped; the folder is locked meanwhile, as by any gateway.
 """
-# ruff: noqa: PLC0415 - aiohttp, SQLAlchemy and the application are imported where they are needed: a command that only
-# asks a running gateway starts in a third of the time, and `gateway --help` in a tenth.
+# ruff: noqa: PLC0415 - aiohttp, SQLAlchemy and the application are imported where they are needed, so that a command
+# that only asks a running gateway, or prints its help, does not wait for them.
 
 import asyncio
 import itertools

@@ -40,6 +40,9 @@ _BOUNDS = (
 _CHUNK_BEGINS = (b"data: {", b"data:{")
 _NAMED = b"\nevent:"
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
+# Some servers write "error": null or "tool_calls": [] into every chunk: only these two are worth a parser's time.
+_ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
@@ -179,12 +182,12 @@ class ChatGate:
         if payload.startswith(DONE):
             self.ended = True
             return event
-        if b'"error"' in payload or _ERROR_NAME.search(event):
+        if _ERROR_KEY.search(payload) or _ERROR_NAME.search(event):
             self.fault = _find_error(event, payload, self._secrets)
             if self.fault is not None:
                 return b""
         self.events += 1
-        if self._strip and b"[]" in payload and _is_usage_frame(payload):
+        if self._strip and _NO_CHOICES.search(payload) and _is_usage_frame(payload):
             return b""
         return event
 
@@ -217,11 +220,8 @@ def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> UpstreamError
 
 
 def _is_usage_frame(payload: bytes) -> bool:
-    try:
-        value = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(value, dict) and value.get("choices") == [] and isinstance(value.get("usage"), dict)
+    value = _read_chunk(payload)
+    return value is not None and value.get("choices") == [] and isinstance(value.get("usage"), dict)
 
 
 @attrs.frozen

@@ -27,7 +27,6 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "internal_error": 500,
         "api_not_implemented": 501,
         "upstream_error": 502,
-        "no_available_channel": 503,
         "overloaded": 503,
         "upstream_timeout": 504,
     },
@@ -155,12 +154,6 @@ class ApiNotImplemented(Fault):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, should_retry=False)
-
-
-class NoAvailableChannel(Fault):
-    """Channels serve the model, but none can take a request now."""
-
-    code = "no_available_channel"
 
 
 class Overloaded(Fault):

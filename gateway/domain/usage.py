@@ -23,11 +23,6 @@ class Usage:
     cached_tokens: int = 0
     source: UsageSource = "none"
 
-    @property
-    def total_tokens(self) -> int:
-        """Prompt and completion together."""
-        return self.prompt_tokens + self.completion_tokens
-
 
 NO_USAGE = Usage()
 

@@ -124,8 +124,8 @@ class Relay:
 
 
 def _log_failure(attempt: Attempt, fault: UpstreamFault) -> None:
-    """What the caller is not told: which channel failed, and how. A refusal is the caller's own matter."""
-    if isinstance(fault, UpstreamRefused) and not fault.retryable:
+    """What the caller is not told: which channel failed, and how. A refusal is the caller's matter, a stop ours."""
+    if isinstance(fault, ShuttingDown) or (isinstance(fault, UpstreamRefused) and not fault.retryable):
         return
     log.warning(
         "attempt_failed",

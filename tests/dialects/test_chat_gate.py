@@ -269,3 +269,25 @@ def test_a_stream_that_was_cut_is_a_fault_and_gets_no_mark(events: list[bytes], 
 
 def test_what_the_gate_adds_is_the_end_mark() -> None:
     assert DONE_EVENT == DONE == b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        b'data: {"choices":[{"index":0,"delta":{"content":"a","tool_calls":[]}}],"error":null}\n\n',
+        b'data: {"choices" : [{"index":0,"delta":{"content":"a"}}], "error" : null, "usage":{"prompt_tokens":1}}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{"content":"\\"choices\\":[]"}}],"x":[]}\n\n',
+    ],
+)
+def test_a_chunk_that_only_looks_like_an_error_or_a_usage_frame_leaves(chunk: bytes) -> None:
+    gate = ChatGate(strip_usage=True)
+    assert gate.feed(chunk) == chunk
+    assert (gate.fault, gate.events) == (None, 1)
+
+
+@pytest.mark.parametrize("error", [b'"no"', b' {"message":"no"}', b'\n{"message":"no"}'])
+def test_an_error_is_found_behind_any_spacing(error: bytes) -> None:
+    gate = ChatGate(strip_usage=True)
+    data = b'data: {"error" :' + error.replace(b"\n", b"\t") + b"}\n\n"
+    assert gate.feed(data) == b""
+    assert gate.fault is not None

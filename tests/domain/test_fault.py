@@ -24,7 +24,7 @@ PUBLIC = {
     500: {"internal_error"},
     501: {"api_not_implemented"},
     502: {"upstream_error"},
-    503: {"no_available_channel", "overloaded"},
+    503: {"overloaded"},
     504: {"upstream_timeout"},
 }
 """The public table, by status."""

@@ -26,7 +26,6 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 def test_integers_in_range_are_believed(prompt: int, completion: int) -> None:
     usage = read_usage({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": -7})
     assert usage == Usage(prompt, completion, 0, "upstream")
-    assert usage.total_tokens == prompt + completion
 
 
 @pytest.mark.parametrize("bad", BAD, ids=repr)

@@ -13,7 +13,7 @@ from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamTimeout
 from gateway.domain.price import Price, PriceList, nanos
 from gateway.domain.request import RequestRow
-from gateway.domain.usage import Usage
+from gateway.domain.usage import NO_USAGE, Usage
 from gateway.flow.admission import Delivery, Grant, admit
 from gateway.flow.settlement import CLIENT_CLOSED_STATUS, Arrival, Outcome, RowQueue, Settlement
 
@@ -115,7 +115,7 @@ async def test_a_model_priced_only_under_the_providers_name_has_that_price() -> 
 
 async def test_admission_gives_the_price_under_which_it_was_given() -> None:
     grant = admit(CALLER, CALL, PriceList({"m": PRICE}))
-    assert (grant.price, grant.delivery.attempts, grant.delivery.usage.total_tokens) == (PRICE, 0, 0)
+    assert (grant.price, grant.delivery.attempts, grant.delivery.usage) == (PRICE, 0, NO_USAGE)
 
 
 def rows_of(*names: str) -> list[RequestRow]:
