@@ -4,9 +4,11 @@ Amounts are nano-USD. A price of one dollar per million tokens is 1,000 nano-USD
 million tokens so that a tenth of a cent per million is still an integer.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 
 import attrs
 
@@ -17,10 +19,33 @@ _PER_MILLION = 1_000_000
 ONE_PPM = 1_000_000
 """A multiplier of one, in parts per million."""
 
+_MOST_REMEMBERED = 4_096
+
+
+@attrs.frozen
+class Tier:
+    """What tokens cost, in nano-USD per million, in a request whose prompt has more than ``above_tokens``.
+
+    It holds for every token of the request, not only for those above: so bill OpenAI, Anthropic, Google and xAI.
+    """
+
+    above_tokens: int
+    input_nanos_per_million: int = 0
+    cached_input_nanos_per_million: int | None = None
+    output_nanos_per_million: int = 0
+
+
+def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
+    """The highest first, so that the first one passed is the one that holds."""
+    return tuple(sorted(tiers, key=lambda tier: -tier.above_tokens))
+
 
 @attrs.frozen
 class Price:
-    """What a model costs, in nano-USD per million tokens, per image and per second."""
+    """What a model, or every model a glob matches, costs: in nano-USD per million tokens, per image and per second.
+
+    ``cached_input_nanos_per_million`` None: as input. ``provider`` None: whoever serves the model.
+    """
 
     model: str
     input_nanos_per_million: int = 0
@@ -28,6 +53,12 @@ class Price:
     output_nanos_per_million: int = 0
     image_nanos: int = 0
     second_nanos: int = 0
+    provider: str | None = None
+    tiers: tuple[Tier, ...] = attrs.field(default=(), converter=_order_tiers)
+
+    def find_tier(self, prompt_tokens: int) -> Tier | None:
+        """The tier of a prompt of that many tokens, cached ones included; None where the price itself holds."""
+        return next((tier for tier in self.tiers if prompt_tokens > tier.above_tokens), None)
 
 
 def nanos(usd: Decimal) -> int:
@@ -45,34 +76,74 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     """What ``usage`` costs at ``price``, in nano-USD, rounded up once at the end. No price: 0."""
     if price is None:
         return 0
-    cached_rate = price.cached_input_nanos_per_million
+    rates: Price | Tier = price.find_tier(usage.prompt_tokens) or price
+    cached_rate = rates.cached_input_nanos_per_million
     if cached_rate is None:
-        cached_rate = price.input_nanos_per_million
+        cached_rate = rates.input_nanos_per_million
     fresh = usage.prompt_tokens - usage.cached_tokens
     per_million = (
-        fresh * price.input_nanos_per_million
+        fresh * rates.input_nanos_per_million
         + usage.cached_tokens * cached_rate
-        + usage.completion_tokens * price.output_nanos_per_million
+        + usage.completion_tokens * rates.output_nanos_per_million
+        + usage.images * price.image_nanos * _PER_MILLION
+        + usage.duration_ms * price.second_nanos * (_PER_MILLION // 1_000)
     )
     return -(-per_million * multiplier_ppm // (_PER_MILLION * ONE_PPM))
 
 
 class PriceList:
-    """Prices by model: an exact name first, then the longest glob that matches."""
+    """Prices by model and provider.
 
-    def __init__(self, prices: Mapping[str, Price]) -> None:
-        self._exact = {name: price for name, price in prices.items() if not _is_glob(name)}
-        self._globs = sorted(
-            ((name, price) for name, price in prices.items() if _is_glob(name)),
-            key=lambda item: -len(item[0]),
+    Args:
+        layers: lists of prices, asked one after the other: what an earlier one has, however general, is not asked of
+            a later one. Within a list a price replaces those before it of the same model and provider.
+    """
+
+    def __init__(self, *layers: Iterable[Price]) -> None:
+        self._layers = tuple(_Layer(prices) for prices in layers)
+        # The same few models are asked for with every request, and a list is hundreds of globs long.
+        self._remembered = lru_cache(_MOST_REMEMBERED)(self._search)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._layers))
+
+    def find(self, model: str, provider: str | None = None) -> Price | None:
+        """The price of ``model`` at ``provider``, or None where no list has one.
+
+        An exact name before a glob and a longer glob before a shorter one; among equals the price of the provider
+        before the price of whoever serves the model. ``provider`` None asks only for the latter.
+        """
+        return self._remembered(model, provider)
+
+    def _search(self, model: str, provider: str | None) -> Price | None:
+        found = (layer.find(model, provider) for layer in self._layers)
+        return next((price for price in found if price is not None), None)
+
+
+class _Layer:
+    """One list of prices."""
+
+    def __init__(self, prices: Iterable[Price]) -> None:
+        latest = {(price.model, price.provider): price for price in prices}
+        self._exact = {key: price for key, price in latest.items() if not _is_glob(price.model)}
+        globs = sorted((key for key in latest if _is_glob(key[0])), key=lambda key: -len(key[0]))
+        # Read here and not when first asked: a model nobody has a price for is held against every one of them.
+        self._globs = [(key[1], re.compile(translate(key[0])), latest[key]) for key in globs]
+
+    def __len__(self) -> int:
+        return len(self._exact) + len(self._globs)
+
+    def find(self, model: str, provider: str | None) -> Price | None:
+        return (
+            self._exact.get((model, provider))
+            or self._exact.get((model, None))
+            or self._match(model, provider)
+            or self._match(model, None)
         )
 
-    def find(self, model: str) -> Price | None:
-        """The price of ``model``, or None where the list has none."""
-        exact = self._exact.get(model)
-        if exact is not None:
-            return exact
-        return next((price for name, price in self._globs if fnmatchcase(model, name)), None)
+    def _match(self, model: str, provider: str | None) -> Price | None:
+        ours = ((glob, price) for whose, glob, price in self._globs if whose == provider)
+        return next((price for glob, price in ours if glob.match(model)), None)
 
 
 def _is_glob(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Tokens of one request: what was reported, read strictly, or an estimate that says so."""
+"""What one request used: tokens as reported, read strictly, or an estimate that says so; pictures and seconds."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -10,18 +10,24 @@ UsageSource = Literal["upstream", "estimate", "none"]
 MAX_TOKENS = 100_000_000
 """No request has more; a number above it is a provider's mistake and is not believed."""
 
+MAX_IMAGES = 1_000
+MAX_DURATION_MS = 36_000_000
+"""Ten hours. No request makes more pictures or longer sound or video; a claim above it is not believed either."""
+
 CHARS_PER_TOKEN = 4
 """The rule of thumb of the estimate: four characters of English or one event's worth of a delta."""
 
 
 @attrs.frozen
 class Usage:
-    """Token counts. ``cached_tokens`` are part of ``prompt_tokens``."""
+    """Counts. ``cached_tokens`` are part of ``prompt_tokens``; ``images`` are made, ``duration_ms`` made or heard."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
     source: UsageSource = "none"
+    images: int = 0
+    duration_ms: int = 0
 
 
 NO_USAGE = Usage()

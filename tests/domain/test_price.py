@@ -1,36 +1,52 @@
 """Money: integers, rounded up once."""
 
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from fractions import Fraction
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.price import ONE_PPM, Price, PriceList, cost_nanos, nanos, usd
-from gateway.domain.usage import MAX_TOKENS, NO_USAGE, Usage
+from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
+from gateway.domain.usage import MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, NO_USAGE, Usage
 
 RATES = st.integers(0, 10**12)
+TOKENS = st.integers(0, MAX_TOKENS)
 PRICES = st.builds(
     Price,
     model=st.just("m"),
     input_nanos_per_million=RATES,
     cached_input_nanos_per_million=st.none() | RATES,
     output_nanos_per_million=RATES,
+    image_nanos=st.integers(0, 10**11),
+    second_nanos=st.integers(0, 10**10),
 )
-USAGES = st.tuples(st.integers(0, MAX_TOKENS), st.integers(0, MAX_TOKENS), st.integers(0, MAX_TOKENS)).map(
-    lambda counts: Usage(counts[0], counts[1], min(counts[2], counts[0]), "upstream"),
+TIERS = st.lists(st.builds(Tier, TOKENS, RATES, st.none() | RATES, RATES), max_size=4)
+USAGES = st.builds(
+    lambda prompt, completion, cached, images, ms: Usage(
+        prompt, completion, min(cached, prompt), "upstream", images, ms
+    ),
+    TOKENS,
+    TOKENS,
+    TOKENS,
+    st.integers(0, MAX_IMAGES),
+    st.integers(0, MAX_DURATION_MS),
 )
 MULTIPLIERS = st.integers(0, 10 * ONE_PPM)
 
 
 def exact(price: Price, usage: Usage, multiplier_ppm: int) -> Fraction:
-    """The cost without any rounding."""
-    cached_rate = price.cached_input_nanos_per_million
-    rate = price.input_nanos_per_million if cached_rate is None else cached_rate
-    fresh = (usage.prompt_tokens - usage.cached_tokens) * price.input_nanos_per_million
-    total = fresh + usage.cached_tokens * rate + usage.completion_tokens * price.output_nanos_per_million
-    return Fraction(total * multiplier_ppm, 10**12)
+    """The cost without any rounding, reckoned as one would by hand."""
+    passed = [tier for tier in price.tiers if usage.prompt_tokens > tier.above_tokens]
+    rates = max(passed, key=lambda tier: tier.above_tokens) if passed else price
+    cached_rate = rates.cached_input_nanos_per_million
+    rate = rates.input_nanos_per_million if cached_rate is None else cached_rate
+    fresh = (usage.prompt_tokens - usage.cached_tokens) * rates.input_nanos_per_million
+    tokens = fresh + usage.cached_tokens * rate + usage.completion_tokens * rates.output_nanos_per_million
+    media = usage.images * price.image_nanos + Fraction(usage.duration_ms, 1000) * price.second_nanos
+    return (Fraction(tokens, 10**6) + media) * Fraction(multiplier_ppm, ONE_PPM)
 
 
 @given(PRICES, USAGES, MULTIPLIERS)
@@ -40,12 +56,63 @@ def test_a_cost_is_the_exact_amount_rounded_up_once(price: Price, usage: Usage, 
     assert 0 <= cost - exact(price, usage, multiplier) < 1
 
 
+@given(PRICES, TIERS, USAGES, MULTIPLIERS)
+def test_so_it_is_with_tiers(price: Price, tiers: list[Tier], usage: Usage, multiplier: int) -> None:
+    tiered = attrs.evolve(price, tiers=tiers)
+    assert 0 <= cost_nanos(tiered, usage, multiplier) - exact(tiered, usage, multiplier) < 1
+
+
+TIERED = Price(
+    "m",
+    input_nanos_per_million=nanos(Decimal(2)),
+    cached_input_nanos_per_million=nanos(Decimal("0.5")),
+    output_nanos_per_million=nanos(Decimal(10)),
+    tiers=(
+        Tier(200_000, nanos(Decimal(4)), nanos(Decimal(1)), nanos(Decimal(15))),
+        Tier(1_000_000, nanos(Decimal(8)), None, nanos(Decimal(20))),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("usage", "dollars"),
+    [
+        (Usage(200_000, 1_000), "0.41"),
+        (Usage(200_001, 1_000), "0.815004"),
+        (Usage(200_001, 0, 200_000), "0.200004"),
+        (Usage(1_000_000, 1_000), "4.015"),
+        (Usage(1_000_001, 1_000), "8.020008"),
+        (Usage(1_000_001, 0, 1_000_000), "8.000008"),
+        (Usage(0, 1_000_000), "10"),
+    ],
+    ids=repr,
+)
+def test_a_longer_prompt_prices_the_whole_request(usage: Usage, dollars: str) -> None:
+    assert usd(cost_nanos(TIERED, usage)) == dollars
+
+
+def test_tiers_count_in_whichever_order_they_are_told() -> None:
+    assert attrs.evolve(TIERED, tiers=reversed(TIERED.tiers)) == TIERED
+    assert [tier.above_tokens for tier in TIERED.tiers] == [1_000_000, 200_000]
+
+
+def test_pictures_and_seconds_are_paid_beside_tokens() -> None:
+    price = Price("m", input_nanos_per_million=1_000_000, image_nanos=40_000_000, second_nanos=100_000_000)
+    assert cost_nanos(price, Usage(images=3)) == 120_000_000
+    assert cost_nanos(price, Usage(duration_ms=8_000)) == 800_000_000
+    assert cost_nanos(price, Usage(5, images=1, duration_ms=1)) == 5 + 40_000_000 + 100_000
+    assert cost_nanos(Price("m", second_nanos=1), Usage(duration_ms=1)) == 1
+
+
 @given(PRICES, USAGES, USAGES)
-def test_more_tokens_never_cost_less(price: Price, usage: Usage, more: Usage) -> None:
+def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usage) -> None:
     both = Usage(
         usage.prompt_tokens + more.prompt_tokens,
         usage.completion_tokens + more.completion_tokens,
         usage.cached_tokens + more.cached_tokens,
+        "upstream",
+        usage.images + more.images,
+        usage.duration_ms + more.duration_ms,
     )
     whole, parts = cost_nanos(price, both), cost_nanos(price, usage) + cost_nanos(price, more)
     assert whole >= max(cost_nanos(price, usage), cost_nanos(price, more))
@@ -113,7 +180,7 @@ def test_dollars_are_read_rounded_up(dollars: str, amount: int) -> None:
 
 
 def make_list(*names: str) -> PriceList:
-    return PriceList({name: Price(name) for name in names})
+    return PriceList([Price(name) for name in names])
 
 
 @pytest.mark.parametrize(
@@ -137,3 +204,79 @@ def test_the_exact_name_wins_and_then_the_longest_glob(model: str, found: str) -
 def test_a_model_without_a_price_has_none() -> None:
     assert make_list("gpt-*").find("claude") is None
     assert make_list().find("") is None
+    assert PriceList().find("gpt") is None
+
+
+SCOPED = [
+    Price("gpt-*", provider="azure"),
+    Price("gpt-5*"),
+    Price("gpt-5", provider="azure"),
+    Price("gpt-5"),
+    Price("gpt-6"),
+    Price("o*", provider="groq"),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "found"),
+    [
+        ("gpt-5", "azure", ("gpt-5", "azure")),
+        ("gpt-5", "openai", ("gpt-5", None)),
+        ("gpt-5", None, ("gpt-5", None)),
+        ("gpt-6", "azure", ("gpt-6", None)),
+        ("gpt-5-mini", "azure", ("gpt-*", "azure")),
+        ("gpt-5-mini", "openai", ("gpt-5*", None)),
+        ("gpt-5-mini", None, ("gpt-5*", None)),
+        ("o1", "groq", ("o*", "groq")),
+        ("o1", "azure", None),
+        ("o1", None, None),
+    ],
+)
+def test_among_names_and_among_globs_the_providers_own_price_wins(
+    model: str,
+    provider: str | None,
+    found: tuple[str, str | None] | None,
+) -> None:
+    price = PriceList(SCOPED).find(model, provider)
+    assert (None if price is None else (price.model, price.provider)) == found
+
+
+def test_of_two_prices_of_one_model_and_provider_the_later_holds() -> None:
+    prices = PriceList([Price("m", 1), Price("m", 2, provider="p"), Price("m", 3), Price("m", 4, provider="p")])
+    assert (prices.find("m"), prices.find("m", "p")) == (Price("m", 3), Price("m", 4, provider="p"))
+    assert len(prices) == 2
+
+
+@pytest.mark.parametrize("mine", [Price("gpt-5"), Price("gpt-*"), Price("*", provider="azure")], ids=repr)
+def test_an_earlier_list_is_asked_whole_before_a_later_one(mine: Price) -> None:
+    """A general price of the operator's wins over a shipped one, however exact."""
+    prices = PriceList([mine], SCOPED)
+    assert prices.find("gpt-5", "azure") == mine
+    assert prices.find("o1", "groq") == SCOPED[-1]
+    assert len(prices) == 1 + len(SCOPED)
+
+
+def test_an_override_for_one_provider_leaves_the_others() -> None:
+    mine = Price("gpt-5", 7, provider="azure")
+    prices = PriceList([mine], SCOPED)
+    assert (prices.find("gpt-5", "azure"), prices.find("gpt-5", "openai")) == (mine, Price("gpt-5"))
+
+
+NAMES = st.text("ab-*", min_size=1, max_size=5)
+LISTS = st.lists(st.builds(Price, NAMES, RATES, provider=st.sampled_from([None, "p", "q"])))
+
+
+@given(LISTS, st.text("ab-", max_size=5), st.sampled_from([None, "p"]))
+def test_whatever_is_found_fits_and_what_fits_is_found(prices: list[Price], model: str, provider: str | None) -> None:
+    listed = PriceList(prices)
+    found = listed.find(model, provider)
+    fits = [price for price in prices if price.provider in {None, provider} and fnmatchcase(model, price.model)]
+    assert found in fits if fits else found is None
+    assert listed.find(model, provider) is found
+
+
+def test_what_callers_make_up_is_not_remembered_for_ever() -> None:
+    prices = PriceList([Price("gpt-*")])
+    for number in range(5_000):
+        assert prices.find(f"gpt-{number}") is not None
+    assert 0 < prices._remembered.cache_info().currsize < 5_000

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,11 @@ def test_anything_else_is_refused_whole(name: str, bad: object) -> None:
 @pytest.mark.parametrize("raw", [None, [], "usage", 5, {}, {"completion_tokens": 5}, {"total_tokens": 5}, [1, 2]])
 def test_missing_usage_is_none(raw: object) -> None:
     assert read_usage(raw) is None
+
+
+def test_pictures_and_seconds_stand_behind_what_was_there_before() -> None:
+    assert attrs.astuple(Usage(1, 2, 3, "upstream", 4, 5)) == (1, 2, 3, "upstream", 4, 5)
+    assert (Usage(1, 2).images, Usage(1, 2).duration_ms) == (0, 0)
 
 
 def test_an_embedding_has_no_completion() -> None:

@@ -1,0 +1,386 @@
+"""Writes config/prices.toml from the price list that the genai-prices package carries; no network is asked.
+
+    .venv/bin/python -m pip install -U genai-prices     # then its version in pyproject.toml and scripts/pins.txt
+    .venv/bin/python scripts/update_prices.py           # the prices of today
+    .venv/bin/python scripts/update_prices.py --check   # exit code 1 where the file is not what this would write
+
+Before anything is written the new list is asked for every name the package knows, and a few more that its patterns
+match, and every answer is compared with the package's own arithmetic.
+"""
+
+import argparse
+import collections
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_CEILING, Decimal
+from importlib.metadata import version
+from pathlib import Path
+
+import attrs
+from genai_prices import types
+from genai_prices.data import providers
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from gateway.config import PriceSection, TierSection
+from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
+from gateway.domain.reading import read_table
+from gateway.domain.usage import Usage
+
+FILE = Path(__file__).resolve().parent.parent / "config" / "prices.toml"
+SOURCE = f"genai-prices {version('genai-prices')}"
+HEADER = """\
+# Prices in US dollars per million tokens, per picture and per second, in force on {date}.
+#
+# Written by scripts/update_prices.py from {source} (MIT License, Copyright (c) Pydantic Services Inc.);
+# its docstring says how to renew the list. Do not edit: a [[price]] in gateway.toml is asked before anything here,
+# and what is in neither has no price.
+#
+# A model may be a glob; an exact name wins over it, and the longest glob over others. A price with a provider is for
+# channels of that provider, one without for every channel. Tiers are for the whole of a request whose prompt is longer.
+# Not told apart here: writing to a cache (as input), sound and pictures in a prompt (as text), searches, batch and
+# priority service. Answers in pictures, sound or video have their own, higher price. Where a price changes with the
+# hour it is the highest of the day. Changes already known: {changes}.
+"""
+
+DEMO = (
+    PriceSection(
+        "demo-chat",
+        input_usd_per_million=Decimal("0.10"),
+        cached_input_usd_per_million=Decimal("0.01"),
+        output_usd_per_million=Decimal("0.40"),
+    ),
+    PriceSection("demo-embedding", input_usd_per_million=Decimal("0.02")),
+    PriceSection("demo-image", usd_per_image=Decimal("0.002")),
+    PriceSection("demo-video", usd_per_second=Decimal("0.01")),
+)
+
+
+@attrs.frozen
+class Source:
+    """One vendor's list.
+
+    Args:
+        vendor: the package's word for it.
+        slug: this gateway's.
+        title: the heading in the file.
+        resells: it sells the models of others, or at another price than the vendor: only for its own channels.
+        skip: names that are not the vendor's own spelling, that it shut down, or that this gateway cannot speak to.
+    """
+
+    vendor: str
+    slug: str
+    title: str
+    resells: bool = False
+    skip: str = ""
+
+
+SOURCES = (
+    # Versions written with dashes; base models of 2022; aliases of chat sites; open weights that anybody serves.
+    Source(
+        "openai",
+        "openai",
+        "OpenAI",
+        skip=r"gpt-\d-\d(-.*)?|gpt-35.*|gpt-3\.5(-turbo)?-(0301|0613|16k.*)|gpt-3\.5-0301|gpt-4-32k.*"
+        r"|gpt-4-(1106-)?vision-preview|gpt-4\.5-preview.*|o1-(preview|mini).*|o\d-mini-high|gpt-4o:extended|gpt-oss.*"
+        r"|(text-)?(ada|babbage|curie|davinci)(-\d+)?|moderation|gpt-4o-(mini-)?transcribe.*|gpt-live.*|.*realtime.*",
+    ),
+    # Versions written with dots, before the family's name, or as clouds write them.
+    Source("anthropic", "anthropic", "Anthropic", skip=r".*[.@].*|claude-[245].*|claude-v.*|claude-sonnet-3.*"),
+    # Models of the cloud only.
+    Source(
+        "google",
+        "gemini",
+        "Google Gemini",
+        skip=r"(anthropic/)?claude-.*|gemini-1\..*|gemini-(flash|pro)-1\..*|gemini-pro|gemma-2-.*|.*-maas|.*live.*|.*-native-audio.*",
+    ),
+    Source("x-ai", "xai", "xAI", skip=r"x-ai/.*|.*voice.*"),
+    # Spellings of resellers and of those who run the open weights themselves.
+    Source(
+        "mistral",
+        "mistral",
+        "Mistral",
+        skip=r".*:free|mistral-(7b|nemo)|mixtral-.*|mistral-small-.*instruct.*|ministral-[38]b|pixtral-12b",
+    ),
+    Source("deepseek", "deepseek", "DeepSeek", skip=r"deepseek-(r1|v3).*"),
+    Source("moonshotai", "moonshot", "Moonshot AI"),
+    Source("zai", "zai", "Z.ai (Zhipu outside China)", skip=".*[A-Z].*"),
+    Source("zhipuai", "zhipu", "Zhipu (in China, converted from CNY)", resells=True, skip=".*[A-Z].*"),
+    Source("cohere", "cohere", "Cohere", skip="command"),
+    Source(
+        "azure",
+        "azure_openai",
+        "Azure, where it differs from OpenAI",
+        resells=True,
+        skip=r".*:free|(text-)?(ada|babbage|curie|davinci)(-\d+)?|wizardlm.*|o1-(preview|mini).*",
+    ),
+    Source(
+        "groq",
+        "groq",
+        "Groq",
+        resells=True,
+        skip=r"llama2.*|llama3-.*|llama-3\.1-(70b|405b).*|llama-3\.2-.*|llama-3\.3-70b-specdec|llama-guard-3.*|gemma.*"
+        r"|mixtral.*|mistral-saba.*|deepseek-r1-.*",
+    ),
+    # What it served in 2023 and 2024.
+    Source(
+        "together",
+        "together",
+        "Together AI",
+        resells=True,
+        skip=r"(Austism|Gryphe|Nexusflow|NousResearch|Open-Orca|Undi95|WizardLM|codellama|garage-bAInd|lmsys|microsoft"
+        r"|openchat|snorkelai|teknium|upstage|zero-one-ai|togethercomputer|allenai)/.*|Qwen/Qwen1\.5.*|google/gemma-[27]b.*"
+        r"|meta-llama/Llama-[23]-.*|mistralai/.*-v0\.1|deepseek-ai/deepseek-coder.*",
+    ),
+    Source("fireworks", "fireworks", "Fireworks", resells=True),
+)
+
+# Regular expressions of the package become globs. Its dates are all of this century.
+PATTERN = re.compile(
+    r"\^(?P<stem>(?:[\w/-]|\\\.)+?)(?P<tail>-\\d\{4\}-\\d\{2\}-\\d\{2\}\$|(?:-|\[-@\])\\d\{8\}\$|-\\d)"
+)
+TAILS = collections.defaultdict(lambda: "-20*", {r"-\d": "-[0-9]*"})
+EXAMPLES = ("20260102", "2026-01-02", "1", "latest", "-latest", "-20260102", "-preview")
+
+TOKENS = {"input_mtok", "output_mtok"}
+HOURS = ("audio_hours", "input_audio_hours")
+ANSWERS = {  # what an answer is made of, and how the package counts it
+    "output_mtok": "output_tokens",
+    "output_image_mtok": "output_image_tokens",
+    "output_audio_mtok": "output_audio_tokens",
+    "output_video_mtok": "output_video_tokens",
+}
+SAMPLES = (  # tokens of the prompt, cached ones among them, tokens of the answer
+    *(
+        (prompt, prompt // 3, 777)
+        for prompt in (1_000, 100_001, 128_001, 200_000, 200_001, 256_001, 272_001, 1_000_001)
+    ),
+    (1_000, 0, 0),
+)
+
+
+def read_names(clause: object) -> Iterator[str]:
+    """The names and globs of a package's clause, in its order."""
+    match clause:
+        case types.ClauseEquals():
+            yield clause.equals
+        case types.ClauseStartsWith():
+            yield f"{clause.starts_with}*"
+        case types.ClauseRegex() if found := PATTERN.fullmatch(clause.regex):
+            yield found["stem"].replace("\\.", ".") + TAILS[found["tail"]]
+        case types.ClauseOr():
+            for inner in clause.or_:
+                yield from read_names(inner)
+        case types.ClauseAnd():  # a beginning and what else must hold; the comparison says whether that was needed
+            yield from (name for inner in clause.and_ for name in read_names(inner))
+
+
+def find_prices(model: types.ModelInfo, day: date) -> types.ModelPrice:
+    """The package's prices of a model on a day; the dearest of the day where they change with the hour."""
+    midnight = datetime.combine(day, time(), UTC)
+    hours = (model.get_prices(midnight + timedelta(minutes=30 * half)) for half in range(48))
+    return max(hours, key=lambda prices: (_base(prices.output_mtok), _base(prices.input_mtok)))
+
+
+def find_changes(day: date) -> list[date]:
+    """When prices change after a day, as far as the package knows."""
+    prices = [model.prices for source in SOURCES for model in get_vendor(source.vendor).models]
+    limits = [price.constraint for several in prices if isinstance(several, list) for price in several]
+    starts = {limit.start_date for limit in limits if isinstance(limit, types.StartDateConstraint)}
+    return sorted(start for start in starts if start > day)
+
+
+def _base(price: Decimal | types.TieredPrices | None) -> Decimal:
+    return price.base if isinstance(price, types.TieredPrices) else price or Decimal(0)
+
+
+def find_answer(prices: types.ModelPrice) -> str:
+    """The dearest thing an answer is made of: a model that draws or speaks is asked for that."""
+    return max(ANSWERS, key=lambda key: _base(getattr(prices, key)))
+
+
+def read_section(name: str, prices: types.ModelPrice) -> PriceSection:
+    """The package's prices as a ``[[price]]``."""
+    hour = next((_base(getattr(prices, key)) for key in HOURS if getattr(prices, key)), Decimal(0))
+    fresh, cached, answer = prices.input_mtok, prices.cache_read_mtok, getattr(prices, find_answer(prices))
+    return PriceSection(
+        name,
+        input_usd_per_million=_base(fresh),
+        cached_input_usd_per_million=None if cached is None else _base(cached),
+        output_usd_per_million=_base(answer),
+        usd_per_second=(hour / 3600).quantize(Decimal("1e-9"), ROUND_CEILING),
+        tiers=tuple(
+            TierSection(start, _tier(fresh, start), _tier(cached, start), _tier(answer, start))
+            for start in sorted({tier.start for price in (fresh, cached, answer) for tier in _tiers(price)})
+        ),
+    )
+
+
+def _tiers(price: Decimal | types.TieredPrices | None) -> list[types.Tier]:
+    return price.tiers if isinstance(price, types.TieredPrices) else []
+
+
+def _tier(price: Decimal | types.TieredPrices | None, start: int) -> Decimal | None:
+    """The price in the tier that starts there; None where it has none of its own."""
+    return next((tier.price for tier in reversed(_tiers(price)) if tier.start <= start), None)
+
+
+def collect(source: Source, day: date, left_out: collections.Counter[str]) -> Iterator[PriceSection]:
+    """The current models of a source, by name."""
+    found: dict[str, PriceSection] = {}
+    for model in get_vendor(source.vendor).models:
+        prices = find_prices(model, day)
+        why = find_reason(model, prices)
+        names = [name for name in dict.fromkeys([*read_names(model.match), model.id]) if _is_meant(source, name, model)]
+        good = [name for name in names if not why and not re.fullmatch(source.skip, name)]
+        left_out[why or "another spelling, shut down, or not for this gateway"] += len(names) - len(good)
+        stems = tuple(name[:-1] for name in good if name.endswith("*"))
+        for name in good:
+            if not any(name.startswith(stem) and name != f"{stem}*" for stem in stems):
+                free = not _find_told_keys(prices)  # and what is free here need not be elsewhere
+                section = read_section(name, prices)
+                found[name] = attrs.evolve(section, provider=source.slug if source.resells or free else None)
+    for name in sorted(found):
+        yield found[name]
+
+
+def find_reason(model: types.ModelInfo, prices: types.ModelPrice) -> str | None:
+    """Why a model is left out; None where it is not."""
+    told = _find_told_keys(prices)
+    if model.deprecated:
+        return "deprecated"
+    return "sold by the page, the character or the message" if told and not told & {*TOKENS, *HOURS} else None
+
+
+def _find_told_keys(prices: types.ModelPrice) -> set[str]:
+    return {key for key, value in vars(prices).items() if value is not None}
+
+
+def _is_meant(source: Source, name: str, model: types.ModelInfo) -> bool:
+    """Whether the package, too, means this model by the name: the first of its models that matches is the one."""
+    return name.endswith("*") or get_vendor(source.vendor).find_model(name) is model
+
+
+def get_vendor(name: str) -> types.Provider:
+    """A vendor of the package."""
+    return next(provider for provider in providers if provider.id == name)
+
+
+def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[PriceSection]]:
+    """Every table of the file under its heading."""
+    tables = {"The built-in demo is free; it has prices so that costs can be seen": list(DEMO)}
+    own: list[PriceSection] = list(DEMO)
+    for source in SOURCES:
+        sections = list(collect(source, day, left_out))
+        if source.resells:
+            prices = PriceList(section.price() for section in own)
+            sections = [section for section in sections if not _says_the_same(prices, section)]
+        own += sections
+        tables[source.title] = sections
+    names = collections.Counter((section.model, section.provider) for section in own)
+    if twice := [name for (name, _), count in names.items() if count > 1]:
+        raise SystemExit(f"Sold by several vendors; one of them resells: {', '.join(twice)}")
+    return tables
+
+
+def _says_the_same(prices: PriceList, section: PriceSection) -> bool:
+    general = prices.find(section.model)
+    return general is not None and attrs.evolve(section.price(), provider=None, model=general.model) == general
+
+
+def write_file(tables: Mapping[str, Iterable[PriceSection]], day: date) -> str:
+    """The file: a line for each model."""
+    changes = ", ".join(map(str, find_changes(day))) or "none"
+    lines = [HEADER.format(date=day, source=SOURCE, changes=changes), "price = ["]
+    for title, sections in tables.items():
+        lines += [f"  # {title}", *(f"  {_write_table(section)}," for section in sections)]
+    return "\n".join([*lines, "]", ""])
+
+
+def _write_table(section: PriceSection | TierSection) -> str:
+    fields = attrs.fields(type(section))
+    told = {field.name: value for field in fields if (value := getattr(section, field.name)) != field.default}
+    if told.keys() <= {"model", "provider"}:
+        told["input_usd_per_million"] = Decimal(0)  # free, not forgotten
+    return f"{{ {', '.join(f'{key} = {_write_value(value)}' for key, value in told.items())} }}"
+
+
+def _write_value(value: object) -> str:
+    if isinstance(value, tuple):
+        return "[{}]".format(", ".join(map(_write_table, value)))
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}"
+    return str(value) if isinstance(value, int) else f'"{value}"'
+
+
+def find_disagreements(prices: PriceList, day: date) -> Iterator[str]:
+    """Names for which ``prices`` has another price than the package, or none without a reason."""
+    for source in SOURCES:
+        vendor = get_vendor(source.vendor)
+        agreed: set[tuple[str, Price]] = set()
+        for name, example in _list_examples(vendor):
+            model, ours = vendor.find_model(example), prices.find(example, source.slug)
+            if model is None or (ours and (model.id, ours) in agreed):
+                continue
+            theirs = find_prices(model, day)
+            if ours is None:
+                skipped = re.fullmatch(source.skip, name) or re.fullmatch(source.skip, example)
+                if not skipped and not find_reason(model, theirs):
+                    yield f"{source.vendor}: {example} has no price"
+            elif any(_differ(theirs, ours, *sample) for sample in SAMPLES):
+                yield f"{source.vendor}: {example} is {theirs} there, {ours} here"
+            else:
+                agreed.add((model.id, ours))
+
+
+def _list_examples(vendor: types.Provider) -> Iterator[tuple[str, str]]:
+    """Every name and glob of a vendor, with names that it means."""
+    for model in vendor.models:
+        for name in (*read_names(model.match), model.id):
+            stem = name.removesuffix("20*").removesuffix("[0-9]*").removesuffix("*")
+            yield name, stem
+            yield from ((name, stem + more) for more in EXAMPLES if stem != name)
+
+
+def _differ(theirs: types.ModelPrice, ours: Price, prompt: int, cached: int, answer: int) -> bool:
+    counts = {"input_tokens": prompt, "cache_read_tokens": cached, "output_tokens": answer}
+    counts |= {ANSWERS[find_answer(theirs)]: answer}
+    seconds = 90 if _find_told_keys(theirs) & set(HOURS) else 0
+    counts |= {"audio_seconds": seconds, "input_audio_seconds": seconds}
+    exact = theirs.calc_price(types.Usage(**counts))["total_price"] * NANOS_PER_USD
+    cost = cost_nanos(ours, Usage(prompt, answer, cached, duration_ms=seconds * 1000))
+    return not 0 <= cost - exact < 1 + seconds  # the price of a second is itself rounded up
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the file would change")
+    parser.add_argument("--date", type=date.fromisoformat, help="of the prices; default: today, or the file's")
+    parser.add_argument("--file", type=Path, default=FILE)
+    options = parser.parse_args()
+    old = options.file.read_text() if options.file.exists() else ""
+    dated = re.search(r"in force on (\d{4}-\d\d-\d\d)\.", old)
+    day = options.date or (date.fromisoformat(dated[1]) if options.check and dated else datetime.now(UTC).date())
+    left_out: collections.Counter[str] = collections.Counter()
+    tables = build(day, left_out)
+    new = write_file(tables, day)
+    raw = tomllib.loads(new, parse_float=Decimal)["price"]
+    prices = PriceList([read_table(table, PriceSection).price() for table in raw])
+    if problems := list(find_disagreements(prices, day)):
+        sys.exit("\n".join(problems))
+    if options.check:
+        sys.exit(None if new == old else f"{options.file} is not what this writes for {day} from {SOURCE}")
+    options.file.write_text(new)
+    print(f"{options.file}: {len(prices)} prices of {day} from {SOURCE}")
+    for title, sections in tables.items():
+        print(f"{len(sections):5} {title}")
+    for why, count in left_out.most_common():
+        print(f"{count:5} names left out: {why}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""Prices as operators write them, the list that ships, and the script that writes it."""
+
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from genai_prices import types
+
+from gateway.config import Config, PriceSection
+from gateway.config_file import ConfigError, find_data, read_config, read_prices
+from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
+from gateway.domain.reading import Problems, read_table
+from gateway.domain.usage import MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
+from scripts import update_prices
+
+SCRIPT = Path(update_prices.__file__)
+DAY = date(2026, 11, 21)
+RATES = ("input_usd_per_million", "cached_input_usd_per_million", "output_usd_per_million")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> PriceList:
+    return read_prices(Config())
+
+
+def read(path: Path, text: str) -> Config:
+    path.write_text(text)
+    return read_config(path, {})
+
+
+# What operators write
+
+
+def test_a_tier_that_leaves_a_price_out_keeps_it() -> None:
+    section = {"model": "m", "provider": "gemini", **dict.fromkeys(RATES, 2)}
+    price = read_table({**section, "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSection).price()
+    two, three = nanos(Decimal(2)), nanos(Decimal(3))
+    assert price == Price("m", two, two, two, provider="gemini", tiers=(Tier(5, three, two, two),))
+
+
+def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() -> None:
+    price = read_table({"model": "m", "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSection).price()
+    assert usd(cost_nanos(price, Usage(1_000_000, 0, 1_000_000))) == "3"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "where"),
+    [
+        ("provider", "no/such provider!", "provider"),
+        ("provider", "", "provider"),
+        ("provider", 5, "provider"),
+        (RATES[0], 1_000.1, RATES[0]),
+        (RATES[2], -1, RATES[2]),
+        ("usd_per_image", 101, "usd_per_image"),
+        ("usd_per_second", 11, "usd_per_second"),
+        ("tiers", {}, "tiers"),
+        ("tiers", [{}], "tiers[0].above_tokens"),
+        ("tiers", [{"above_tokens": 0}], "tiers[0].above_tokens"),
+        ("tiers", [{"above_tokens": 5, RATES[1]: -1}], f"tiers[0].{RATES[1]}"),
+        ("tiers", [{"above_tokens": 5, "usd_per_image": 1}], "tiers[0].usd_per_image"),
+        ("tiers", [{"above_tokens": 5}, {"above_tokens": 5, RATES[0]: 1}], "tiers"),
+    ],
+)
+def test_a_price_that_cannot_be_is_told_with_its_key(key: str, value: Any, where: str) -> None:
+    with pytest.raises(Problems) as caught:
+        read_table({"model": "m", key: value}, PriceSection)
+    assert [problem[0] for problem in caught.value.problems] == [where]
+
+
+def test_a_model_may_have_a_price_of_its_own_at_each_provider(tmp_path: Path) -> None:
+    tables = '[[price]]\nmodel = "m"\n[[price]]\nmodel = "m"\nprovider = "a"\n[[price]]\nmodel = "m"\nprovider = "b"\n'
+    config = read(tmp_path / "gateway.toml", tables)
+    assert [section.provider for section in config.price] == [None, "a", "b"]
+
+
+@pytest.mark.parametrize("provider", ["", 'provider = "a"\n'])
+def test_but_one_and_no_more(tmp_path: Path, provider: str) -> None:
+    with pytest.raises(ConfigError, match=r"price\[1\]\.model: expected a model of its own; price\[0\] has it"):
+        read(tmp_path / "gateway.toml", f'[[price]]\nmodel = "m"\n{provider}' * 2)
+
+
+def test_a_price_without_a_model_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path / "gateway.toml", "[[price]]\n" * 2)
+    assert len(caught.value.problems) == 2
+
+
+def test_the_most_that_may_be_charged_is_a_64_bit_integer() -> None:
+    """Everything at its bound: prices, what a request can use, and the multipliers of channel and group."""
+    bounds = {**dict.fromkeys(RATES, 1_000), "usd_per_image": 100, "usd_per_second": 10}
+    price = read_table({"model": "m", **bounds}, PriceSection).price()
+    most = Usage(MAX_TOKENS, MAX_TOKENS, 0, "upstream", MAX_IMAGES, MAX_DURATION_MS)
+    assert 2**62 < cost_nanos(price, most, 100 * 100 * ONE_PPM) < 2**63
+
+
+# What ships
+
+
+def test_every_line_of_the_list_counts(shipped: PriceList) -> None:
+    listed = tomllib.loads(find_data("prices.toml").read_text())["price"]
+    assert len(shipped) == len(listed) == len({(table["model"], table.get("provider")) for table in listed})
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [
+        ("gpt-6.1-sol", "openai"),
+        ("gpt-6.1-sol", "custom"),
+        ("gpt-6.1-sol", "azure_openai"),
+        ("gpt-6-luna-2026-09-01", "openai"),
+        ("gpt-4o-mini", "openai"),
+        ("text-embedding-3-small", "openai"),
+        ("gpt-image-2", "openai"),
+        ("whisper-1", "openai"),
+        ("claude-opus-5-5", "anthropic"),
+        ("claude-sonnet-5-5-20261001", "anthropic"),
+        ("claude-haiku-4-5-20251001", "anthropic"),
+        ("gemini-3.5-flash", "gemini"),
+        ("gemini-2.5-pro", "gemini"),
+        ("gemini-embedding-001", "gemini"),
+        ("grok-4.7", "xai"),
+        ("mistral-large-latest", "mistral"),
+        ("deepseek-chat", "deepseek"),
+        ("kimi-k3", "moonshot"),
+        ("glm-5.3", "zhipu"),
+        ("openai/gpt-oss-120b", "groq"),
+        ("moonshotai/Kimi-K3", "together"),
+        ("accounts/fireworks/models/glm-5p3", "fireworks"),
+    ],
+)
+def test_well_known_models_cost_something(shipped: PriceList, model: str, provider: str) -> None:
+    assert cost_nanos(shipped.find(model, provider), Usage(1_000, 1_000, duration_ms=1_000)) > 0
+
+
+def test_the_demo_has_a_price_for_everything_it_does(shipped: PriceList) -> None:
+    used = {
+        "demo-chat": Usage(1_000_000, 1_000_000, 500_000),
+        "demo-embedding": Usage(1_000_000),
+        "demo-image": Usage(images=2),
+        "demo-video": Usage(duration_ms=4_500),
+    }
+    costs = {model: usd(cost_nanos(shipped.find(model, "demo"), usage)) for model, usage in used.items()}
+    assert costs == {"demo-chat": "0.455", "demo-embedding": "0.02", "demo-image": "0.004", "demo-video": "0.045"}
+
+
+def test_what_a_reseller_asks_is_for_its_own_channels(shipped: PriceList) -> None:
+    assert shipped.find("openai/gpt-oss-120b", "groq") != shipped.find("openai/gpt-oss-120b", "together")
+    assert shipped.find("openai/gpt-oss-120b", "custom") is None
+    assert shipped.find("glm-5.3", "zhipu") != shipped.find("glm-5.3", "custom")
+
+
+def test_what_is_free_at_one_provider_is_not_said_to_be_free_elsewhere(shipped: PriceList) -> None:
+    assert shipped.find("gemma-4-31b-it", "gemini") == Price("gemma-4-31b-it", provider="gemini")
+    assert shipped.find("gemma-4-31b-it", "custom") is None
+
+
+def test_the_operators_general_price_wins_over_a_shipped_one_for_a_provider() -> None:
+    mine = PriceSection("glm-5.*", input_usd_per_million=Decimal(7))
+    prices = read_prices(Config(price=(mine,)))
+    assert prices.find("glm-5.3", "zhipu") == prices.find("glm-5.3") == mine.price()
+    assert prices.find("glm-4.7", "zhipu") == read_prices(Config()).find("glm-4.7", "zhipu")
+
+
+# The script
+
+
+def run(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.slow
+def test_the_list_that_ships_is_what_the_script_writes() -> None:
+    done = run("--check")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_check_tells_a_list_that_was_edited_and_leaves_it(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(find_data("prices.toml").read_text().replace("demo-video", "demo-film"))
+    before = path.read_text()
+    done = run("--check", "--file", str(path))
+    assert done.returncode == 1
+    assert str(path) in done.stderr
+    assert path.read_text() == before
+
+
+@pytest.mark.slow
+def test_the_day_is_written_down_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    assert run("--file", str(path), "--date", "2026-11-20").returncode == 0
+    assert "in force on 2026-11-20." in path.read_text().splitlines()[0]
+    assert run("--check", "--file", str(path)).returncode == 0
+    assert run("--check", "--file", str(path), "--date", "2026-11-21").returncode == 1
+
+
+@pytest.mark.slow
+def test_a_list_that_disagrees_with_the_package_is_refused() -> None:
+    listed = tomllib.loads(find_data("prices.toml").read_text(), parse_float=Decimal)["price"]
+    prices = {table["model"]: read_table(table, PriceSection).price() for table in listed if "provider" not in table}
+    wrong = [price for model, price in prices.items() if model != "gpt-4o"]
+    wrong += [attrs.evolve(prices["gpt-6.1-sol"], tiers=()), Price("claude-*")]
+    told = "\n".join(update_prices.find_disagreements(PriceList(wrong), DAY))
+    for problem in ("openai: gpt-4o has no price", "openai: gpt-6.1-sol is ", "anthropic: claude-2 is "):
+        assert problem in told
+    assert "gpt-4o-mini" not in told
+
+
+@pytest.mark.parametrize(
+    ("clause", "names"),
+    [
+        (types.ClauseEquals("m"), ["m"]),
+        (types.ClauseStartsWith("m-"), ["m-*"]),
+        (types.ClauseRegex(r"^gpt-6\.1-sol-\d{4}-\d{2}-\d{2}$"), ["gpt-6.1-sol-20*"]),
+        (types.ClauseRegex(r"^claude-opus-5[-@]\d{8}$"), ["claude-opus-5-20*"]),
+        (types.ClauseRegex(r"^gemini-4-argon-\d"), ["gemini-4-argon-[0-9]*"]),
+        (types.ClauseRegex(r"^(?!.*-tts)"), []),
+        (types.ClauseContains("m"), []),
+        (types.ClauseEndsWith("m"), []),
+        (types.ClauseOr([types.ClauseEquals("a"), types.ClauseOr([types.ClauseEquals("b")])]), ["a", "b"]),
+        (types.ClauseAnd([types.ClauseStartsWith("a"), types.ClauseRegex("^(?!.*-tts)")]), ["a*"]),
+    ],
+    ids=repr,
+)
+def test_a_clause_becomes_names_and_globs_or_nothing(clause: Any, names: list[str]) -> None:
+    assert list(update_prices.read_names(clause)) == names
+
+
+def make_model(*prices: tuple[types.StartDateConstraint | types.TimeOfDateConstraint | None, int]) -> types.ModelInfo:
+    conditional = [
+        types.ConditionalPrice(limit, prices=types.ModelPrice(input_mtok=Decimal(amount))) for limit, amount in prices
+    ]
+    return types.ModelInfo("m", types.ClauseEquals("m"), prices=conditional)
+
+
+@pytest.mark.parametrize(("day", "amount"), [(date(2026, 11, 30), 1), (date(2026, 12, 1), 2), (date(2027, 5, 1), 2)])
+def test_the_price_is_the_one_in_force_on_the_day(day: date, amount: int) -> None:
+    model = make_model((None, 1), (types.StartDateConstraint(date(2026, 12, 1)), 2))
+    assert update_prices.find_prices(model, day).input_mtok == amount
+
+
+@pytest.mark.parametrize("rush", [1, 3])
+def test_of_a_price_that_changes_with_the_hour_it_is_the_highest(rush: int) -> None:
+    hours = types.TimeOfDateConstraint(time(1, tzinfo=UTC), time(4, tzinfo=UTC))
+    model = make_model((None, 2), (hours, rush))
+    assert model.get_prices(datetime(2026, 11, 21, 2, tzinfo=UTC)).input_mtok == rush
+    assert update_prices.find_prices(model, DAY).input_mtok == max(2, rush)
+
+
+def test_tiers_hours_and_drawn_answers_become_a_price() -> None:
+    def tiered(base: int, above: int) -> types.TieredPrices:
+        return types.TieredPrices(Decimal(base), [types.Tier(200_000, Decimal(above))])
+
+    prices = types.ModelPrice(
+        input_mtok=tiered(1, 2),
+        cache_read_mtok=Decimal("0.1"),
+        output_mtok=Decimal(5),
+        output_image_mtok=tiered(30, 60),
+        audio_hours=Decimal(1),
+        cache_write_mtok=Decimal(9),
+    )
+    assert update_prices.read_section("m", prices).price() == Price(
+        "m",
+        nanos(Decimal(1)),
+        nanos(Decimal("0.1")),
+        nanos(Decimal(30)),
+        second_nanos=277_778,
+        tiers=(Tier(200_000, nanos(Decimal(2)), nanos(Decimal("0.1")), nanos(Decimal(60))),),
+    )
