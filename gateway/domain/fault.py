@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
+from gateway.domain.rate import UNLIMITED, Standing
+
 STATUS: Mapping[str, int] = MappingProxyType(
     {
         "invalid_request": 400,
         "invalid_api_key": 401,
         "key_disabled": 401,
         "key_expired": 401,
+        "insufficient_quota": 403,
         "model_not_allowed": 403,
         "group_not_allowed": 403,
+        "ip_not_allowed": 403,
         "model_not_found": 404,
         "not_found": 404,
         "method_not_allowed": 405,
@@ -105,6 +109,28 @@ class ModelNotAllowed(Fault):
     code = "model_not_allowed"
 
 
+class GroupNotAllowed(Fault):
+    """The key's group is not one of its account's, or no channel of it serves the model."""
+
+    code = "group_not_allowed"
+
+
+class QuotaExhausted(Fault):
+    """A cap of the key or the account does not cover the request; ``status`` is 403 for good, 429 until a reset."""
+
+    code = "insufficient_quota"
+
+    def __init__(self, message: str, *, status: int, retry_after_s: int | None = None) -> None:
+        super().__init__(message, retry_after_s=retry_after_s, should_retry=False)
+        self.status = status
+
+
+class IpNotAllowed(Fault):
+    """The key may not be used from the caller's address, or that address is unknown."""
+
+    code = "ip_not_allowed"
+
+
 class ModelNotFound(Fault):
     """No channel serves the model."""
 
@@ -145,6 +171,20 @@ class UnsupportedMediaType(Fault):
     """The body is not of a type or encoding this path reads."""
 
     code = "unsupported_media_type"
+
+
+class RateLimited(Fault):
+    """A rate limit of the key or the account is reached.
+
+    Attributes:
+        standing: how the caller stands at its limits, for the ``x-ratelimit-*`` headers.
+    """
+
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, standing: Standing = UNLIMITED, retry_after_s: int = 1) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.standing = standing
 
 
 class ApiNotImplemented(Fault):

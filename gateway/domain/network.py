@@ -1,0 +1,114 @@
+"""Where a caller calls from: its address behind proxies, and the networks that a restriction names."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Network = IPv4Network | IPv6Network
+Networks = tuple[Network, ...]
+Address = IPv4Address | IPv6Address
+
+MAX_HOPS = 32
+"""Proxies believed in a row; a longer way is no deployment, and the address at its end is unknown."""
+
+_MAX_HOP = 128  # characters: an address, its zone, brackets, quotes, a port; nothing longer is looked at
+_MAPPED = IPv6Network("::ffff:0:0/96")
+_MAX_PORT_DIGITS = 5
+
+
+def read_networks(texts: Iterable[str]) -> Networks:
+    """Addresses and networks such as ``10.0.0.0/8``; host bits may be set. Raises ``ValueError`` on anything else.
+
+    An IPv4 network written as IPv6 (``::ffff:10.0.0.0/104``) is the IPv4 network, as such addresses are.
+    """
+    return tuple(_unwrap_network(ip_network(text, strict=False)) for text in texts)
+
+
+def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[Network]) -> str | None:
+    """Who called, as far as it can be known for sure; None where it cannot.
+
+    Walks back from the socket: every trusted proxy is asked (by the last entry it added to ``X-Forwarded-For``) who
+    called it, and the first address that is not a trusted proxy is the answer, whatever it claims itself. Where only
+    trusted proxies are named, the farthest of them called. Anything unreadable on the way, or a way of more than
+    ``MAX_HOPS``, is an unknown caller: entries to the left of it may be anybody's invention.
+
+    Args:
+        peer: the socket's address; None where it has none (a Unix socket), which no network vouches for.
+        forwarded: the lines of ``X-Forwarded-For`` in the order of the request.
+        trusted: the proxies whose entries are believed.
+
+    Returns:
+        The address in its canonical form, without zone and port; IPv4 in IPv6 as IPv4.
+    """
+    address = _read_address(peer) if peer is not None else None
+    if address is None or not _is_in(address, trusted):
+        return None if address is None else str(address)
+    hops = _split_hops(forwarded)
+    for _ in range(MAX_HOPS):
+        hop = next(hops, None)
+        if hop is None:
+            return str(address)
+        address = _read_hop(hop)
+        if address is None or not _is_in(address, trusted):
+            return None if address is None else str(address)
+    return None if next(hops, None) is not None else str(address)
+
+
+def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
+    """Whether ``address`` lies in one of ``networks``; an unknown or unreadable one lies in none."""
+    read = None if address is None else _read_address(address)
+    return read is not None and _is_in(read, networks)
+
+
+def _is_in(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _split_hops(forwarded: Sequence[str]) -> Iterator[str]:
+    """The entries from the last to the first; what is not asked for is not split."""
+    for line in reversed(forwarded):
+        end = len(line)
+        while end >= 0:
+            comma = line.rfind(",", 0, end)
+            yield line[comma + 1 : end]
+            end = comma
+
+
+def _read_hop(text: str) -> Address | None:
+    """``1.2.3.4``, ``1.2.3.4:567``, ``::1``, ``[::1]``, ``[::1]:80``, any of them quoted; None for all else."""
+    if len(text) > _MAX_HOP:
+        return None
+    text = text.strip(" \t")
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1].strip(" \t")
+    if text.startswith("["):
+        host, closed, port = text[1:].partition("]")
+        if not closed or ":" not in host or (port and not _is_port(port)):
+            return None
+        return _read_address(host)
+    if text.count(":") == 1:
+        host, _, port = text.partition(":")
+        return _read_address(host) if _is_port(f":{port}") else None
+    return _read_address(text)
+
+
+def _is_port(text: str) -> bool:
+    digits = text[1:]
+    return text[0] == ":" and digits.isascii() and digits.isdigit() and len(digits) <= _MAX_PORT_DIGITS
+
+
+def _read_address(text: str) -> Address | None:
+    if len(text) > _MAX_HOP:
+        return None
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv4Address):
+        return address
+    return address.ipv4_mapped or IPv6Address(int(address))  # the number has no zone
+
+
+def _unwrap_network(network: Network) -> Network:
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        return IPv4Network((int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - _MAPPED.prefixlen))
+    return network

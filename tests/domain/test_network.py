@@ -1,0 +1,202 @@
+"""Where a caller calls from: nobody but a trusted proxy is believed."""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.network import MAX_HOPS, find_address, is_inside, read_networks
+
+TRUSTED = read_networks(["10.0.0.0/8", "fd00::/8", "::1"])
+PROXY = "10.0.0.1"
+
+V4 = st.ip_addresses(v=4)
+V6 = st.ip_addresses(v=6).filter(lambda address: isinstance(address, IPv6Address) and address.ipv4_mapped is None)
+STRANGERS = (V4 | V6).filter(lambda address: not is_inside(str(address), TRUSTED))
+PROXIES = st.sampled_from(["10.0.0.1", "10.255.0.9", "fd00::2", "::1", "::ffff:10.0.0.3"])
+HEADER = st.text(st.characters(codec="latin-1")) | st.text('0123456789abcdef.:,[]"% \t')
+LINES = st.lists(HEADER | st.lists(V4.map(str) | V6.map(str) | PROXIES, max_size=4).map(", ".join), max_size=4)
+
+
+def write_hop(draw: st.DrawFn, address: str) -> str:
+    """An address as some proxy might write it."""
+    forms = [address, f'"{address}"', f" {address}\t"]
+    forms += [f"[{address}]", f"[{address}]:443", f'"[{address}]:1"'] if ":" in address else [f"{address}:80"]
+    return draw(st.sampled_from(forms))
+
+
+@st.composite
+def ways(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
+    """A stranger, what it claims, and what the trusted proxies on the way really added (as lines or in one)."""
+    stranger = str(draw(STRANGERS))
+    claims = draw(LINES)
+    added = [write_hop(draw, hop) for hop in [stranger, *draw(st.lists(PROXIES, max_size=5))]]
+    joined = draw(st.booleans())
+    return stranger, claims, [",".join(added)] if joined else added
+
+
+@given(STRANGERS, LINES)
+def test_a_peer_that_is_no_proxy_cannot_claim_anything(peer: IPv4Address | IPv6Address, claims: list[str]) -> None:
+    assert find_address(str(peer), claims, TRUSTED) == str(peer)
+    assert find_address(str(peer), claims, ()) == str(peer)
+
+
+@given(ways())
+def test_behind_proxies_a_caller_is_found_whatever_it_claims(way: tuple[str, list[str], list[str]]) -> None:
+    stranger, claims, added = way
+    assert find_address(PROXY, [*claims, *added], TRUSTED) == stranger
+    if claims:
+        in_one_line = f"{claims[-1]}, {added[0]}"
+        assert find_address(PROXY, [*claims[:-1], in_one_line, *added[1:]], TRUSTED) == stranger
+
+
+@given(st.none() | HEADER | PROXIES | V6.map(str), LINES)
+def test_anything_is_an_address_or_unknown(peer: str | None, lines: list[str]) -> None:
+    found = find_address(peer, lines, TRUSTED)
+    assert found is None or str(ip_address(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:DB8:0::7", "2001:db8::7"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("::ffff:c000:207%2", "192.0.2.7"),
+        (None, None),
+        ("", None),
+        ("unix:", None),
+        ("localhost", None),
+        ("192.0.2.7:80", None),
+        ("192.0.2.7%eth0", None),
+        ("fe80::1%", None),
+        ("192.0.2.07", None),
+        ("3221225991", None),
+    ],
+)
+def test_a_sockets_address_is_read_strictly(peer: str | None, address: str | None) -> None:
+    assert find_address(peer, ["10.9.9.9"], ()) == address
+
+
+@pytest.mark.parametrize(
+    ("hop", "address"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("  192.0.2.7\t", "192.0.2.7"),
+        ("192.0.2.7:567", "192.0.2.7"),
+        ('"192.0.2.7:567"', "192.0.2.7"),
+        ('" 192.0.2.7 "', "192.0.2.7"),
+        ("2001:db8::7", "2001:db8::7"),
+        ("[2001:db8::7]", "2001:db8::7"),
+        ("[2001:db8::7]:80", "2001:db8::7"),
+        ('"[2001:db8::7]:80"', "2001:db8::7"),
+        ("[fe80::7%eth0]:80", "fe80::7"),
+        ("[::ffff:192.0.2.7]:80", "192.0.2.7"),
+        ("", None),
+        ('"', None),
+        ('""', None),
+        ("unknown", None),
+        ("unix:", None),
+        ("_hidden", None),
+        ("192.0.2.7:", None),
+        ("192.0.2.7:x", None),
+        ("192.0.2.7:1234567", None),
+        ("192.0.2.7:²", None),
+        ("192.0.2", None),
+        ("192.0.2.7/32", None),
+        ("192.0.2.7 10.0.0.1", None),
+        ('"192.0.2.7', None),
+        ("[192.0.2.7]", None),
+        ("[2001:db8::7", None),
+        ("[2001:db8::7]80", None),
+        ("[2001:db8::7]:", None),
+        ("[2001:db8::7]:80:80", None),
+        ("2001:db8::7:80]", None),
+        ("[[2001:db8::7]]", None),
+        ("fe80::7%" + "x" * 1_000, None),
+    ],
+)
+def test_a_hop_is_read_in_the_forms_that_proxies_write(hop: str, address: str | None) -> None:
+    assert find_address(PROXY, [f"198.51.100.1, {hop}"], TRUSTED) == address
+    assert find_address(PROXY, ["198.51.100.1", f"{hop}, 10.2.2.2"], TRUSTED) == address
+
+
+def test_where_only_proxies_are_named_the_farthest_called() -> None:
+    assert find_address(PROXY, [], TRUSTED) == PROXY
+    assert find_address(PROXY, ["10.0.0.3, 10.0.0.2"], TRUSTED) == "10.0.0.3"
+    assert find_address("::ffff:10.0.0.1", ["fd00::5", "::1"], TRUSTED) == "fd00::5"
+
+
+def test_a_proxy_that_names_nobody_leaves_the_caller_unknown() -> None:
+    assert find_address(PROXY, [""], TRUSTED) is None
+    assert find_address(PROXY, ["192.0.2.7, "], TRUSTED) is None
+    assert find_address(PROXY, ["192.0.2.7", ""], TRUSTED) is None
+
+
+def test_a_socket_without_an_address_is_vouched_for_by_no_network() -> None:
+    assert find_address(None, ["192.0.2.7"], read_networks(["0.0.0.0/0", "::/0"])) is None
+
+
+@pytest.mark.parametrize("one_line", [True, False])
+def test_a_way_of_too_many_hops_is_unknown(one_line: bool) -> None:
+    def walk(hops: list[str]) -> str | None:
+        return find_address(PROXY, [", ".join(hops)] if one_line else hops, TRUSTED)
+
+    assert walk(["192.0.2.7"] + [PROXY] * (MAX_HOPS - 1)) == "192.0.2.7"
+    assert walk(["10.0.0.9"] + [PROXY] * (MAX_HOPS - 1)) == "10.0.0.9"
+    assert walk(["192.0.2.7"] + [PROXY] * MAX_HOPS) is None
+    assert walk(["10.0.0.9"] + [PROXY] * MAX_HOPS) is None
+
+
+def test_a_long_header_is_read_from_its_end_only() -> None:
+    class Lines(list[str]):
+        def __reversed__(self) -> Iterator[str]:
+            yield PROXY
+            yield "x" * 32_000 + ",192.0.2.7"
+            raise AssertionError("read on")
+
+    assert find_address(PROXY, Lines(), TRUSTED) == "192.0.2.7"
+    assert find_address(PROXY, ["1," * 16_000 + "192.0.2.7"], TRUSTED) == "192.0.2.7"
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [
+        ("10.255.255.255", True),
+        ("11.0.0.0", False),
+        ("::ffff:10.1.2.3", True),
+        ("192.0.2.129", True),
+        ("192.0.2.127", False),
+        ("::ffff:192.0.2.129", True),
+        ("2001:db8:0:ffff::1", True),
+        ("2001:db9::1", False),
+        ("2001:db8::1%eth0", True),
+        ("10.1.2.3:80", False),
+        ("10.1.2.3/32", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_an_address_is_inside_or_not(address: str | None, inside: bool) -> None:
+    networks = read_networks(["10.1.2.3/8", "::ffff:192.0.2.128/121", "2001:db8::/32"])
+    assert is_inside(address, networks) is inside
+
+
+def test_nothing_is_inside_no_networks() -> None:
+    assert not is_inside("10.0.0.1", ())
+
+
+def test_a_network_of_ipv4_in_ipv6_is_the_ipv4_network() -> None:
+    mapped = ["::ffff:10.0.0.0/104", "::ffff:1.2.3.4", "::ffff:0:0/96", "::/0", "::fffe:0:0/96"]
+    assert list(map(str, read_networks(mapped))) == ["10.0.0.0/8", "1.2.3.4/32", "0.0.0.0/0", "::/0", "::fffe:0:0/96"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "10.0.0.0/33", "10.0.0", "::/129", " 10.0.0.1", "10.0.0.1,10.0.0.2", "[::1]"]
+)
+def test_what_is_no_network_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="network"):
+        read_networks(["10.0.0.0/8", text])
