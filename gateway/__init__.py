@@ -10,7 +10,7 @@ Imports go down, or stay inside their own room. Never up, never sideways (``test
     1  dialects/                       wire languages, sans-IO        }  pure: no clock, no dice, no I/O, no async
     0  domain/                         nouns, ports, arithmetic       }
 
-A request walks through seven rooms: authenticate (``flow/auth.py``), read the call (``dialects``), admit, route,
+A request walks through seven rooms: authenticate (``flow/auth.py``), read the call (``dialects``), route, admit,
 relay, settle, and the log on the way out. Three parcels ride with it, each with one writer: ``Caller``, ``Call``,
 ``Grant``. The first byte to the caller is the line of no return: before it a fault is an exception, and another
 channel may do better; after it the relay itself writes one error event and ends the stream.
@@ -18,4 +18,4 @@ channel may do better; after it the relay itself writes one error event and ends
 A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

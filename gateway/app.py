@@ -14,20 +14,31 @@ from gateway.config_file import read_prices
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
+from gateway.domain.fault import StoreUnavailable
+from gateway.domain.network import read_networks
+from gateway.domain.price import ONE_PPM
+from gateway.flow.accounting import Accounting
 from gateway.flow.administration import Administration
+from gateway.flow.admission import Admission, Bank
 from gateway.flow.auth import Directory
 from gateway.flow.discovery import find_keyed, find_local
 from gateway.flow.listing import fetch_models
 from gateway.flow.models import Catalog
+from gateway.flow.outbox import Outbox
+from gateway.flow.recovery import recover
 from gateway.flow.relay import Relay
-from gateway.flow.settlement import RowQueue, Settlement
-from gateway.jobs.flush_requests import FlushRequests
+from gateway.flow.routing import Router
+from gateway.flow.settlement import Settlement
+from gateway.jobs.flush_ledger import FlushLedger
 from gateway.jobs.runner import JobRunner
 from gateway.jobs.sync_models import SyncModels
 from gateway.store.accounts import SqlAccountStore
-from gateway.store.engine import open_database
+from gateway.store.counters import MemoryCounters
+from gateway.store.engine import Database, StoreRefused, open_database
 from gateway.store.folder import DataFolder
+from gateway.store.journal import FileJournal
 from gateway.store.keys import SqlKeyStore
+from gateway.store.ledger import SqlLedger
 from gateway.store.requests import SqlRequestLog
 from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.port import Upstream
@@ -96,34 +107,93 @@ def build(site: Site) -> web.Application:
 
 async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
-        config, clock = site.config, site.clock
-        url = config.store.url or f"sqlite:///{site.folder.private_file('gateway.db')}"
-        database = await open_database(url)
-        stack.push_async_callback(database.close)
-        requests, queue = SqlRequestLog(database), RowQueue()
-        flush = FlushRequests(queue, requests)
-        stack.push_async_callback(flush.flush)
-        upstream = AiohttpUpstream()
+        try:
+            books = await _open_books(site, stack)
+            administration, secret = await _open_administration(site, books)
+        except (StoreUnavailable, OSError) as error:
+            raise StoreRefused(f"The data folder {site.folder.path} cannot be used: {error}") from error
+        upstream, jobs = AiohttpUpstream(), JobRunner()
         stack.push_async_callback(upstream.close)
-        jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
-
-        accounts, keys = SqlAccountStore(database), SqlKeyStore(database)
-        directory = Directory(accounts, keys, pepper=site.folder.secret("pepper"), clock=clock)
-        administration = Administration(accounts, keys, directory, clock=clock)
-        catalog, prices = Catalog(clock=clock), read_prices(config)
-        secret = await _declare(administration, site)
+        config, clock = site.config, site.clock
+        catalog, relay = Catalog(clock=clock), Relay(upstream)
         demo = await _add_channels(site, catalog, upstream, stack)
-
-        relay, settlement = Relay(upstream), Settlement(queue, prices)
-        app[ROOMS] = Rooms(directory, catalog, prices, relay, settlement, Gate(), clock, config.server.max_body_mb)
-        fetch = partial(_fetch_models, upstream, clock)
-        app[OFFICE] = Office(administration, catalog, requests, fetch, site.folder.admin_token())
-        app[PROBE] = database.check_writable
+        admission = Admission(books.bank, MemoryCounters(time.monotonic), books.journal, books.outbox)
+        app[ROOMS] = Rooms(
+            directory=administration.directory,
+            catalog=catalog,
+            router=_build_router(catalog, config),
+            admission=admission,
+            relay=relay,
+            settlement=Settlement(admission, books.journal, books.outbox),
+            accounting=books.accounting,
+            outbox=books.outbox,
+            gate=Gate(),
+            clock=clock,
+            max_body_mb=config.server.max_body_mb,
+            trusted_proxies=read_networks(config.server.trusted_proxies),
+        )
+        fetch, log_of_requests = partial(_fetch_models, upstream, clock), SqlRequestLog(books.database)
+        token = site.folder.admin_token()
+        app[OFFICE] = Office(administration, books.accounting, catalog, log_of_requests, fetch, token)
+        stack.push_async_callback(app[OFFICE].finish)
+        app[PROBE] = books.check_writable
         app[WELCOME] = Welcome(secret, tuple(listed.id for listed in catalog.list_models()), demo)
-        jobs.start("flush_requests", flush.run)
+        jobs.start("flush_ledger", books.flush.run)
         jobs.start("sync_models", SyncModels(catalog, upstream, clock=clock).run)
         yield
+
+
+@attrs.frozen
+class _Books:
+    """The store and what is kept in memory of it."""
+
+    database: Database
+    journal: FileJournal
+    outbox: Outbox
+    bank: Bank
+    accounting: Accounting
+    flush: FlushLedger
+
+    async def check_writable(self) -> None:
+        """Raise ``StoreUnavailable`` where a request could not be recorded now."""
+        self.outbox.check_room()
+        self.journal.check_writable()
+        await self.database.check_writable()
+
+
+async def _open_books(site: Site, stack: AsyncExitStack) -> _Books:
+    """Open the store, bring in what a crash has left, read every balance. ``stack`` closes it, rows stored first."""
+    url = site.config.store.url or f"sqlite:///{site.folder.private_file('gateway.db')}"
+    database = await open_database(url)
+    stack.push_async_callback(database.close)
+    ledger, outbox = SqlLedger(database), Outbox()
+    journal = FileJournal(site.folder.private_file("requests.journal"))
+    stack.callback(journal.close)
+    flush = FlushLedger(outbox, ledger, journal)
+    stack.push_async_callback(flush.flush)
+    now_ms = int(site.clock() * 1000)
+    # A command that only looks must not decide about money by a configuration that may be another than the gateway's.
+    on_crash = site.config.ledger.on_crash if site.declare else None
+    await recover(journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
+    journal.renew()
+    bank = Bank(site.clock)
+    bank.load(await ledger.list_spending(bank.today), bank.today)
+    accounting = Accounting(bank, ledger, outbox, clock=site.clock)
+    return _Books(database, journal, outbox, bank, accounting, flush)
+
+
+async def _open_administration(site: Site, books: _Books) -> tuple[Administration, str | None]:
+    """The accounts and keys, and the secret of the first one where this is the first start."""
+    accounts, keys = SqlAccountStore(books.database), SqlKeyStore(books.database)
+    directory = Directory(accounts, keys, pepper=site.folder.secret("pepper"), clock=site.clock)
+    administration = Administration(accounts, keys, directory, books.accounting, clock=site.clock)
+    return administration, await _declare(administration, site)
+
+
+def _build_router(catalog: Catalog, config: Config) -> Router:
+    groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
+    return Router(catalog, read_prices(config), groups=groups, require_price=config.billing.require_price)
 
 
 async def _fetch_models(upstream: Upstream, clock: Callable[[], float], channel: Channel) -> list[Listed]:

@@ -6,13 +6,15 @@ Rooms are handed their own section, or the nouns it declares; nothing below the 
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
 
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Channel, Timeouts
-from gateway.domain.declaration import NAME, AccountSpec, KeySpec
-from gateway.domain.price import ONE_PPM, Price, nanos
+from gateway.domain.declaration import NAME, NETWORKS, AccountSpec, KeySpec
+from gateway.domain.ledger import OnCrash
+from gateway.domain.price import ONE_PPM, Price, Tier, nanos
 from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, between, must
 from gateway.providers.base import find_url_problem
 from gateway.providers.registry import PROVIDERS
@@ -25,13 +27,18 @@ def _is_store_url(url: str) -> bool:
     return url.startswith("sqlite:///") and len(url) > len("sqlite:///")
 
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _URL = must(
     "an http:// or https:// URL without query or credentials",
     lambda value: not value or find_url_problem(value) is None,
 )
 _PROXY = must("an http:// or https:// URL", lambda value: value.startswith(("http://", "https://")))
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
-_PRICE = between(0, 100_000)  # with the most tokens and the highest multiplier a cost is still a 64-bit integer
+# With the most of everything in a request (domain/usage.py) and the highest multipliers of a channel and of a group
+# a cost is still a 64-bit integer.
+_TOKEN_PRICE = between(0, 1_000)
+_IMAGE_PRICE = between(0, 100)
+_SECOND_PRICE = between(0, 10)
 _HEADERS = must(
     "header names and values that can be sent in HTTP",
     lambda value: all(_HEADER_NAME.match(name) and _HEADER_VALUE.match(text) for name, text in value.items()),
@@ -48,6 +55,7 @@ class ServerSection:
     drain_timeout_s: float = attrs.field(default=30.0, metadata=NOT_NEGATIVE)
     max_body_mb: int = attrs.field(default=32, metadata=between(1, 1024))
     log_format: Literal["console", "json"] = "console"
+    trusted_proxies: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
 
 
 @attrs.frozen
@@ -58,6 +66,28 @@ class StoreSection:
         default="",
         metadata=_STORE_URL,
     )
+
+
+@attrs.frozen
+class LedgerSection:
+    """``[ledger]``: what becomes of money that was held when the process was killed."""
+
+    on_crash: OnCrash = "release"
+
+
+@attrs.frozen
+class BillingSection:
+    """``[billing]``: what is served at all."""
+
+    require_price: bool = False
+
+
+@attrs.frozen
+class GroupSection:
+    """``[[group]]``: what the keys of a group pay. A group need not be declared to be used."""
+
+    name: str = attrs.field(metadata=NAME)
+    price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=between(0, 100))
 
 
 @attrs.frozen
@@ -125,27 +155,62 @@ class ChannelSection:
 
 
 @attrs.frozen
+class TierSection:
+    """``tiers`` of a price: what a whole request costs whose prompt is longer. What it leaves out is as without it."""
+
+    above_tokens: int = attrs.field(metadata=between(1))
+    input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+
+    def tier(self, price: Price) -> Tier:
+        """The tier in integers, of a price without tiers."""
+        fresh, cached, output = map(
+            _find_nanos,
+            (self.input_usd_per_million, self.cached_input_usd_per_million, self.output_usd_per_million),
+        )
+        return Tier(
+            above_tokens=self.above_tokens,
+            input_nanos_per_million=price.input_nanos_per_million if fresh is None else fresh,
+            cached_input_nanos_per_million=price.cached_input_nanos_per_million if cached is None else cached,
+            output_nanos_per_million=price.output_nanos_per_million if output is None else output,
+        )
+
+
+@attrs.frozen
 class PriceSection:
-    """``[[price]]``: what a model, or every model a glob matches, costs."""
+    """``[[price]]``: what a model, or every model a glob matches, costs; at one provider or at any."""
 
     model: str
-    input_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_PRICE)
-    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_PRICE)
-    output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_PRICE)
-    usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=_PRICE)
-    usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=_PRICE)
+    provider: str | None = attrs.field(default=None, metadata=NAME)
+    input_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
+    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
+    usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=_IMAGE_PRICE)
+    usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=_SECOND_PRICE)
+    tiers: tuple[TierSection, ...] = ()
+
+    def find_problems(self) -> Iterator[tuple[str, str]]:
+        """Key and problem for what concerns more than one key."""
+        if len({tier.above_tokens for tier in self.tiers}) < len(self.tiers):
+            yield "tiers", "expected tiers with an above_tokens of their own"
 
     def price(self) -> Price:
         """The price in integers."""
-        cached = self.cached_input_usd_per_million
-        return Price(
+        price = Price(
             model=self.model,
+            provider=self.provider,
             input_nanos_per_million=nanos(self.input_usd_per_million),
-            cached_input_nanos_per_million=None if cached is None else nanos(cached),
+            cached_input_nanos_per_million=_find_nanos(self.cached_input_usd_per_million),
             output_nanos_per_million=nanos(self.output_usd_per_million),
             image_nanos=nanos(self.usd_per_image),
             second_nanos=nanos(self.usd_per_second),
         )
+        return attrs.evolve(price, tiers=tuple(tier.tier(price) for tier in self.tiers)) if self.tiers else price
+
+
+def _find_nanos(usd: Decimal | None) -> int | None:
+    return None if usd is None else nanos(usd)
 
 
 @attrs.frozen
@@ -154,7 +219,10 @@ class Config:
 
     server: ServerSection = attrs.Factory(ServerSection)
     store: StoreSection = attrs.Factory(StoreSection)
+    ledger: LedgerSection = attrs.Factory(LedgerSection)
+    billing: BillingSection = attrs.Factory(BillingSection)
     channel: tuple[ChannelSection, ...] = ()
+    group: tuple[GroupSection, ...] = ()
     account: tuple[AccountSpec, ...] = ()
     key: tuple[KeySpec, ...] = ()
     price: tuple[PriceSection, ...] = ()
@@ -162,8 +230,10 @@ class Config:
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
         """What concerns more than one table, told also of tables that have problems of their own."""
-        for what, key in (("channel", "name"), ("account", "name"), ("price", "model")):
-            yield from _find_repeated(tables, what, (key,), f"expected a {key} of its own")
+        for what in ("channel", "group", "account"):
+            yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
+        whoever = {"provider": ""}
+        yield from _find_repeated(tables, "price", ("provider", "model"), "expected a model of its own", whoever)
         yield from _find_repeated(tables, "key", ("account", "name"), "expected a name of its own within the account")
         yield from _find_repeated(tables, "key", ("secret",), "expected a secret of its own")
         accounts = {str(account.get("name")) for _, account in _list_tables(tables, "account")}
@@ -188,9 +258,12 @@ def _find_repeated(
     what: str,
     keys: tuple[str, ...],
     expected: str,
+    absent: Mapping[str, str] = _NOTHING,
 ) -> Iterator[Problem]:
+    """Tables that agree in all ``keys``; ``absent``: what a key that is left out stands for."""
     seen: dict[tuple[str, ...], str] = {}
     for where, table in _list_tables(tables, what):
-        value = tuple(str(table[key]) for key in keys if isinstance(table.get(key), str))
+        told = {**absent, **table}
+        value = tuple(str(told[key]) for key in keys if isinstance(told.get(key), str))
         if len(value) == len(keys) and seen.setdefault(value, where) != where:
             yield f"{where}.{keys[-1]}", f"{expected}; {seen[value]} has it"

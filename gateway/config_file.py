@@ -52,12 +52,12 @@ def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
 
 
 def read_prices(config: Config) -> PriceList:
-    """The price list that ships, with the file's own ``[[price]]`` over it."""
+    """The file's own ``[[price]]``, asked first and whole, over the list that ships."""
     path = find_data("prices.toml")
     with path.open("rb") as stream:
         shipped = tomllib.load(stream, parse_float=Decimal)
-    sections = (*read_table(shipped, _PriceFile).price, *config.price)
-    return PriceList({section.model: section.price() for section in sections})
+    layers = (config.price, read_table(shipped, _PriceFile).price)
+    return PriceList(*([section.price() for section in sections] for sections in layers))
 
 
 def find_data(name: str) -> Path:

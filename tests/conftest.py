@@ -35,5 +35,5 @@ async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[Sta
         return gateway
 
     yield start
-    for gateway in started:
+    for gateway in reversed(started):
         await gateway.close()

@@ -10,6 +10,7 @@ import attrs
 import orjson
 
 from gateway.dialects import sse
+from gateway.dialects.openai_bounds import bound_output, bound_prompt
 from gateway.dialects.openai_error import Secrets, read_error_value
 from gateway.dialects.openai_fields import (
     MAX_CHOICES,
@@ -71,6 +72,8 @@ def read_chat_call(body: Body) -> Call:
         choices=read_integer(body, "n", 1, MAX_CHOICES) or 1,
         wants_usage=read_flag(options, "include_usage", "stream_options.include_usage") if options else False,
         prompt_chars=prompt_chars,
+        prompt_bound=bound_prompt(body),
+        output_bound=bound_output(body),
     )
 
 

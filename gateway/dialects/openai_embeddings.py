@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from gateway.dialects.openai_bounds import bound_text
 from gateway.dialects.openai_chat import read_answer_object
 from gateway.dialects.openai_error import Secrets
 from gateway.dialects.openai_fields import Body, kind_of, read_integer, read_model, read_text
@@ -38,6 +39,7 @@ def read_embeddings_call(body: Body) -> Call:
         body=body,
         encoding="base64" if encoding == "base64" else "float",
         prompt_chars=chars,
+        prompt_bound=_bound_input(body["input"]),
     )
 
 
@@ -66,6 +68,15 @@ def _count_item(item: object, index: int) -> int:
     raise InvalidRequest(
         f"'input[{index}]' must be a string or a non-empty array of token ids",
         param=f"input[{index}]",
+    )
+
+
+def _bound_input(value: Any) -> int:
+    """Tokens of a checked input: its ids, or at most the bytes of its texts and the mark that each of them ends in."""
+    if isinstance(value, str):
+        return 1 + bound_text(value)
+    return sum(
+        1 + bound_text(item) if isinstance(item, str) else 1 if type(item) is int else len(item) for item in value
     )
 
 

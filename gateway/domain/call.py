@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.domain.usage import Usage
+
 Operation = Literal["chat", "embeddings"]
 
 
@@ -18,6 +20,8 @@ class Call:
         wants_usage: the caller asked for the usage frame itself.
         encoding: the embedding encoding the caller asked for, float where it said nothing.
         prompt_chars: characters of text in the prompt, for an estimate.
+        prompt_bound: tokens that the prompt will hardly exceed: no token is shorter than a byte.
+        output_bound: tokens of one answer that are set aside for it; 0 where an answer has none.
     """
 
     operation: Operation
@@ -28,3 +32,10 @@ class Call:
     wants_usage: bool = False
     encoding: Literal["float", "base64"] = "float"
     prompt_chars: int = 0
+    prompt_bound: int = 0
+    output_bound: int = 0
+
+    @property
+    def need(self) -> Usage:
+        """The usage to set money aside for."""
+        return Usage(self.prompt_bound, self.output_bound * self.choices)

@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 
 import attrs
 
-from gateway.domain.fault import KeyDisabled, KeyExpired, ModelNotAllowed
+from gateway.domain.fault import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
+from gateway.domain.network import Networks, is_inside
 from gateway.domain.quota import NO_QUOTA, Quota
 from gateway.domain.rate import NO_LIMITS, Limits
 
@@ -75,10 +76,14 @@ class ApiKey:
 
 @attrs.frozen
 class Caller:
-    """The first parcel: an account and the key it called with. Written by ``flow/auth.py`` alone."""
+    """The first parcel: an account and the key it called with. Written by ``flow/auth.py`` alone.
+
+    ``networks`` are the key's ``allow_ips``, read once.
+    """
 
     account: Account
     key: ApiKey
+    networks: Networks = ()
 
     def check_usable(self, now_s: float) -> None:
         """Raise ``KeyDisabled`` or ``KeyExpired`` where the key may not be used at ``now_s`` (Unix seconds)."""
@@ -88,6 +93,24 @@ class Caller:
             raise KeyDisabled("The account of this API key is disabled", should_retry=False)
         if self.key.expires_s is not None and now_s >= self.key.expires_s:
             raise KeyExpired("This API key has expired", should_retry=False)
+
+    def check_address(self, address: str | None) -> None:
+        """Raise ``IpNotAllowed`` where the key may not be used from ``address`` (None: unknown)."""
+        if self.networks and not is_inside(address, self.networks):
+            raise IpNotAllowed("This API key may not be used from this address", should_retry=False)
+
+    @property
+    def may_use_group(self) -> bool:
+        """Whether the key's group, if it has one, is one of those its account may use; none there means all."""
+        return self.key.group is None or not self.account.groups or self.key.group in self.account.groups
+
+    def check_group(self) -> None:
+        """Raise ``GroupNotAllowed`` where the key's group is not one of those its account may use."""
+        if not self.may_use_group:
+            raise GroupNotAllowed(
+                f"The account of this API key may not use the group {self.key.group!r}",
+                should_retry=False,
+            )
 
     def may_use(self, model: str) -> bool:
         """Whether the key's model restriction (globs; none means all) lets ``model`` through."""

@@ -64,6 +64,10 @@ class Channel:
         """The name under which the provider knows ``model``."""
         return self.find_alias(model) or model
 
+    def serves(self, group: str | None) -> bool:
+        """Whether keys of ``group`` (None: of no group) may use it; a channel without groups serves everyone."""
+        return not self.groups or group in self.groups
+
     def keeps(self, model: str) -> bool:
         """Whether a synchronised model passes the channel's filter (``models`` as globs; none keeps all)."""
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)

@@ -34,8 +34,11 @@ NAME = must(
     lambda value: NAME_SHAPE.match(value) is not None,
 )
 _SECRET = must("'sk-' and 13 to 253 letters, digits or ._-", is_key_shape)
-_NETWORKS = must("addresses or networks such as 10.0.0.0/8", lambda value: all(map(_is_network, value)))
+NETWORKS = must("addresses or networks such as 10.0.0.0/8", lambda value: all(map(_is_network, value)))
 _AMOUNT = must("an amount from 0 to 9000000000", lambda value: 0 <= value <= _MAX_USD)
+_CREDIT = must("an amount from -9000000000 to 9000000000", lambda value: -_MAX_USD <= value <= _MAX_USD)
+_REFERENCE = must("1 to 64 printable characters", lambda value: 0 < len(value) <= 64 and value.isprintable())  # noqa: PLR2004
+_NOTE = must("at most 256 printable characters", lambda value: len(value) <= 256 and value.isprintable())  # noqa: PLR2004
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _AT_LEAST_ONE = between(1)
 _MAX_USD = 9 * 10**9  # in nano-USD still a 64-bit integer
@@ -51,6 +54,7 @@ class AccountSpec:
     rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    quota_status: Literal[403, 429] | None = None
     groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
     status: Status = "active"
 
@@ -60,7 +64,7 @@ class AccountSpec:
             account,
             name=self.name,
             status=self.status,
-            quota=_build_quota(self.quota_usd, self.quota_period, None),
+            quota=_build_quota(self.quota_usd, self.quota_period, self.quota_status),
             limits=Limits(self.rpm, self.tpm, self.max_concurrency),
             groups=self.groups,
         )
@@ -78,7 +82,7 @@ class KeySpec:
     models: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
     group: str | None = attrs.field(default=None, metadata=NAME)
     expires_at: datetime | None = None
-    allow_ips: tuple[str, ...] = attrs.field(default=(), metadata=_NETWORKS)
+    allow_ips: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
     rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
@@ -100,6 +104,20 @@ class KeySpec:
         )
 
 
+@attrs.frozen
+class CreditSpec:
+    """Money for a purse.
+
+    ``top_up`` adds ``amount_usd`` to what may be spent (less than 0: takes it away), ``set`` makes it what is left,
+    running requests counted in. A credit of a daily or monthly quota is for that day or month.
+    """
+
+    amount_usd: Decimal = attrs.field(metadata=_CREDIT)
+    kind: Literal["top_up", "set"] = "top_up"
+    reference: str | None = attrs.field(default=None, metadata=_REFERENCE)
+    note: str | None = attrs.field(default=None, metadata=_NOTE)
+
+
 def write_account(account: Account) -> dict[str, Any]:
     """An account as JSON shows it; the keys of ``AccountSpec`` can be read back."""
     return {
@@ -110,7 +128,7 @@ def write_account(account: Account) -> dict[str, Any]:
         **attrs.asdict(account.limits),
         "groups": list(account.groups),
         "declared": account.declared,
-        "created_at": _write_time(account.created_ms // 1000),
+        "created_at": write_time(account.created_ms // 1000),
     }
 
 
@@ -122,15 +140,14 @@ def write_key(key: ApiKey, account: str) -> dict[str, Any]:
         "account": account,
         "key": key.masked,
         "status": key.status,
-        "expires_at": None if key.expires_s is None else _write_time(key.expires_s),
+        "expires_at": None if key.expires_s is None else write_time(key.expires_s),
         **_write_quota(key.quota),
-        "quota_status": key.quota.status,
         **attrs.asdict(key.limits),
         "models": list(key.models),
         "group": key.group,
         "allow_ips": list(key.allow_ips),
         "declared": key.declared,
-        "created_at": _write_time(key.created_ms // 1000),
+        "created_at": write_time(key.created_ms // 1000),
     }
 
 
@@ -142,8 +159,13 @@ def _build_quota(usd: Decimal | None, period: QuotaPeriod | None, status: Litera
 
 def _write_quota(quota: Quota) -> dict[str, Any]:
     limit = quota.limit_nanos
-    return {"quota_usd": None if limit is None else limit / NANOS_PER_USD, "quota_period": quota.period}
+    return {
+        "quota_usd": None if limit is None else limit / NANOS_PER_USD,
+        "quota_period": quota.period,
+        "quota_status": quota.status,
+    }
 
 
-def _write_time(seconds: int) -> str:
+def write_time(seconds: int) -> str:
+    """Unix seconds as JSON shows them: ``2027-01-31T12:00:00Z``."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

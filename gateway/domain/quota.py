@@ -1,10 +1,23 @@
-"""A spending cap: how much, over which period, and how its end is told."""
+"""A spending cap, the purse it bounds, and the holds on it: integers of nano-USD, plain arithmetic, no clock.
 
+For every purse, at every moment: ``spent >= 0``, ``held`` is the sum of its open holds, and
+``spent + held <= limit + credit + overrun``. A hold resolves exactly once.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 import attrs
 
+from gateway.domain.fault import QuotaExhausted
+from gateway.domain.price import usd
+
 QuotaPeriod = Literal["none", "lifetime", "daily", "monthly"]
+
+DAY_S = 86_400
+_DECEMBER = 12
+_FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 
 
 @attrs.frozen
@@ -18,5 +31,238 @@ class Quota:
     period: QuotaPeriod = "none"
     status: Literal[403, 429] | None = None
 
+    @property
+    def capped(self) -> bool:
+        """Whether there is a cap at all."""
+        return self.limit_nanos is not None and self.period != "none"
+
 
 NO_QUOTA = Quota()
+
+
+@attrs.frozen
+class Day:
+    """A day in UTC and the month it lies in; seconds since 1970, ends exclusive."""
+
+    start_s: int
+    month_start_s: int
+    month_end_s: int
+
+    @property
+    def end_s(self) -> int:
+        """Where the next day begins."""
+        return self.start_s + DAY_S
+
+    @property
+    def number(self) -> int:
+        """Days since 1970."""
+        return self.start_s // DAY_S
+
+    @property
+    def month_number(self) -> int:
+        """The number of the month's first day."""
+        return self.month_start_s // DAY_S
+
+    @property
+    def next_month_number(self) -> int:
+        """The number of the next month's first day."""
+        return self.month_end_s // DAY_S
+
+    def holds(self, now_s: float) -> bool:
+        """Whether ``now_s`` lies in it."""
+        return self.start_s <= now_s < self.start_s + DAY_S
+
+
+def read_day(now_s: float) -> Day:
+    """The day in which ``now_s`` (Unix seconds) lies."""
+    start_s = int(now_s // DAY_S) * DAY_S
+    first = datetime.fromtimestamp(start_s, UTC).replace(day=1)
+    december = first.month == _DECEMBER
+    after = first.replace(year=first.year + 1, month=1) if december else first.replace(month=first.month + 1)
+    return Day(start_s, int(first.timestamp()), int(after.timestamp()))
+
+
+@attrs.define
+class Tally:
+    """What was spent and credited in one period. ``overrun_nanos``: what of it is above the cap, on record."""
+
+    start_s: int = 0
+    spent_nanos: int = 0
+    credit_nanos: int = 0
+    overrun_nanos: int = 0
+
+
+@attrs.define
+class Window:
+    """The tally of the running day or month, and of the one before: clocks are set back, too."""
+
+    current: Tally = attrs.Factory(Tally)
+    previous: Tally | None = None
+
+    def at(self, start_s: int) -> Tally:
+        """The tally of the period that begins at ``start_s``."""
+        if self.current.start_s != start_s:
+            back = self.previous
+            self.previous = self.current
+            self.current = back if back is not None and back.start_s == start_s else Tally(start_s)
+        return self.current
+
+
+Owner = Literal["key", "account"]
+
+
+@attrs.define(eq=False)
+class Purse:
+    """What one key or one account has spent, holds and may spend. Days and months are counted whatever the cap."""
+
+    owner: Owner
+    quota: Quota = NO_QUOTA
+    held_nanos: int = 0
+    lifetime: Tally = attrs.Factory(Tally)
+    daily: Window = attrs.Factory(Window)
+    monthly: Window = attrs.Factory(Window)
+
+    def use(self, quota: Quota, day: Day) -> None:
+        """Go by ``quota`` from now on. What a lowered cap leaves above it is an overrun on record."""
+        if quota is not self.quota:
+            self.quota = quota
+            self._restate(self.tally(day))
+
+    def tally(self, day: Day) -> Tally:
+        """The tally of the period that the quota caps; of a lifetime where it caps none."""
+        period = self.quota.period
+        if period == "daily":
+            window, start_s = self.daily, day.start_s
+        elif period == "monthly":
+            window, start_s = self.monthly, day.month_start_s
+        else:
+            return self.lifetime
+        if window.current.start_s == start_s:
+            return window.current
+        tally = window.at(start_s)
+        self._recognise(tally)  # holds come along into the new period, yesterday's credit does not
+        return tally
+
+    def find_room(self, day: Day) -> int | None:
+        """What may still be held, in nano-USD; negative after an overrun, None where there is no cap."""
+        limit = self.quota.limit_nanos
+        if limit is None or self.quota.period == "none":
+            return None
+        tally = self.tally(day)
+        return limit + tally.credit_nanos - tally.spent_nanos - self.held_nanos
+
+    def find_reset(self, day: Day) -> int | None:
+        """When the capped period ends, in Unix seconds; None for a lifetime."""
+        period = self.quota.period
+        return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else None
+
+    def hold(self, nanos: int) -> None:
+        """Set ``nanos`` aside."""
+        self.held_nanos += nanos
+
+    def settle(self, held_nanos: int, cost_nanos: int, day: Day) -> int:
+        """Spend ``cost_nanos`` and let go of what was held for it; returns what of it is an overrun."""
+        tally = self.tally(day)
+        self.held_nanos -= held_nanos
+        self.lifetime.spent_nanos += cost_nanos
+        self.daily.at(day.start_s).spent_nanos += cost_nanos
+        self.monthly.at(day.month_start_s).spent_nanos += cost_nanos
+        return self._recognise(tally)
+
+    def add_credit(self, nanos: int, day: Day) -> None:
+        """Raise (or with a negative amount lower) what may be spent: for good, this month and today."""
+        tally = self.tally(day)
+        self.lifetime.credit_nanos += nanos
+        self.daily.at(day.start_s).credit_nanos += nanos
+        self.monthly.at(day.month_start_s).credit_nanos += nanos
+        self._restate(tally)
+
+    def find_balance(self, day: Day) -> int | None:
+        """What is left of the cap, held or not, in nano-USD; None where there is no cap."""
+        room = self.find_room(day)
+        return None if room is None else room + self.held_nanos
+
+    def _restate(self, tally: Tally) -> None:
+        """The cap is another: on record is what is above it now."""
+        tally.overrun_nanos = 0
+        self._recognise(tally)
+
+    def _recognise(self, tally: Tally) -> int:
+        """Put on record what is above the cap and not on record yet; returns it."""
+        limit = self.quota.limit_nanos
+        if limit is None or self.quota.period == "none":
+            return 0
+        bound = limit + tally.credit_nanos + tally.overrun_nanos
+        excess = max(0, tally.spent_nanos + self.held_nanos - bound)
+        tally.overrun_nanos += excess
+        return excess
+
+
+@attrs.frozen
+class Charge:
+    """How a hold resolved: what was spent, and what of it was above a cap."""
+
+    cost_nanos: int
+    overrun_nanos: int
+
+
+@attrs.define(eq=False)
+class Hold:
+    """``nanos`` set aside in every purse of a call until it is known what the call cost."""
+
+    purses: Sequence[Purse]
+    nanos: int
+    charge: Charge | None = None
+
+    def settle(self, cost_nanos: int, day: Day) -> Charge:
+        """Resolve it; a second attempt changes nothing and returns the first result."""
+        if self.charge is None:
+            overrun = 0
+            for purse in self.purses:
+                overrun = max(overrun, purse.settle(self.nanos, cost_nanos, day))
+            self.charge = Charge(cost_nanos, overrun)
+        return self.charge
+
+
+def hold(purses: Sequence[Purse], nanos: int, day: Day, now_s: float) -> Hold:
+    """Set ``nanos`` aside in every purse, or in none. A call that costs nothing always passes.
+
+    Raises ``QuotaExhausted`` for the purse whose end is the more final: a lifetime before a month before a day.
+    """
+    if nanos:
+        short: Purse | None = None
+        for purse in purses:
+            room = purse.find_room(day)
+            if room is not None and room < nanos and (short is None or _reset(purse, day) > _reset(short, day)):
+                short = purse
+        if short is not None:
+            raise _exhausted(short, nanos, day, now_s)
+        for purse in purses:
+            purse.hold(nanos)
+    return Hold(purses, nanos)
+
+
+def _reset(purse: Purse, day: Day) -> float:
+    reset = purse.find_reset(day)
+    return float("inf") if reset is None else reset
+
+
+def _exhausted(purse: Purse, nanos: int, day: Day, now_s: float) -> QuotaExhausted:
+    quota = purse.quota
+    whose = "this API key" if purse.owner == "key" else "the account"
+    balance = purse.find_balance(day) or 0
+    message = f"The {quota.period} quota of {whose} is used up"
+    if balance > 0:
+        in_use = min(purse.held_nanos, balance)
+        held = f", ${usd(in_use)} of it held for running requests" if in_use else ""
+        message = (
+            f"The {quota.period} quota of {whose} does not cover this request: it may cost up to ${usd(nanos)}, "
+            f"and ${usd(balance)} is left{held}"
+        )
+    reset = purse.find_reset(day)
+    status = quota.status or (_FORBIDDEN if reset is None else _TOO_MANY_REQUESTS)
+    return QuotaExhausted(
+        message,
+        status=status,
+        retry_after_s=None if reset is None else max(1, -int(-(reset - now_s) // 1)),
+    )

@@ -17,12 +17,16 @@ class RequestRow:
     """One request, written once when it has ended. Times are Unix milliseconds and durations milliseconds.
 
     ``first_byte_ms`` is from the request's arrival to the first byte towards the caller, None where none was sent.
-    ``error_code`` is the public code of the fault, None where there was none.
+    ``error_code`` is the public code of the fault, None where there was none. ``settled_ms`` decides the day on which
+    the cost was spent. ``reserved_nanos`` was held while it ran; ``overrun_nanos`` of the cost are above a cap.
+    A field that is added needs a default: the journal of the version before does not have it.
     """
 
     id: str
     started_ms: int
+    settled_ms: int
     operation: str
+    account_id: int
     account: str
     key_id: int
     key_name: str
@@ -38,6 +42,8 @@ class RequestRow:
     cached_tokens: int
     usage_source: UsageSource
     cost_nanos: int
+    reserved_nanos: int
+    overrun_nanos: int
     first_byte_ms: int | None
     total_ms: int
     client_request_id: str | None = None
@@ -62,11 +68,7 @@ class StoredRequest:
 
 
 class RequestLog(Protocol):
-    """Where request rows live, in the order they were written."""
-
-    async def add_requests(self, rows: Sequence[RequestRow]) -> None:
-        """Store rows in one commit; a row whose id is stored already is left as it is."""
-        ...
+    """Where request rows are found, in the order they were written; ``domain/ledger.py`` has the port that writes."""
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> Sequence[StoredRequest]:
         """The newest ``limit`` rows that match, oldest of them first; with ``after``, the oldest ones after it."""

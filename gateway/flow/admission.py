@@ -1,37 +1,177 @@
-"""Room 3: may this caller make this call? The answer is a Grant, the third parcel."""
+"""Room 3: may this caller make this call? The answer is a Grant, the third parcel.
+
+Money is decided in memory, in one go on the event loop, over the key and its account together; nothing is asked of a
+provider before it, and nothing that was set aside outlives its call.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
 from gateway.domain.call import Call
 from gateway.domain.caller import Caller
-from gateway.domain.price import ONE_PPM, Price, PriceList
-from gateway.domain.usage import NO_USAGE, Usage
+from gateway.domain.ledger import Journal, Spending
+from gateway.domain.quota import Charge, Day, Hold, Owner, Purse, Quota, hold, read_day
+from gateway.domain.rate import Counters, Subject, Turn
+from gateway.domain.request import RequestRow
+from gateway.domain.usage import estimate_tokens
+from gateway.flow.outbox import Outbox
+from gateway.flow.record import Arrival, Delivery, write_interrupted
+from gateway.flow.routing import Attempt
 
 
-@attrs.define
-class Delivery:
-    """What became of a granted call; the relay alone writes here. Times are of the event loop's clock, in seconds."""
-
-    channel: str | None = None
-    model: str | None = None
-    multiplier_ppm: int = ONE_PPM
-    attempts: int = 0
-    usage: Usage = NO_USAGE
-    first_byte_at: float | None = None
-    upstream_s: float = 0.0
-
-
-@attrs.frozen
+@attrs.define(eq=False)
 class Grant:
-    """Leave to call, with the price under which it was given."""
+    """Leave to call: what is held for it, and its turn at the rate limits. ``row``: how it was settled, once it was."""
 
-    caller: Caller
     call: Call
-    price: Price | None
+    hold: Hold
+    turn: Turn | None = None
     delivery: Delivery = attrs.Factory(Delivery)
+    row: RequestRow | None = None
 
 
-def admit(caller: Caller, call: Call, prices: PriceList) -> Grant:
-    """Check the caller's restrictions and grant the call. Raises ``ModelNotAllowed``."""
-    caller.check_model(call.model)
-    return Grant(caller, call, prices.find(call.model))
+class Bank:
+    """The purses of every key and account, and the holds that are open on them.
+
+    Args:
+        clock: Unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._day = read_day(clock())
+        self._keys: dict[int, Purse] = {}
+        self._accounts: dict[int, Purse] = {}
+        self.holds: set[Hold] = set()
+
+    @property
+    def today(self) -> Day:
+        """The running day."""
+        return self.day_at(self._clock())
+
+    def day_at(self, now_s: float) -> Day:
+        """The day of a moment, in Unix seconds; of moments near to each other it is read once."""
+        if not self._day.holds(now_s):
+            self._day = read_day(now_s)
+        return self._day
+
+    def load(self, spending: Iterable[Spending], day: Day) -> None:
+        """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
+        for line in spending:
+            account = self.find_purse("account", line.account_id)
+            if line.key_id is not None:
+                _add_spending(self.find_purse("key", line.key_id), line, day)
+                line = attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)  # noqa: PLW2901
+            _add_spending(account, line, day)
+
+    def find_purse(self, owner: Owner, owner_id: int) -> Purse:
+        """The purse of a key or an account."""
+        purses = self._keys if owner == "key" else self._accounts
+        purse = purses.get(owner_id)
+        if purse is None:
+            purse = purses[owner_id] = Purse(owner)
+        return purse
+
+    def list_purses(self, owner: Owner) -> list[tuple[int, Purse]]:
+        """Every purse that was ever used, with its owner's id."""
+        return list((self._keys if owner == "key" else self._accounts).items())
+
+    def hold(self, caller: Caller, nanos: int) -> Hold:
+        """Set ``nanos`` aside in the purses of the key and of its account. Raises ``QuotaExhausted``."""
+        now_s = self._clock()
+        day = self.day_at(now_s)
+        purses = (
+            self._open("key", caller.key.id, caller.key.quota, day),
+            self._open("account", caller.account.id, caller.account.quota, day),
+        )
+        made = hold(purses, nanos, day, now_s)
+        self.holds.add(made)
+        return made
+
+    def settle(self, made: Hold, cost_nanos: int, now_s: float) -> Charge:
+        """Resolve a hold; what was resolved before stays as it is."""
+        self.holds.discard(made)
+        return made.settle(cost_nanos, self.day_at(now_s))
+
+    def release(self, made: Hold) -> None:
+        """Resolve a hold at no cost."""
+        self.holds.discard(made)
+        made.settle(0, self.today)
+
+    def _open(self, owner: Owner, owner_id: int, quota: Quota, day: Day) -> Purse:
+        purse = self.find_purse(owner, owner_id)
+        purse.use(quota, day)
+        return purse
+
+
+def _add_spending(purse: Purse, line: Spending, day: Day) -> None:
+    for tally, spent, credit in (
+        (purse.lifetime, line.lifetime_nanos, line.lifetime_credit_nanos),
+        (purse.monthly.at(day.month_start_s), line.month_nanos, line.month_credit_nanos),
+        (purse.daily.at(day.start_s), line.day_nanos, line.day_credit_nanos),
+    ):
+        tally.spent_nanos += spent
+        tally.credit_nanos += credit
+
+
+class Admission:
+    """Grants calls.
+
+    Args:
+        bank: the purses.
+        counters: the rate limits.
+        journal: told of every call before it is made.
+        outbox: where rows wait for the store; while it is stopped up, nothing is admitted.
+    """
+
+    def __init__(self, bank: Bank, counters: Counters, journal: Journal, outbox: Outbox) -> None:
+        self._bank = bank
+        self._counters = counters
+        self._journal = journal
+        self._outbox = outbox
+
+    @property
+    def open_holds(self) -> int:
+        """Calls that money is held for, be it none."""
+        return len(self._bank.holds)
+
+    async def admit(self, arrival: Arrival, call: Call, attempts: Sequence[Attempt]) -> Grant:
+        """Set the money aside, take a turn, and note that the call is about to be made.
+
+        Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
+        """
+        self._outbox.check_room()
+        need = call.need
+        reserve = max(attempt.cost(need) for attempt in attempts)
+        held = self._bank.hold(arrival.caller, reserve)
+        turn: Turn | None = None
+        noted = False
+        try:
+            subjects = _list_subjects(arrival.caller)
+            if subjects:
+                turn = await self._counters.take(subjects, estimate_tokens(call.prompt_chars))
+            self._journal.start(write_interrupted(arrival, call, attempts[0], reserve))
+            noted = True
+        finally:
+            if not noted:
+                if turn is not None:
+                    self._counters.give_back(turn, 0)
+                self._bank.release(held)
+        return Grant(call, held, turn)
+
+    def end(self, grant: Grant, cost_nanos: int, tokens: int, now_s: float) -> Charge:
+        """A granted call is over: what was held for it becomes what it cost, and its turn ends."""
+        if grant.turn is not None:
+            self._counters.give_back(grant.turn, tokens)
+        return self._bank.settle(grant.hold, cost_nanos, now_s)
+
+
+def _list_subjects(caller: Caller) -> list[Subject]:
+    """Whose limits a call is under: only those that have any."""
+    subjects = []
+    if caller.key.limits.any:
+        subjects.append(Subject("key", caller.key.id, caller.key.limits))
+    if caller.account.limits.any:
+        subjects.append(Subject("account", caller.account.id, caller.account.limits))
+    return subjects

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from gateway.domain.caller import Account, AccountStore, ApiKey, Caller, KeyStore, is_key_shape, key_digest
 from gateway.domain.fault import InvalidApiKey
+from gateway.domain.network import read_networks
 
 _SCHEME = "bearer"
 
@@ -54,6 +55,17 @@ class Directory:
         caller.check_usable(self._clock())
         return caller
 
+    def refresh(self, caller: Caller) -> Caller:
+        """The same key as it is now: a caller may take its time over a body, and the key be changed meanwhile.
+
+        Raises as ``authenticate`` does.
+        """
+        now = self._callers.get(caller.key.digest)
+        if now is None:
+            raise InvalidApiKey("Unknown API key", should_retry=False)
+        now.check_usable(self._clock())
+        return now
+
 
 def _caller(accounts: dict[int, Account], key: ApiKey) -> Caller:
-    return Caller(accounts[key.account_id], key)
+    return Caller(accounts[key.account_id], key, read_networks(key.allow_ips))

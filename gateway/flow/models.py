@@ -50,14 +50,14 @@ class Catalog:
         offered = self._offered.get(channel.name)
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
 
-    def rank(self, model: str) -> list[Channel]:
-        """The channels that serve ``model``, best first."""
-        return rank(self._channels, self._offered, model)
+    def rank(self, model: str, caller: Caller | None = None) -> list[Channel]:
+        """The channels that serve ``model`` to ``caller``, best first. No caller: all of them."""
+        return rank(self._open_to(caller), self._offered, model)
 
     def list_models(self, caller: Caller | None = None) -> list[Listed]:
         """Every model and alias that ``caller`` may use, each once, sorted by id. No caller: all of them."""
         found: dict[str, Listed] = {}
-        for channel in self._channels:
+        for channel in self._open_to(caller):
             offered = self._offered.get(channel.name) or {}
             for listed in offered.values():
                 found.setdefault(listed.id, listed)
@@ -67,12 +67,10 @@ class Catalog:
                 found.setdefault(alias, Listed(alias, created_s, channel.provider))
         return [found[name] for name in sorted(found) if caller is None or caller.may_use(name)]
 
-    def get_model(self, caller: Caller, model: str) -> Listed:
-        """One of ``list_models``. Raises ``ModelNotFound``."""
-        for listed in self.list_models(caller):
-            if listed.id == model:
-                return listed
-        raise model_not_found(model)
+    def _open_to(self, caller: Caller | None) -> Sequence[Channel]:
+        if caller is None:
+            return self._channels
+        return [channel for channel in self._channels if channel.serves(caller.key.group)]
 
 
 def model_not_found(model: str) -> ModelNotFound:

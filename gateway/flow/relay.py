@@ -17,9 +17,10 @@ from gateway.dialects.sse import KEEPALIVE
 from gateway.domain.call import Call
 from gateway.domain.fault import ShuttingDown, UpstreamFault, UpstreamRefused
 from gateway.domain.usage import Usage
-from gateway.flow.admission import Delivery, Grant
+from gateway.flow.admission import Grant
 from gateway.flow.outlet import Outlet
 from gateway.flow.pulse import Pulse
+from gateway.flow.record import Delivery
 from gateway.flow.routing import Attempt
 from gateway.flow.stream import Stream
 from gateway.flow.visit import Visit
@@ -72,9 +73,12 @@ class Relay:
         attempts: list[Attempt],
         outlet: Outlet,
         request_id: str,
+        *,
+        settle: Callable[[UpstreamFault | None], None],
     ) -> UpstreamFault | None:
-        """A streamed answer into ``outlet``. Returns the fault that ended it after the first byte, if one did.
+        """A streamed answer into ``outlet``; ``settle`` is called before its end mark is written.
 
+        Returns the fault that ended it after the first byte, if one did.
         Raises the last attempt's ``UpstreamFault`` where nothing was sent, ``ClientGone`` where the caller left.
         """
 
@@ -87,7 +91,7 @@ class Relay:
             try:
                 reply = await visit.open(self._upstream, attempt, grant.call)
                 stream = Stream(reply, grant, outlet, pulse, secrets=attempt.channel.secrets)
-                fault = await stream.run(request_id)
+                fault = await stream.run(request_id, settle)
                 if fault is not None:
                     _log_failure(attempt, fault)
                 return fault
@@ -107,8 +111,7 @@ class Relay:
             visit = Visit()
             self._visits.add(visit)
             delivery.attempts += 1
-            delivery.channel, delivery.model = attempt.channel.name, attempt.model
-            delivery.multiplier_ppm = attempt.channel.multiplier_ppm
+            delivery.attempt = attempt
             began = asyncio.get_running_loop().time()
             try:
                 return await make(visit, attempt)

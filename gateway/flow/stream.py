@@ -1,6 +1,7 @@
 """A stream from its first event to its end: the hot path. See ``flow/relay.py`` for who tries what."""
 
 import asyncio
+from collections.abc import Callable
 
 from gateway.dialects.openai_chat import ChatGate, read_stream_usage
 from gateway.dialects.openai_error import Secrets, write_error_event
@@ -23,7 +24,10 @@ class Stream:
     until then a fault still belongs to the next attempt.
     """
 
-    __slots__ = ("_gate", "_grant", "_held", "_held_bytes", "_loop", "_outlet", "_pulse", "_reply", "_tap", "opened")
+    # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
+    __slots__ = (
+        "_gate", "_grant", "_held", "_held_bytes", "_last", "_loop", "_outlet", "_pulse", "_reply", "_tap", "opened",
+    )  # fmt: skip
 
     def __init__(self, reply: Reply, grant: Grant, outlet: Outlet, pulse: Pulse, *, secrets: Secrets) -> None:
         self._reply = reply
@@ -34,32 +38,37 @@ class Stream:
         self._tap = Tap()
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._last = b""
         self._loop = asyncio.get_running_loop()
         self.opened = False
 
-    async def run(self, request_id: str) -> UpstreamFault | None:
+    async def run(self, request_id: str, settle: Callable[[UpstreamFault | None], None]) -> UpstreamFault | None:
         """Relay to the end. Returns the fault that ended an opened stream, if one did.
 
-        Raises ``UpstreamFault`` while nothing has been sent; ``ClientGone`` where the caller left.
+        ``settle`` is called before the end mark is written: whoever has a whole answer has paid for it, also where
+        this process ends between the two. Raises ``UpstreamFault`` while nothing has been sent; ``ClientGone`` where
+        the caller left.
         """
+        fault: UpstreamFault | None = None
         try:
             ended = await self._await_first_event()
             await self._open()
             if ended is Pumped.PAUSED:
                 ended = await self._push()
             if ended is Pumped.ENDED:
-                self._outlet.write(self._gate.finish(self._tap, self._grant.call.choices))
+                self._last += self._gate.finish(self._tap, self._grant.call.choices)
             self._reply.finish()
-        except UpstreamFault as fault:
+        except UpstreamFault as met:
             if not self.opened:
                 raise
-            self._outlet.write(write_error_event(fault, request_id))
-            await self._outlet.finish()
-            return fault
+            fault = met
+            self._last += write_error_event(met, request_id)
         finally:
             self._write_usage()
+        settle(fault)
+        self._outlet.write(self._last)
         await self._outlet.finish()
-        return None
+        return fault
 
     async def _await_first_event(self) -> Pumped:
         """Pump until an event is there or a comment is due. Raises an ``UpstreamFault``: nothing has been sent."""
@@ -81,8 +90,12 @@ class Stream:
         self.opened = True
         now = self._loop.time()
         self._grant.delivery.first_byte_at = now
-        self._outlet.write(b"".join(self._held))
+        held = b"".join(self._held)
         self._held.clear()
+        if self._gate.closed:
+            self._last += held
+        else:
+            self._outlet.write(held)
         self._pulse.written_at = now
         self._pulse.wind()
 
@@ -123,7 +136,10 @@ class Stream:
         if gate.events != before:
             self._pulse.event_at = now
         if out:
-            self._outlet.write(out)
+            if gate.closed:
+                self._last += out
+            else:
+                self._outlet.write(out)
             self._pulse.written_at = now
         return gate.closed or self._outlet.full
 

@@ -106,9 +106,11 @@ async def open_database(url: str) -> Database:
     Raises ``StoreRefused`` with what to do about it: a database that is corrupt, locked by another process, or of a
     newer version is never recreated.
     """
-    url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
-    writer = create_async_engine(url, pool_size=1, max_overflow=0, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
-    reader = create_async_engine(url, pool_size=READERS, max_overflow=0)
+    driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
+    writer = create_async_engine(
+        driver_url, pool_size=1, max_overflow=0, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}
+    )
+    reader = create_async_engine(driver_url, pool_size=READERS, max_overflow=0)
     _prepare(writer, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", begin="BEGIN IMMEDIATE")
     _prepare(reader, "PRAGMA query_only=ON", begin="BEGIN")
     try:
@@ -119,7 +121,10 @@ async def open_database(url: str) -> Database:
         raise
     except (SQLAlchemyError, OSError) as error:
         await writer.dispose()
-        raise StoreRefused(f"The database {url} cannot be used: {error.__cause__ or error}") from error
+        reason = str(error.__cause__ or error)
+        if "locked" in reason:
+            reason = f"another process has it locked, for longer than {BUSY_TIMEOUT_MS // 1000} s"
+        raise StoreRefused(f"The database {url} cannot be used: {reason}") from error
     return Database(writer, reader)
 
 

@@ -1,21 +1,34 @@
 """Every port in memory: a store that leaves nothing behind. It ships, and keeps the same contract as the database."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
 from gateway.domain.caller import Account, ApiKey
 from gateway.domain.fault import Conflict, NotFound
+from gateway.domain.ledger import (
+    Entry,
+    KeyTotals,
+    Spending,
+    UsageAxis,
+    UsageFilter,
+    UsageLine,
+    counts_as_usage,
+    day_of,
+    is_same_credit,
+)
+from gateway.domain.quota import Day
 from gateway.domain.request import RequestFilter, RequestRow, StoredRequest
 
 
 class MemoryStore:
-    """``AccountStore``, ``KeyStore`` and ``RequestLog`` in dictionaries."""
+    """``AccountStore``, ``KeyStore``, ``RequestLog`` and ``Ledger`` in dictionaries."""
 
     def __init__(self) -> None:
         self._accounts: dict[int, Account] = {}
         self._keys: dict[int, ApiKey] = {}
         self._requests: dict[str, StoredRequest] = {}
+        self._entries: list[Entry] = []
         self._last_id = 0
 
     async def list_accounts(self) -> Sequence[Account]:
@@ -65,16 +78,85 @@ class MemoryStore:
         if self._keys.pop(key_id, None) is None:
             raise NotFound(f"No key has the id {key_id}")
 
-    async def add_requests(self, rows: Sequence[RequestRow]) -> None:
-        """Store rows; a row that is there already stays as it is."""
-        for row in rows:
-            if row.id not in self._requests:
-                self._requests[row.id] = StoredRequest(self._next_id(), row)
-
     async def list_requests(self, wanted: RequestFilter, limit: int) -> Sequence[StoredRequest]:
         """The newest that match, oldest of them first; with ``after``, the oldest after it."""
         found = [stored for stored in self._requests.values() if _matches(stored, wanted)]
         return found[:limit] if wanted.after is not None else found[max(len(found) - limit, 0) :]
+
+    async def post(self, rows: Sequence[RequestRow]) -> None:
+        """Store rows with their charges; a row that is there already stays as it is."""
+        for row in rows:
+            if row.id not in self._requests:
+                self._requests[row.id] = StoredRequest(self._next_id(), row)
+                if row.cost_nanos:
+                    charge = Entry(0, row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id)
+                    self._add_entry(charge)
+
+    async def add_credit(self, entry: Entry) -> tuple[Entry, bool]:
+        """Store a credit, or find the one that its purse has under its reference."""
+        for known in self._credits_of(entry.account_id, entry.key_id):
+            if entry.reference is not None and known.reference == entry.reference:
+                if not is_same_credit(known, entry):
+                    raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")
+                return known, False
+        return self._add_entry(entry), True
+
+    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[Entry]:
+        """The newest credits of a purse, the newest first."""
+        return self._credits_of(account_id, key_id)[::-1][:limit]
+
+    async def list_spending(self, day: Day) -> Sequence[Spending]:
+        """Every purse with a charge or a credit, a line an entry."""
+        lines = []
+        for entry in self._entries:
+            at_s, amount = entry.at_ms // 1000, entry.amount_nanos
+            month = amount if day.month_start_s <= at_s < day.month_end_s else 0
+            today = amount if day.holds(at_s) else 0
+            sums = (amount, month, today, 0, 0, 0) if entry.kind == "charge" else (0, 0, 0, amount, month, today)
+            lines.append(Spending(entry.account_id, entry.key_id, *sums))
+        return lines
+
+    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
+        """Usage summed along ``axis``."""
+        found: dict[int | str, list[RequestRow]] = {}
+        for stored in self._requests.values():
+            if _is_wanted(stored.row, wanted):
+                found.setdefault(_label(stored.row, axis), []).append(stored.row)
+        lines = [
+            UsageLine(
+                str(label),
+                len(rows),
+                sum(row.prompt_tokens for row in rows),
+                sum(row.completion_tokens for row in rows),
+                sum(row.cached_tokens for row in rows),
+                sum(row.cost_nanos for row in rows),
+            )
+            for label, rows in sorted(found.items())
+        ]
+        return lines if axis == "day" else sorted(lines, key=lambda line: (-line.cost_nanos, -line.requests))
+
+    async def list_totals(self) -> Sequence[KeyTotals]:
+        """Every key's charges as each place has them; usage is read from the requests here."""
+        entries = _sum_by_key(
+            (e.account_id, e.key_id or 0, e.amount_nanos) for e in self._entries if e.kind == "charge"
+        )
+        rows = [stored.row for stored in self._requests.values()]
+        requests = _sum_by_key((row.account_id, row.key_id, row.cost_nanos) for row in rows)
+        return [
+            KeyTotals(*owner, entries.get(owner, 0), requests.get(owner, 0), requests.get(owner, 0))
+            for owner in sorted(entries.keys() | {owner for owner, total in requests.items() if total})
+        ]
+
+    def _add_entry(self, entry: Entry) -> Entry:
+        self._entries.append(attrs.evolve(entry, sequence=self._next_id()))
+        return self._entries[-1]
+
+    def _credits_of(self, account_id: int, key_id: int | None) -> list[Entry]:
+        return [
+            entry
+            for entry in self._entries
+            if entry.kind != "charge" and (entry.account_id, entry.key_id) == (account_id, key_id)
+        ]
 
     def _next_id(self) -> int:
         self._last_id += 1
@@ -104,3 +186,26 @@ def _matches(stored: StoredRequest, wanted: RequestFilter) -> bool:
         and (wanted.status is None or row.status == wanted.status)
         and (wanted.after is None or stored.sequence > wanted.after)
     )
+
+
+def _is_wanted(row: RequestRow, wanted: UsageFilter) -> bool:
+    return (
+        counts_as_usage(row)
+        and wanted.since <= day_of(row) <= wanted.until
+        and wanted.account_id in {None, row.account_id}
+        and wanted.key_id in {None, row.key_id}
+        and wanted.model in {None, row.model}
+    )
+
+
+def _label(row: RequestRow, axis: UsageAxis) -> int | str:
+    if axis == "day":
+        return day_of(row)
+    return row.model if axis == "model" else row.key_id if axis == "key" else row.account_id
+
+
+def _sum_by_key(amounts: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
+    sums: dict[tuple[int, int], int] = {}
+    for account_id, key_id, amount in amounts:
+        sums[account_id, key_id] = sums.get((account_id, key_id), 0) + amount
+    return sums

@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 
 from sqlalchemy import Select, select
-from sqlalchemy.dialects.sqlite import insert
 
-from gateway.domain.request import RequestFilter, RequestRow, StoredRequest
+from gateway.domain.request import RequestFilter, StoredRequest
 from gateway.store.engine import Database
-from gateway.store.rows import read_request, write_request
+from gateway.store.rows import read_request
 from gateway.store.schema import requests
-
-# ON CONFLICT is not in SQLAlchemy's common core: the PostgreSQL store will bring its own insert here.
-_ADD = insert(requests).on_conflict_do_nothing(index_elements=["id"])
 
 
 class SqlRequestLog:
@@ -19,13 +15,6 @@ class SqlRequestLog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def add_requests(self, rows: Sequence[RequestRow]) -> None:
-        """Store rows in one commit; a row that is there already stays as it is."""
-        if not rows:
-            return
-        values = [write_request(row) for row in rows]
-        await self._database.write(lambda connection: connection.execute(_ADD, values))
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> Sequence[StoredRequest]:
         """The newest that match, oldest of them first; with ``after``, the oldest after it."""

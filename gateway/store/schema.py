@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
 
 metadata = MetaData()
@@ -74,7 +74,9 @@ requests = Table(
     Column("sequence", _BIG, primary_key=True, autoincrement=True),
     Column("id", String(64), nullable=False, unique=True),
     Column("started_ms", BigInteger, nullable=False),
+    Column("settled_ms", BigInteger, nullable=False, server_default="0"),
     Column("operation", String(32), nullable=False),
+    Column("account_id", BigInteger, nullable=False, server_default="0"),
     Column("account", String(64), nullable=False),
     Column("key_id", BigInteger, nullable=False),
     Column("key_name", String(64), nullable=False),
@@ -90,6 +92,8 @@ requests = Table(
     Column("cached_tokens", Integer, nullable=False),
     Column("usage_source", String(16), nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
+    Column("reserved_nanos", BigInteger, nullable=False, server_default="0"),
+    Column("overrun_nanos", BigInteger, nullable=False, server_default="0"),
     Column("first_byte_ms", Integer),
     Column("total_ms", Integer, nullable=False),
     Column("client_request_id", String(64)),
@@ -97,3 +101,45 @@ requests = Table(
     Index("requests_by_model", "model", "sequence"),
     sqlite_autoincrement=True,
 )
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("account_id", BigInteger, nullable=False),
+    Column("key_id", BigInteger),
+    Column("amount_nanos", BigInteger, nullable=False),
+    Column("request_id", String(64)),
+    Column("reference", String(64)),
+    Column("note", String(256)),
+    sqlite_autoincrement=True,
+)
+"""Charges and credits; only ever added to. The columns behind ``amount_nanos`` are a charge's, then a credit's."""
+
+_CREDITS = entries.c.kind != "charge"
+Index(
+    "entries_of_credit",
+    entries.c.account_id,
+    entries.c.key_id,
+    entries.c.sequence,
+    sqlite_where=_CREDITS,
+    postgresql_where=_CREDITS,
+)
+
+usage_days = Table(
+    "usage_days",
+    metadata,
+    Column("day", Integer, primary_key=True),
+    Column("account_id", BigInteger, primary_key=True),
+    Column("key_id", BigInteger, primary_key=True),
+    Column("model", String(256), primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The sums of each day (UTC, days since 1970), written with what they sum: balances are read from here at start."""

@@ -1,5 +1,6 @@
 """Typed keys: what rides on the application and on a request."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
@@ -8,12 +9,17 @@ from aiohttp import web
 from gateway.domain.caller import Caller
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
-from gateway.domain.price import PriceList
+from gateway.domain.network import Networks
+from gateway.domain.rate import Standing
 from gateway.domain.request import RequestLog, RequestRow
+from gateway.flow.accounting import Accounting
 from gateway.flow.administration import Administration
+from gateway.flow.admission import Admission
 from gateway.flow.auth import Directory
 from gateway.flow.models import Catalog
+from gateway.flow.outbox import Outbox
 from gateway.flow.relay import Relay
+from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
 
 
@@ -30,12 +36,16 @@ class Rooms:
 
     directory: Directory
     catalog: Catalog
-    prices: PriceList
+    router: Router
+    admission: Admission
     relay: Relay
     settlement: Settlement
+    accounting: Accounting
+    outbox: Outbox
     gate: Gate
     clock: Callable[[], float]
     max_body_mb: int
+    trusted_proxies: Networks = ()
 
 
 @attrs.frozen
@@ -43,10 +53,17 @@ class Office:
     """What the admin API reads and changes."""
 
     administration: Administration
+    accounting: Accounting
     catalog: Catalog
     requests: RequestLog
     fetch: Callable[[Channel], Awaitable[Sequence[Listed]]]
     token: str = attrs.field(repr=False)
+    changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
+    """Changes under way, whether or not their callers still wait for them."""
+
+    async def finish(self) -> None:
+        """Wait for the changes under way: what they work on is about to be closed."""
+        await asyncio.gather(*self.changes, return_exceptions=True)
 
 
 ROOMS = web.AppKey("rooms", Rooms)
@@ -56,3 +73,5 @@ PROBE: web.AppKey[Callable[[], Awaitable[None]]] = web.AppKey("probe")
 REQUEST_ID = web.RequestKey("request_id", str)
 CALLER = web.RequestKey("caller", Caller)
 ROW = web.RequestKey("row", RequestRow)
+STANDING = web.RequestKey("standing", Standing)
+"""How the caller stands with its rate limits, where it has any."""

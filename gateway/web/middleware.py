@@ -8,6 +8,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.dialects.openai_error import write_error
+from gateway.dialects.openai_limits import write_limits
+from gateway.domain.caller import Caller
 from gateway.domain.fault import (
     ClientGone,
     Fault,
@@ -18,7 +20,8 @@ from gateway.domain.fault import (
     Overloaded,
     RequestTooLarge,
 )
-from gateway.web.keys import CALLER, REQUEST_ID, ROOMS, ROW
+from gateway.domain.network import Networks, find_address
+from gateway.web.keys import CALLER, REQUEST_ID, ROOMS, ROW, STANDING
 
 _QUIET = frozenset({"/healthz", "/readyz"})
 _ID_BYTES = 12
@@ -68,6 +71,8 @@ def _log(request: web.Request, status: int, began: float) -> None:
             "cost_nanos": row.cost_nanos,
             "attempts": row.attempts,
         }
+        if row.overrun_nanos:
+            fields["overrun_nanos"] = row.overrun_nanos
         if row.error_code:
             fields["code"] = row.error_code
         if row.client_request_id:
@@ -133,11 +138,28 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
         rooms = request.app[ROOMS]
         if not rooms.gate.open:
             raise Overloaded("The gateway is shutting down", retry_after_s=5)
-        request[CALLER] = rooms.directory.authenticate(request.headers.get("Authorization"))
+        caller = rooms.directory.authenticate(request.headers.get("Authorization"))
+        check_address(request, caller)
+        request[CALLER] = caller
     return await handler(request)
 
 
+def check_address(request: web.Request, caller: Caller) -> None:
+    """Raise ``IpNotAllowed`` where the key may not be used from where the request comes."""
+    if caller.networks:
+        caller.check_address(_find_address(request, request.app[ROOMS].trusted_proxies))
+
+
+def _find_address(request: web.Request, trusted: Networks) -> str | None:
+    """The address that the caller called from; None where it cannot be told."""
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    host = str(peer[0]) if isinstance(peer, tuple) and peer else None
+    return find_address(host, request.headers.getall("X-Forwarded-For", ()), trusted)
+
+
 async def sign_response(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal before every response: the request id on it, the server's name off it."""
+    """Signal before every response: the request id and the caller's rate limits on it, the server's name off it."""
     response.headers["X-Request-Id"] = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()
     response.headers.popall("Server", None)
+    if STANDING in request:
+        response.headers.update(write_limits(request[STANDING]))

@@ -30,6 +30,13 @@ class GatewayProtocol(RequestHandler):
 
     __slots__ = ()
 
+    def close(self) -> None:
+        """Take no further request."""
+        super().close()
+        # aiohttp would leave a connection that waits for one open, and deaf, until everything else has ended.
+        if self._current_request is None and not self._messages and self.transport is not None:
+            self.transport.close()
+
     def handle_error(
         self,
         request: BaseRequest,

@@ -8,6 +8,7 @@ from gateway.dialects.openai_embeddings import read_embeddings_call
 from gateway.dialects.openai_models import write_model, write_models
 from gateway.domain.fault import ApiNotImplemented
 from gateway.flow.models import write_etag
+from gateway.web.dashboard import get_subscription, get_usage
 from gateway.web.keys import CALLER, ROOMS
 from gateway.web.walk import serve_call
 
@@ -25,6 +26,8 @@ def add_routes(app: web.Application) -> None:
     app.router.add_post("/v1/embeddings", post_embeddings)
     app.router.add_get("/v1/models", get_models)
     app.router.add_get("/v1/models/{model:.+}", get_model)
+    app.router.add_get("/v1/dashboard/billing/subscription", get_subscription)
+    app.router.add_get("/v1/dashboard/billing/usage", get_usage)
     for name in _UNSERVED:
         app.router.add_route("*", f"/v1/{name}", refuse_unserved)
         app.router.add_route("*", f"/v1/{name}/{{rest:.*}}", refuse_unserved)
@@ -42,7 +45,7 @@ async def post_embeddings(request: web.Request) -> web.StreamResponse:
 
 async def get_models(request: web.Request) -> web.Response:
     """``GET /v1/models``: what this key may use now."""
-    models = request.app[ROOMS].catalog.list_models(request[CALLER])
+    models = request.app[ROOMS].router.list_models(request[CALLER])
     etag = write_etag(models)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     known = request.headers.get("If-None-Match", "")
@@ -53,7 +56,7 @@ async def get_models(request: web.Request) -> web.Response:
 
 async def get_model(request: web.Request) -> web.Response:
     """``GET /v1/models/{id}``: slashes in the id may come as they are or percent-encoded."""
-    listed = request.app[ROOMS].catalog.get_model(request[CALLER], request.match_info["model"])
+    listed = request.app[ROOMS].router.get_model(request[CALLER], request.match_info["model"])
     return web.Response(body=write_model(listed), content_type="application/json")
 
 

@@ -1,21 +1,31 @@
-"""The walk of a call through the rooms: read, admit, route, relay; and on the way out settle, whatever happened."""
+"""The walk of a call through the rooms: read, route, admit, relay; and on the way out settle, whatever happened."""
 
 import asyncio
 import re
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 from aiohttp import web
 
 from gateway.domain.call import Call, Operation
-from gateway.domain.fault import ClientGone, Fault, InternalError, ShuttingDown, UpstreamFault, UpstreamRefused
+from gateway.domain.fault import (
+    ClientGone,
+    Fault,
+    InternalError,
+    RateLimited,
+    ShuttingDown,
+    UpstreamFault,
+    UpstreamRefused,
+)
 from gateway.domain.price import usd
 from gateway.domain.request import Ending
-from gateway.flow.admission import Grant, admit
-from gateway.flow.routing import Attempt, route
-from gateway.flow.settlement import Arrival, Outcome
+from gateway.flow.admission import Grant
+from gateway.flow.record import Arrival, Outcome
+from gateway.flow.routing import Attempt
 from gateway.web.body import read_json
-from gateway.web.keys import CALLER, REQUEST_ID, ROOMS, ROW, Rooms
+from gateway.web.keys import CALLER, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
+from gateway.web.middleware import check_address
 from gateway.web.outlet import StreamOutlet
 
 ReadCall = Callable[[dict[str, Any]], Call]
@@ -40,6 +50,7 @@ class _Walk:
         self._loop = asyncio.get_running_loop()
         self._call: Call | None = None
         self._grant: Grant | None = None
+        self._read_at = 0.0
         self._arrival = Arrival(
             id=request[REQUEST_ID],
             caller=request[CALLER],
@@ -51,13 +62,20 @@ class _Walk:
 
     async def go(self, read_call: ReadCall) -> web.StreamResponse:
         try:
-            self._call = call = read_call(await read_json(self._request))
-            self._grant = grant = admit(self._arrival.caller, call, self._rooms.prices)
-            attempts = route(call, self._rooms.catalog)
+            body = await read_json(self._request)
+            self._read_at = self._loop.time()
+            self._refresh_caller()
+            self._call = call = read_call(body)
+            attempts = self._rooms.router.route(self._arrival.caller, call)
+            self._grant = grant = await self._rooms.admission.admit(self._arrival, call, attempts)
+            if grant.turn is not None:
+                self._request[STANDING] = grant.turn.standing
             if call.stream:
                 return await self._stream(grant, attempts)
             return await self._answer(grant, attempts)
         except Fault as fault:
+            if isinstance(fault, RateLimited):
+                self._request[STANDING] = fault.standing
             self._settle(_read_ending(fault), fault)
             raise
         except (asyncio.CancelledError, ClientGone):
@@ -68,11 +86,19 @@ class _Walk:
             self._settle("failed", bug)
             raise bug from error
 
+    def _refresh_caller(self) -> None:
+        """The body may have taken a minute to arrive: what the key may do is looked at as it is now."""
+        before = self._arrival.caller
+        caller = self._rooms.directory.refresh(before)
+        if caller is not before:
+            self._arrival = attrs.evolve(self._arrival, caller=caller)
+            check_address(self._request, caller)
+
     async def _answer(self, grant: Grant, attempts: list[Attempt]) -> web.Response:
         body = await self._rooms.relay.answer(grant, attempts)
         grant.delivery.first_byte_at = now = self._loop.time()
         self._settle("completed")
-        overhead_s = now - self._arrival.started_at - grant.delivery.upstream_s
+        overhead_s = now - self._read_at - grant.delivery.upstream_s
         headers = {
             "x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}",
             "x-gateway-cost-usd": usd(self._request[ROW].cost_nanos),
@@ -81,13 +107,15 @@ class _Walk:
 
     async def _stream(self, grant: Grant, attempts: list[Attempt]) -> web.StreamResponse:
         outlet = StreamOutlet(self._request, _STREAM_HEADERS)
-        fault = await self._rooms.relay.stream(grant, attempts, outlet, self._arrival.id)
-        self._settle(_read_ending(fault) if fault else "completed", fault)
+        await self._rooms.relay.stream(grant, attempts, outlet, self._arrival.id, settle=self._settle_stream)
         return outlet.response
+
+    def _settle_stream(self, fault: UpstreamFault | None) -> None:
+        self._settle(_read_ending(fault) if fault else "completed", fault)
 
     def _settle(self, ending: Ending, fault: Fault | None = None) -> None:
         """Leave the row. Nothing waits here, so nothing can be cancelled half-way."""
-        outcome = Outcome(ending, self._loop.time(), fault)
+        outcome = Outcome(ending, self._loop.time(), int(self._rooms.clock() * 1000), fault)
         settlement = self._rooms.settlement
         if self._grant is not None:
             self._request[ROW] = settlement.settle(self._arrival, self._grant, outcome)

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.caller import KEY_LENGTH, KEY_PREFIX, NAME_SHAPE, Account, ApiKey, Caller, is_key_shape, key_digest
-from gateway.domain.fault import KeyDisabled, KeyExpired, ModelNotAllowed
+from gateway.domain.fault import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
+from gateway.domain.network import read_networks
 
 ACCOUNT = Account(1, "acme")
 KEY = ApiKey(1, 1, "laptop", digest=b"\x01" * 32, last4="abcd")
@@ -93,6 +94,62 @@ def test_a_keys_globs_say_which_models_it_may_use(globs: tuple[str, ...], model:
         with pytest.raises(ModelNotAllowed) as caught:
             caller(models=globs).check_model(model)
         assert (caught.value.param, caught.value.status) == ("model", 403)
+
+
+@pytest.mark.parametrize(
+    ("networks", "address", "allowed"),
+    [
+        ((), "203.0.113.9", True),
+        ((), None, True),
+        (("10.0.0.0/8",), "10.255.255.255", True),
+        (("10.0.0.0/8",), "11.0.0.0", False),
+        (("10.0.0.0/8", "2001:db8::/32"), "2001:db8::1", True),
+        (("10.0.0.0/8",), "::ffff:10.0.0.1", True),
+        (("203.0.113.9",), "203.0.113.9", True),
+        (("203.0.113.9",), "203.0.113.8", False),
+        (("0.0.0.0/0",), None, False),
+        (("0.0.0.0/0",), "not an address", False),
+        (("0.0.0.0/0",), "::1", False),
+    ],
+)
+def test_a_key_is_for_its_networks_and_an_unknown_address_is_in_none(
+    networks: tuple[str, ...], address: str | None, allowed: bool
+) -> None:
+    restricted = attrs.evolve(CALLER, networks=read_networks(networks))
+    if allowed:
+        restricted.check_address(address)
+        return
+    with pytest.raises(IpNotAllowed) as caught:
+        restricted.check_address(address)
+    assert (caught.value.status, caught.value.public_code, caught.value.should_retry) == (403, "ip_not_allowed", False)
+    assert address is None or address not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("group", "groups", "allowed"),
+    [
+        (None, (), True),
+        (None, ("vip",), True),
+        ("vip", (), True),
+        ("vip", ("lab", "vip"), True),
+        ("vip", ("lab",), False),
+        ("vip", ("VIP", "vip*"), False),
+    ],
+)
+def test_an_account_with_groups_has_keys_of_these_alone(
+    group: str | None, groups: tuple[str, ...], allowed: bool
+) -> None:
+    one = Caller(attrs.evolve(ACCOUNT, groups=groups), attrs.evolve(KEY, group=group))
+    if allowed:
+        one.check_group()
+        return
+    with pytest.raises(GroupNotAllowed) as caught:
+        one.check_group()
+    assert (caught.value.status, caught.value.public_code, caught.value.should_retry) == (
+        403,
+        "group_not_allowed",
+        False,
+    )
 
 
 @pytest.mark.parametrize("name", ["a", "A b", "ops@example.com/x_y-z.1", "a" * 64])

@@ -34,6 +34,24 @@ def test_the_filter_keeps_what_a_glob_matches_and_everything_without_one(
     assert Channel("up", "custom", "http://x", models=globs).keeps(model) is kept
 
 
+@pytest.mark.parametrize(
+    ("groups", "group", "served"),
+    [
+        ((), None, True),
+        ((), "vip", True),
+        (("vip", "lab"), "lab", True),
+        (("vip",), "lab", False),
+        (("vip",), None, False),
+        (("vip",), "VIP", False),
+        (("vip*",), "vip1", False),
+    ],
+)
+def test_a_channel_with_groups_serves_their_keys_alone(
+    groups: tuple[str, ...], group: str | None, served: bool
+) -> None:
+    assert Channel("up", "custom", "http://x", groups=groups).serves(group) is served
+
+
 def test_a_channel_never_shows_its_secrets() -> None:
     assert "secret" not in repr(CHANNEL)
     assert "secret" not in str(CHANNEL)

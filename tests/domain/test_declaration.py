@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.caller import Account, ApiKey
-from gateway.domain.declaration import AccountSpec, KeySpec, write_account, write_key
+from gateway.domain.declaration import AccountSpec, CreditSpec, KeySpec, write_account, write_key
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.quota import Quota
 from gateway.domain.reading import Problems, read_table
@@ -26,6 +26,7 @@ PERIODS = st.sampled_from([None, "none", "lifetime", "daily", "monthly"])
 BOUNDS: dict[str, st.SearchStrategy[Any]] = {
     "name": NAMES, "quota_usd": AMOUNTS, "quota_period": PERIODS, "rpm": COUNTS, "tpm": COUNTS,
     "max_concurrency": COUNTS, "status": st.sampled_from(["active", "disabled"]),
+    "quota_status": st.sampled_from([None, 403, 429]),
 }  # fmt: skip
 ACCOUNTS = st.builds(AccountSpec, **BOUNDS, groups=WORDS)
 KEYS = st.builds(
@@ -36,7 +37,6 @@ KEYS = st.builds(
     group=st.none() | NAMES,
     expires_at=st.none() | st.integers(0, 4 * 10**9).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)),
     allow_ips=st.lists(st.ip_addresses().map(str) | st.just("10.0.0.0/8"), max_size=3).map(tuple),
-    quota_status=st.sampled_from([None, 403, 429]),
 )
 
 
@@ -92,6 +92,19 @@ def test_an_amount_without_a_period_is_for_good(usd: Decimal | None, period: Any
     assert AccountSpec("a", quota_usd=usd, quota_period=period).apply(NEW_ACCOUNT).quota == quota
 
 
+@pytest.mark.parametrize("status", [None, 403, 429])
+def test_the_status_of_an_exhausted_cap_may_be_chosen_for_both(status: Any) -> None:
+    table = {"name": "a", "quota_usd": 1, "quota_period": "daily", "quota_status": status}
+    table = {key: value for key, value in table.items() if value is not None}
+    quota = Quota(NANOS_PER_USD, "daily", status)
+    assert read_table(table, AccountSpec).apply(NEW_ACCOUNT).quota == quota
+    assert read_table(table | {"account": "a"}, KeySpec).apply(NEW_KEY).quota == quota
+
+
+def test_a_status_alone_caps_nothing() -> None:
+    assert AccountSpec("a", quota_status=403).apply(NEW_ACCOUNT).quota == Quota(None, "none", 403)
+
+
 def test_times_are_written_in_utc() -> None:
     assert write_account(NEW_ACCOUNT)["created_at"] == "2025-06-15T15:06:40Z"
 
@@ -115,6 +128,8 @@ def test_a_secret_of_the_right_shape_is_taken(secret: str) -> None:
             {"rpm", "tpm", "max_concurrency"},
         ),
         ({"name": "k", "account": "a", "quota_status": 402, "status": "on"}, {"quota_status", "status"}),
+        ({"name": "k", "account": "a", "allow_ips": ["10.0.0.1", "localhost"], "group": ""}, {"allow_ips", "group"}),
+        ({"name": "k", "account": "a", "models": ["m", ""], "quota_period": "weekly"}, {"models", "quota_period"}),
     ],
 )
 def test_a_bad_key_is_refused_with_every_path(table: dict[str, Any], paths: set[str]) -> None:
@@ -126,6 +141,45 @@ def test_a_bad_key_is_refused_with_every_path(table: dict[str, Any], paths: set[
 
 def test_a_declared_key_never_shows_its_secret() -> None:
     assert "zzzz" not in repr(KeySpec("k", "a", secret="sk-" + "z" * 20))
+
+
+@pytest.mark.parametrize(
+    ("table", "spec"),
+    [
+        ({"amount_usd": 5}, CreditSpec(Decimal(5))),
+        ({"amount_usd": Decimal("-0.000000001")}, CreditSpec(Decimal("-0.000000001"), "top_up")),
+        ({"amount_usd": 0, "kind": "set"}, CreditSpec(Decimal(0), "set")),
+        (
+            {"amount_usd": 9_000_000_000, "reference": "r" * 64, "note": "n" * 256},
+            CreditSpec(Decimal(9_000_000_000), "top_up", "r" * 64, "n" * 256),
+        ),
+        ({"amount_usd": 1, "note": ""}, CreditSpec(Decimal(1), note="")),
+    ],
+)
+def test_a_credit_is_an_amount_and_what_it_is_for(table: dict[str, Any], spec: CreditSpec) -> None:
+    assert read_table(table, CreditSpec) == spec
+
+
+@pytest.mark.parametrize(
+    ("table", "paths"),
+    [
+        ({}, {"amount_usd"}),
+        ({"amount_usd": "5"}, {"amount_usd"}),
+        ({"amount_usd": True}, {"amount_usd"}),
+        ({"amount_usd": float("nan")}, {"amount_usd"}),
+        ({"amount_usd": 9_000_000_001}, {"amount_usd"}),
+        ({"amount_usd": -9_000_000_001}, {"amount_usd"}),
+        ({"amount_usd": 1, "kind": "charge"}, {"kind"}),
+        ({"amount_usd": 1, "reference": ""}, {"reference"}),
+        ({"amount_usd": 1, "reference": "r" * 65, "note": "n" * 257}, {"reference", "note"}),
+        ({"amount_usd": 1, "reference": "a\nb", "note": "a\x00"}, {"reference", "note"}),
+        ({"amount_usd": 1, "amount": 1}, {"amount"}),
+    ],
+)
+def test_a_bad_credit_is_refused_with_every_path(table: dict[str, Any], paths: set[str]) -> None:
+    with pytest.raises(Problems) as caught:
+        read_table(table, CreditSpec)
+    assert {path for path, _ in caught.value.problems} == paths
 
 
 @pytest.mark.parametrize("kind", [AccountSpec, KeySpec])

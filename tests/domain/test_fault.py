@@ -6,14 +6,23 @@ from typing import Any
 import pytest
 
 from gateway.domain import fault as module
-from gateway.domain.fault import GATEWAY_TYPE, STATUS, Fault, UpstreamFault, UpstreamRefused
+from gateway.domain.fault import (
+    GATEWAY_TYPE,
+    STATUS,
+    Fault,
+    QuotaExhausted,
+    RateLimited,
+    UpstreamFault,
+    UpstreamRefused,
+)
+from gateway.domain.rate import UNLIMITED, Allowance, Standing
 
 FAULTS = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, Fault)]
 
 PUBLIC = {
     400: {"invalid_request"},
     401: {"invalid_api_key", "key_disabled", "key_expired"},
-    403: {"model_not_allowed", "group_not_allowed"},
+    403: {"insufficient_quota", "model_not_allowed", "group_not_allowed", "ip_not_allowed"},
     404: {"model_not_found", "not_found"},
     405: {"method_not_allowed"},
     408: {"request_timeout"},
@@ -30,8 +39,12 @@ PUBLIC = {
 """The public table, by status."""
 
 
+CHOOSING = (UpstreamRefused, QuotaExhausted)
+"""Faults whose status is said when they are raised."""
+
+
 def make(kind: type[Fault]) -> Fault:
-    extra: dict[str, Any] = {"status": 418} if issubclass(kind, UpstreamRefused) else {}
+    extra: dict[str, Any] = {"status": 418} if issubclass(kind, CHOOSING) else {}
     return kind("why", **extra)
 
 
@@ -48,7 +61,8 @@ def test_every_fault_can_be_shown(kind: type[Fault]) -> None:
     fault = make(kind)
     assert (fault.message, str(fault)) == ("why", "why")
     if not isinstance(fault, UpstreamRefused):
-        assert (fault.status, fault.public_code, fault.type) == (STATUS[kind.code], kind.code, GATEWAY_TYPE)
+        status = 418 if isinstance(fault, CHOOSING) else STATUS[kind.code]
+        assert (fault.status, fault.public_code, fault.type) == (status, kind.code, GATEWAY_TYPE)
 
 
 @pytest.mark.parametrize("kind", FAULTS)
@@ -61,6 +75,20 @@ def test_a_refusal_of_the_providers_keeps_its_words_and_its_status() -> None:
     assert (fault.status, fault.type, fault.param, fault.public_code) == (422, "t", "p", "c")
     bare = UpstreamRefused("why", status=418)
     assert (bare.status, bare.type, bare.param, bare.public_code) == (418, "upstream_error", None, "upstream_error")
+
+
+@pytest.mark.parametrize(("status", "wait"), [(403, None), (429, 17)])
+def test_a_cap_is_forbidden_or_too_many_and_waiting_in_a_loop_never_helps(status: int, wait: int | None) -> None:
+    fault = QuotaExhausted("why", status=status, retry_after_s=wait)
+    assert (fault.status, fault.retry_after_s, fault.should_retry) == (status, wait, False)
+    assert (fault.public_code, fault.type) == ("insufficient_quota", GATEWAY_TYPE)
+
+
+def test_a_rate_limit_says_how_long_to_wait_and_how_the_caller_stands() -> None:
+    standing = Standing(Allowance(10, 0, 6.0))
+    fault = RateLimited("why", standing=standing, retry_after_s=6)
+    assert (fault.status, fault.retry_after_s, fault.should_retry, fault.standing) == (429, 6, None, standing)
+    assert (RateLimited("why").retry_after_s, RateLimited("why").standing) == (1, UNLIMITED)
 
 
 def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class RunningGateway:
     client: aiohttp.ClientSession
     server: asyncio.Server
     tasks_before: set["asyncio.Task[Any]"]
+    audited: bool = True
+    """Whether the books are looked at when it is closed; not where a test has stopped it, or broken the store."""
 
     @property
     def app(self) -> Any:
@@ -69,7 +72,7 @@ class RunningGateway:
 
     async def rows(self, expected: int) -> list[RequestRow]:
         """Every request row, once ``expected`` of them are stored; fails where there are more or fewer."""
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(15):
             while True:
                 stored = await self.app[OFFICE].requests.list_requests(RequestFilter(), 1000)
                 if len(stored) >= expected and not self.running:
@@ -78,14 +81,27 @@ class RunningGateway:
         assert len(stored) == expected, [item.row for item in stored]
         return [item.row for item in stored]
 
+    async def check_books(self) -> dict[str, Any]:
+        """The audit of a gateway that is at rest: every balance agrees with its entries, and nothing is held."""
+        async with asyncio.timeout(15):
+            while self.app[ROOMS].admission.open_holds:  # noqa: ASYNC110 - a hold has no event to tend
+                await asyncio.sleep(0.005)
+        report = await self.app[OFFICE].accounting.audit()
+        assert report["ok"], report["problems"]
+        assert report["held_usd"] == 0
+        return dict(report)
+
     async def stop(self) -> None:
-        """End as on SIGTERM: stop accepting, drain, clean up."""
+        """End as on SIGTERM: stop accepting, drain, clean up. The store is closed then, and cannot be audited."""
+        self.audited = False
         self.server.close()
         await self.runner.cleanup()
 
     async def close(self) -> None:
-        """Stop, and check that nothing is left running."""
+        """Stop, and check that nothing is left running and that the books agree."""
         await self.client.close()
+        if self.audited:
+            await self.check_books()
         await self.stop()
         self.folder.close()
         await asyncio.sleep(0)
@@ -101,6 +117,7 @@ async def start_gateway(
     *,
     environ: Mapping[str, str] | None = None,
     discover: bool = False,
+    clock: Callable[[], float] = time.time,
 ) -> RunningGateway:
     """Start one over the data folder ``path``; accounts and keys are the test's own unless ``config`` has some."""
     before = asyncio.all_tasks()
@@ -114,6 +131,7 @@ async def start_gateway(
         environ=environ or {},
         discover=discover,
         demo_pace_s=0.0,
+        clock=clock,
     )
     runner = GatewayRunner(
         build(site),

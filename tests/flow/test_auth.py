@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.caller import Account, ApiKey, is_key_shape
-from gateway.domain.fault import Fault, InvalidApiKey, KeyDisabled, KeyExpired
+from gateway.domain.fault import Fault, InvalidApiKey, IpNotAllowed, KeyDisabled, KeyExpired
+from gateway.domain.quota import Quota
 from gateway.flow.administration import make_secret
 from gateway.flow.auth import Directory
 from gateway.store.memory import MemoryStore
@@ -97,6 +98,37 @@ async def test_a_change_counts_from_the_reload_on() -> None:
     await house.directory.reload()
     with pytest.raises(InvalidApiKey):
         house.directory.authenticate(f"Bearer {SECRET}")
+
+
+async def test_a_callers_networks_are_those_of_its_key() -> None:
+    house = House()
+    await house.add(allow_ips=("10.0.0.1/8", "2001:db8::/32"))
+    await house.add("sk-a-key-for-anywhere")
+    caller = house.directory.authenticate(f"Bearer {SECRET}")
+    assert [str(network) for network in caller.networks] == ["10.0.0.0/8", "2001:db8::/32"]
+    caller.check_address("10.2.3.4")
+    with pytest.raises(IpNotAllowed):
+        caller.check_address("192.0.2.1")
+    assert house.directory.authenticate("Bearer sk-a-key-for-anywhere").networks == ()
+
+
+async def test_a_deleted_account_takes_its_keys_with_it() -> None:
+    house = House()
+    key = await house.add()
+    await house.store.delete_account(key.account_id)
+    await house.directory.reload()
+    with pytest.raises(InvalidApiKey):
+        house.directory.authenticate(f"Bearer {SECRET}")
+
+
+async def test_a_request_under_way_keeps_the_caller_it_came_with() -> None:
+    house = House()
+    key = await house.add(quota=Quota(100, "daily"))
+    before = house.directory.authenticate(f"Bearer {SECRET}")
+    await house.store.put_key(attrs.evolve(key, quota=Quota(5, "daily")))
+    await house.directory.reload()
+    assert before.key.quota == Quota(100, "daily")
+    assert house.directory.authenticate(f"Bearer {SECRET}").key.quota == Quota(5, "daily")
 
 
 def test_another_pepper_gives_another_digest() -> None:

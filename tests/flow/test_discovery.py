@@ -10,12 +10,10 @@ from gateway.domain.fault import UpstreamError
 from gateway.domain.plan import Plan
 from gateway.flow.discovery import find_keyed, find_local
 from gateway.flow.models import Catalog
-from gateway.flow.routing import route
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.port import Reply
 from tests.fakes.upstream import ScriptedUpstream, answer
-from tests.flow.test_routing import call_of
 
 
 @attrs.define
@@ -82,7 +80,7 @@ def test_a_channel_of_the_environment_is_in_the_catalogue_and_would_be_asked_las
     catalog.add_channels(find_keyed({"OPENAI_API_KEY": "k"}))
     catalog.add_channels([Channel("mine", "custom", "http://mine/v1", models=("m",))])
     assert [channel.name for channel in catalog.channels] == ["openai", "mine"]
-    assert [attempt.channel.name for attempt in route(call_of("m"), catalog)] == ["mine", "openai"]
+    assert [channel.name for channel in catalog.rank("m")] == ["mine", "openai"]
     assert catalog.list_models()[0].id == "m"
 
 

@@ -1,12 +1,15 @@
 """What can be called now, and by whom."""
 
+import attrs
 import pytest
 
 from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.fault import ModelNotFound
+from gateway.domain.price import PriceList
 from gateway.flow.models import Catalog, write_etag
+from gateway.flow.routing import Router
 
 NOW = 1_000
 
@@ -63,12 +66,24 @@ def test_an_alias_is_a_model_with_the_age_of_what_it_stands_for() -> None:
 
 
 def test_one_model_is_found_or_not_by_what_the_list_shows() -> None:
-    catalog = catalog_of(channel("up", "a", "b"))
-    assert catalog.get_model(caller_of("a"), "a").id == "a"
+    router = Router(catalog_of(channel("up", "a", "b")), PriceList([]))
+    assert router.get_model(caller_of("a"), "a").id == "a"
     for model in ("b", "c", "A", ""):
         with pytest.raises(ModelNotFound) as caught:
-            catalog.get_model(caller_of("a"), model)
+            router.get_model(caller_of("a"), model)
         assert caught.value.param == "model"
+
+
+def test_a_key_sees_the_models_of_the_channels_that_serve_its_group() -> None:
+    vips = attrs.evolve(channel("vips", "a", "c", ours="a"), groups=("vip",))
+    catalog = catalog_of(vips, channel("all", "a", "b"))
+    vip = attrs.evolve(caller_of(), key=attrs.evolve(caller_of().key, group="vip"))
+    assert [listed.id for listed in catalog.list_models(caller_of())] == ["a", "b"]
+    assert [listed.id for listed in catalog.list_models(vip)] == ["a", "b", "c", "ours"]
+    assert [listed.id for listed in catalog.list_models()] == ["a", "b", "c", "ours"]
+    assert [found.name for found in catalog.rank("a", caller_of())] == ["all"]
+    assert [found.name for found in catalog.rank("a", vip)] == ["vips", "all"]
+    assert [found.name for found in catalog.rank("a")] == ["vips", "all"]
 
 
 def test_a_synchronised_channel_offers_nothing_until_it_has_answered() -> None:

@@ -1,6 +1,5 @@
-"""Every request leaves one row."""
+"""Every request leaves one row; that of a granted call has its charge."""
 
-import asyncio
 from decimal import Decimal
 from typing import Any
 
@@ -10,47 +9,49 @@ import pytest
 from gateway.dialects.openai_chat import read_chat_call
 from gateway.domain.call import Call
 from gateway.domain.caller import Account, ApiKey, Caller
-from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamTimeout
-from gateway.domain.price import Price, PriceList, nanos
+from gateway.domain.fault import InvalidRequest, QuotaExhausted, UpstreamError, UpstreamTimeout
+from gateway.domain.price import ONE_PPM, Price, nanos
 from gateway.domain.request import RequestRow
-from gateway.domain.usage import NO_USAGE, Usage
-from gateway.flow.admission import Delivery, Grant, admit
-from gateway.flow.settlement import CLIENT_CLOSED_STATUS, Arrival, Outcome, RowQueue, Settlement
+from gateway.domain.usage import Usage
+from gateway.flow.record import CLIENT_CLOSED_STATUS, Arrival, Delivery, Outcome
+from gateway.flow.routing import Attempt
+from tests.flow.books import UP, Books, call_for, caller_of, capped
 
 CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
 CALL = read_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 PRICE = Price("m", input_nanos_per_million=nanos(Decimal(2)), output_nanos_per_million=nanos(Decimal(10)))
+ATTEMPT = Attempt(UP, "theirs", PRICE)
 ARRIVAL = Arrival("req_1", CALLER, "chat", started_ms=1_000, started_at=10.0, client_request_id="theirs")
+RESERVED = (2 * 8 + 2) * 2_000 + 4_096 * 10_000
+"""Two bytes and a template, and the most that is set aside for an answer."""
 
 
-class Desk:
-    """A settlement over a queue that can be looked into."""
-
-    def __init__(self, **prices: Price) -> None:
-        self.queue = RowQueue()
-        self.settlement = Settlement(self.queue, PriceList(prices))
-
-    def settle(
-        self, delivery: Delivery, outcome: Outcome, price: Price | None = PRICE, call: Call = CALL
-    ) -> RequestRow:
-        row = self.settlement.settle(ARRIVAL, Grant(CALLER, call, price, delivery), outcome)
-        assert self.queue.take(10) == [row]
-        return row
+async def settle(books: Books, delivery: Delivery, outcome: Outcome) -> RequestRow:
+    """The row of a call that was granted, and became ``delivery``."""
+    grant = await books.admission.admit(ARRIVAL, CALL, [ATTEMPT])
+    grant.delivery = delivery
+    row = books.settlement.settle(ARRIVAL, grant, outcome)
+    assert books.outbox.take(10) == [row]
+    assert books.admission.open_holds == 0
+    return row
 
 
 def delivered(**more: Any) -> Delivery:
     usage = Usage(1_000, 100, 10, "upstream")
-    return Delivery(
-        **{"channel": "up", "model": "theirs", "attempts": 2, "usage": usage, "first_byte_at": 10.25, **more}
-    )
+    return Delivery(**{"attempt": ATTEMPT, "attempts": 2, "usage": usage, "first_byte_at": 10.25, **more})
 
 
-async def test_the_row_of_a_success_has_every_field() -> None:
-    row = Desk().settle(delivered(), Outcome("completed", now=12.5))
-    assert row == RequestRow(
+def ended(ending: Any, now: float = 11.0, **more: Any) -> Outcome:
+    return Outcome(ending, now, 3_000, **more)
+
+
+async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
+    assert await settle(books, delivered(), ended("completed", 12.5)) == RequestRow(
         id="req_1",
         started_ms=1_000,
+        settled_ms=3_000,
         operation="chat",
+        account_id=1,
         account="acme",
         key_id=7,
         key_name="laptop",
@@ -66,96 +67,114 @@ async def test_the_row_of_a_success_has_every_field() -> None:
         cached_tokens=10,
         usage_source="upstream",
         cost_nanos=1_000 * 2_000 + 100 * 10_000,
+        reserved_nanos=RESERVED,
+        overrun_nanos=0,
         first_byte_ms=250,
         total_ms=2_500,
         client_request_id="theirs",
     )
 
 
-async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged() -> None:
-    row = Desk().settle(delivered(), Outcome("upstream_failed", 11.0, UpstreamError("x")))
+async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged(books: Books) -> None:
+    row = await settle(books, delivered(), ended("upstream_failed", fault=UpstreamError("x")))
     assert (row.status, row.ending, row.error_code) == (200, "upstream_failed", "upstream_error")
-    assert row.cost_nanos > 0
+    assert row.cost_nanos == 3_000_000
 
 
-async def test_a_failure_before_the_first_byte_has_the_faults_status() -> None:
-    row = Desk().settle(Delivery(channel="up", attempts=3), Outcome("upstream_failed", 11.0, UpstreamTimeout("x")))
+async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(books: Books) -> None:
+    failed = ended("upstream_failed", fault=UpstreamTimeout("x"))
+    row = await settle(books, Delivery(attempt=ATTEMPT, attempts=3), failed)
     assert (row.status, row.error_code, row.first_byte_ms, row.cost_nanos) == (504, "upstream_timeout", None, 0)
-    assert (row.attempts, row.usage_source) == (3, "none")
+    assert (row.attempts, row.usage_source, row.reserved_nanos) == (3, "none", RESERVED)
 
 
-async def test_a_caller_who_left_before_the_first_byte_is_a_499_of_the_log_alone() -> None:
-    row = Desk().settle(Delivery(channel="up", attempts=1), Outcome("client_closed", 11.0))
+async def test_a_caller_who_left_before_the_first_byte_is_a_499_of_the_log_alone(books: Books) -> None:
+    row = await settle(books, Delivery(attempt=ATTEMPT, attempts=1), ended("client_closed"))
     assert (row.status, row.error_code) == (CLIENT_CLOSED_STATUS, None)
-    row = Desk().settle(delivered(), Outcome("client_closed", 11.0))
+    row = await settle(books, delivered(), ended("client_closed"))
     assert row.status == 200
 
 
+async def test_a_grant_that_came_to_no_attempt_costs_nothing(books: Books) -> None:
+    row = await settle(books, Delivery(usage=Usage(5, 5)), ended("failed"))
+    assert (row.channel, row.attempts, row.cost_nanos) == (None, 0, 0)
+
+
 @pytest.mark.parametrize("call", [None, CALL])
-async def test_a_call_refused_before_it_was_granted_costs_nothing(call: Call | None) -> None:
-    desk = Desk()
-    row = desk.settlement.refuse(ARRIVAL, call, Outcome("refused", 10.001, InvalidRequest("x", param="n")))
-    assert desk.queue.take(10) == [row]
+async def test_a_call_refused_before_it_was_granted_costs_nothing(books: Books, call: Call | None) -> None:
+    row = books.settlement.refuse(ARRIVAL, call, ended("refused", 10.001, fault=InvalidRequest("x", param="n")))
+    assert books.outbox.take(10) == [row]
     assert (row.model, row.channel, row.attempts) == ("m" if call else "", None, 0)
     assert (row.status, row.error_code, row.cost_nanos, row.total_ms) == (400, "invalid_request", 0, 1)
+    assert (row.settled_ms, row.account_id, row.reserved_nanos, row.overrun_nanos) == (3_000, 1, 0, 0)
 
 
-async def test_the_channels_multiplier_counts() -> None:
-    plain = Desk().settle(delivered(), Outcome("completed", 11.0))
-    double = Desk().settle(delivered(multiplier_ppm=2_000_000), Outcome("completed", 11.0))
-    free = Desk().settle(delivered(multiplier_ppm=0), Outcome("completed", 11.0))
-    assert (double.cost_nanos, free.cost_nanos) == (2 * plain.cost_nanos, 0)
+@pytest.mark.parametrize("status", [403, 429])
+async def test_a_call_refused_for_money_has_the_caps_status(books: Books, status: int) -> None:
+    row = books.settlement.refuse(ARRIVAL, CALL, ended("refused", fault=QuotaExhausted("x", status=status)))
+    assert (row.status, row.error_code) == (status, "insufficient_quota")
 
 
-async def test_a_model_priced_only_under_the_providers_name_has_that_price() -> None:
-    desk = Desk(theirs=attrs.evolve(PRICE, model="theirs"))
-    assert desk.settle(delivered(), Outcome("completed", 11.0), price=None).cost_nanos == 3_000_000
-    assert desk.settle(delivered(model="neither"), Outcome("completed", 11.0), price=None).cost_nanos == 0
+async def test_the_multiplier_of_the_attempt_counts(books: Books) -> None:
+    costs = []
+    for multiplier_ppm in (ONE_PPM, 2 * ONE_PPM, 0):
+        delivery = delivered(attempt=attrs.evolve(ATTEMPT, multiplier_ppm=multiplier_ppm))
+        costs.append((await settle(books, delivery, ended("completed"))).cost_nanos)
+    assert costs == [3_000_000, 6_000_000, 0]
 
 
-async def test_admission_gives_the_price_under_which_it_was_given() -> None:
-    grant = admit(CALLER, CALL, PriceList({"m": PRICE}))
-    assert (grant.price, grant.delivery.attempts, grant.delivery.usage) == (PRICE, 0, NO_USAGE)
+async def test_what_is_charged_is_the_attempt_that_answered_and_not_the_dearest_that_was_asked(books: Books) -> None:
+    dear = attrs.evolve(ATTEMPT, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
+    grant = await books.admission.admit(ARRIVAL, CALL, [dear, ATTEMPT])
+    grant.delivery = delivered()
+    assert books.settlement.settle(ARRIVAL, grant, ended("completed")).cost_nanos == 3_000_000
 
 
-def rows_of(*names: str) -> list[RequestRow]:
-    made = Desk().settle(Delivery(), Outcome("completed", 11.0))
-    return [attrs.evolve(made, id=name) for name in names]
+async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_twice(books: Books) -> None:
+    caller = caller_of(capped(100), capped(100))
+    arrival, grant = running = await books.admit(caller, call_for(20))
+    first = books.settle(running, 15)
+    grant.delivery.usage = Usage(90)
+    assert books.settlement.settle(arrival, grant, ended("failed", fault=UpstreamError("x"))) is first
+    assert len(books.outbox) == 1
+    purse = books.bank.find_purse("account", 1)
+    assert (purse.held_nanos, purse.lifetime.spent_nanos) == (0, 15)
 
 
-async def test_the_queue_gives_rows_in_their_order_and_never_more_than_asked() -> None:
-    queue, rows = RowQueue(), rows_of("1", "2", "3")
-    for row in rows:
-        queue.put(row)
-    assert len(queue) == 3
-    assert queue.take(2) == rows[:2]
-    assert queue.take(2) == rows[2:]
-    assert queue.take(2) == []
+async def test_what_was_spent_beyond_a_cap_stands_in_the_row(books: Books) -> None:
+    running = await books.admit(caller_of(capped(100), capped(50, "daily")), call_for(50))
+    row = books.settle(running, 120)
+    assert (row.cost_nanos, row.reserved_nanos, row.overrun_nanos) == (120, 50, 70)
 
 
-async def test_rows_put_back_come_first_and_in_their_old_order() -> None:
-    queue, rows = RowQueue(), rows_of("1", "2", "3", "4")
-    for row in rows[:3]:
-        queue.put(row)
-    taken = queue.take(2)
-    queue.put(rows[3])
-    queue.put_back(taken)
-    assert queue.take(10) == rows
+async def test_the_day_that_is_charged_is_that_of_the_row(books: Books) -> None:
+    caller = caller_of(capped(100, "daily"))
+    running = await books.admit(caller, call_for(50))
+    books.now = books.bank.today.end_s
+    row = books.settle(running, 50)
+    assert row.settled_ms == books.now * 1000
+    assert books.bank.find_purse("account", 1).daily.current.start_s * 1000 == row.settled_ms
 
 
-async def test_who_waits_for_a_row_wakes_with_the_first_and_waits_again_after_the_last() -> None:
-    queue, (row,) = RowQueue(), rows_of("1")
-    waiting = asyncio.create_task(queue.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    queue.put(row)
-    async with asyncio.timeout(1):
-        await waiting
-    queue.put_back(queue.take(1))
-    async with asyncio.timeout(1):
-        await queue.wait()
-    queue.take(1)
-    waiting = asyncio.create_task(queue.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    waiting.cancel()
+async def test_an_ended_call_is_noted_with_its_charge_until_it_is_stored(books: Books) -> None:
+    row = await books.spend(caller_of(), 15)
+    left = books.journal._open
+    assert list(left) == [row.id]
+    assert b'"completed"' in left[row.id]
+    await books.flush.flush()
+    assert not left
+    assert await books.disk.rows() == [row]
+
+
+async def test_while_the_store_is_behind_charges_are_kept_and_refusals_are_not(books: Books) -> None:
+    running = [await books.admit(caller_of(), call_for(1)) for _ in range(3)]
+    books.disk.full = True
+    books.settle(running[0], 1)
+    await books.flush.flush()
+    books.settle(running[1], 1)
+    books.settlement.refuse(ARRIVAL, CALL, ended("refused"))
+    assert len(books.outbox) == 2
+    books.disk.full = False
+    await books.flush.flush()
+    books.settlement.refuse(ARRIVAL, CALL, ended("refused"))
+    assert len(books.outbox) == 1

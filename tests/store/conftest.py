@@ -10,10 +10,12 @@ import attrs
 import pytest
 
 from gateway.domain.caller import AccountStore, KeyStore
+from gateway.domain.ledger import Ledger
 from gateway.domain.request import RequestLog
 from gateway.store.accounts import SqlAccountStore
 from gateway.store.engine import Database, open_database
 from gateway.store.keys import SqlKeyStore
+from gateway.store.ledger import SqlLedger
 from gateway.store.memory import MemoryStore
 from gateway.store.requests import SqlRequestLog
 from tests.fakes.gateway import make_template
@@ -26,6 +28,12 @@ class Stores:
     accounts: AccountStore
     keys: KeyStore
     requests: RequestLog
+    ledger: Ledger
+
+
+def open_stores(database: Database) -> Stores:
+    """The ports of the database."""
+    return Stores(SqlAccountStore(database), SqlKeyStore(database), SqlRequestLog(database), SqlLedger(database))
 
 
 def find_workers() -> set[threading.Thread]:
@@ -43,12 +51,16 @@ async def workers_end() -> AsyncIterator[None]:
     assert not find_workers() - before, "a connection was not closed"
 
 
+async def copy_template(template: Path, folder: Path) -> Path:
+    """A migrated, empty database that nobody has open."""
+    if not template.exists():
+        await make_template(template)
+    return Path(shutil.copy(template, folder / "gateway.db"))
+
+
 @pytest.fixture
 async def database_path(tmp_path: Path, template_path: Path) -> Path:
-    """A migrated database that nobody has open."""
-    if not template_path.exists():
-        await make_template(template_path)
-    return Path(shutil.copy(template_path, tmp_path / "gateway.db"))
+    return await copy_template(template_path, tmp_path)
 
 
 @pytest.fixture
@@ -62,5 +74,5 @@ async def database(database_path: Path) -> AsyncIterator[Database]:
 async def stores(request: pytest.FixtureRequest, database: Database) -> Stores:
     if request.param == "memory":
         memory = MemoryStore()
-        return Stores(memory, memory, memory)
-    return Stores(SqlAccountStore(database), SqlKeyStore(database), SqlRequestLog(database))
+        return Stores(memory, memory, memory, memory)
+    return open_stores(database)

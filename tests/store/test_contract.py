@@ -9,8 +9,9 @@ from gateway.domain.caller import Account, ApiKey
 from gateway.domain.fault import Conflict, NotFound
 from gateway.domain.quota import Quota
 from gateway.domain.rate import Limits
-from gateway.domain.request import RequestFilter, RequestRow, StoredRequest
+from gateway.domain.request import RequestFilter, StoredRequest
 from tests.store.conftest import Stores
+from tests.store.rows import ROW, make_rows
 
 ACCOUNT = Account(
     id=0,
@@ -38,29 +39,6 @@ KEY = ApiKey(
     declared=True,
     created_ms=1_750_000_000_124,
 )
-ROW = RequestRow(
-    id="req_0",
-    started_ms=1_750_000_000_123,
-    operation="chat",
-    account="acme",
-    key_id=5,
-    key_name="laptop",
-    model="m",
-    channel="up",
-    status=200,
-    ending="completed",
-    error_code="upstream_error",
-    stream=True,
-    attempts=2,
-    prompt_tokens=100_000_000,
-    completion_tokens=2,
-    cached_tokens=3,
-    usage_source="estimate",
-    cost_nanos=2**62,
-    first_byte_ms=4,
-    total_ms=5,
-    client_request_id="theirs-1",
-)
 EVERYTHING = RequestFilter()
 
 
@@ -74,10 +52,6 @@ async def add_account(stores: Stores, name: str = "acme") -> Account:
 
 async def add_key(stores: Stores, account: Account, number: int = 1) -> ApiKey:
     return await stores.keys.add_key(ApiKey(0, account.id, f"key{number}", digest(number), "0000"))
-
-
-def rows(*numbers: int, **values: object) -> list[RequestRow]:
-    return [attrs.evolve(ROW, id=f"req_{number}", **values) for number in numbers]
 
 
 def ids(stored: object) -> list[str]:
@@ -222,7 +196,7 @@ async def test_an_account_takes_its_keys_with_it_and_leaves_its_requests(stores:
     gone, stays = await add_account(stores, "gone"), await add_account(stores, "stays")
     doomed = await add_key(stores, gone, 1)
     kept = await add_key(stores, stays, 2)
-    await stores.requests.add_requests(rows(1, account="gone", key_id=doomed.id))
+    await stores.ledger.post(make_rows(1, account="gone", key_id=doomed.id))
     await stores.accounts.delete_account(gone.id)
     assert list(await stores.accounts.list_accounts()) == [stays]
     assert list(await stores.keys.list_keys()) == [kept]
@@ -235,23 +209,23 @@ async def test_a_request_is_read_back_as_it_was_written(stores: Stores) -> None:
     bare = attrs.evolve(
         ROW, id="bare", channel=None, error_code=None, first_byte_ms=None, client_request_id=None, stream=False
     )
-    await stores.requests.add_requests([ROW, bare])
+    await stores.ledger.post([ROW, bare])
     stored = await stores.requests.list_requests(EVERYTHING, 10)
     assert [item.row for item in stored] == [ROW, bare]
     assert stored[0].sequence < stored[1].sequence
 
 
 async def test_a_request_that_is_there_stays_as_it_is(stores: Stores) -> None:
-    await stores.requests.add_requests(rows(1, 2, status=200))
+    await stores.ledger.post(make_rows(1, 2, status=200))
     before = await stores.requests.list_requests(EVERYTHING, 10)
-    await stores.requests.add_requests(rows(2, 3, 3, 1, status=500))
+    await stores.ledger.post(make_rows(2, 3, 3, 1, status=500))
     after = await stores.requests.list_requests(EVERYTHING, 10)
     assert list(after[:2]) == list(before)
     assert ids(after) == ["req_1", "req_2", "req_3"]
 
 
 async def test_storing_no_rows_is_no_failure(stores: Stores) -> None:
-    await stores.requests.add_requests([])
+    await stores.ledger.post([])
     assert list(await stores.requests.list_requests(EVERYTHING, 10)) == []
 
 
@@ -263,7 +237,7 @@ async def test_storing_no_rows_is_no_failure(stores: Stores) -> None:
 async def test_a_list_is_the_newest_or_what_came_after(
     stores: Stores, limit: int, newest: list[str], after_two: list[str]
 ) -> None:
-    await stores.requests.add_requests(rows(1, 2, 3, 4, 5))
+    await stores.ledger.post(make_rows(1, 2, 3, 4, 5))
     assert ids(await stores.requests.list_requests(EVERYTHING, limit)) == newest
     second: StoredRequest = (await stores.requests.list_requests(EVERYTHING, 4))[0]
     assert ids(await stores.requests.list_requests(RequestFilter(after=second.sequence), limit)) == after_two
@@ -273,7 +247,7 @@ async def test_following_a_list_shows_every_row_once_and_in_order(stores: Stores
     seen: list[str] = []
     last = 0
     for number in range(6):
-        await stores.requests.add_requests(rows(2 * number, 2 * number + 1))
+        await stores.ledger.post(make_rows(2 * number, 2 * number + 1))
         if number % 2:
             for item in await stores.requests.list_requests(RequestFilter(after=last), 100):
                 seen.append(item.row.id)
@@ -282,13 +256,13 @@ async def test_following_a_list_shows_every_row_once_and_in_order(stores: Stores
 
 
 async def test_filters_restrict_together(stores: Stores) -> None:
-    await stores.requests.add_requests(
+    await stores.ledger.post(
         [
-            *rows(1, key_id=1, model="a", status=200),
-            *rows(2, key_id=2, model="a", status=200),
-            *rows(3, key_id=1, model="b", status=200),
-            *rows(4, key_id=1, model="a", status=500),
-            *rows(5, key_id=1, model="a", status=200),
+            *make_rows(1, key_id=1, model="a", status=200),
+            *make_rows(2, key_id=2, model="a", status=200),
+            *make_rows(3, key_id=1, model="b", status=200),
+            *make_rows(4, key_id=1, model="a", status=500),
+            *make_rows(5, key_id=1, model="a", status=200),
         ]
     )
     wanted = {
@@ -308,7 +282,7 @@ async def test_filters_restrict_together(stores: Stores) -> None:
 
 async def test_writes_and_reads_side_by_side_lose_nothing(stores: Stores) -> None:
     account = await add_account(stores)
-    work = [stores.requests.add_requests(rows(number)) for number in range(20)]
+    work = [stores.ledger.post(make_rows(number)) for number in range(20)]
     await asyncio.gather(*work, *(add_key(stores, account, number) for number in range(20)), stores.keys.list_keys())
     assert len(await stores.keys.list_keys()) == 20
     assert len(await stores.requests.list_requests(EVERYTHING, 100)) == 20

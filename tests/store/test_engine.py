@@ -15,9 +15,9 @@ from gateway.domain.caller import Account
 from gateway.domain.fault import StoreUnavailable
 from gateway.store.accounts import SqlAccountStore
 from gateway.store.engine import BUSY_TIMEOUT_MS, Database, StoreRefused, open_database
-from gateway.store.requests import SqlRequestLog
+from gateway.store.ledger import SqlLedger
 from gateway.store.schema import accounts
-from tests.store.test_contract import ROW
+from tests.store.rows import ROW
 
 
 async def read_pragma(database: Database, engine: str, name: str) -> object:
@@ -88,7 +88,7 @@ async def test_a_commit_is_seen_by_every_reader_at_once(database: Database) -> N
 
 async def test_rows_stay_when_the_process_ends_without_closing(database_path: Path, tmp_path: Path) -> None:
     database = await open_database(f"sqlite:///{database_path}")
-    await SqlRequestLog(database).add_requests([ROW])
+    await SqlLedger(database).post([ROW])
     copy = tmp_path / "crash.db"  # what the disk holds at this moment: the file and its log
     copy.write_bytes(database_path.read_bytes())
     copy.with_name("crash.db-wal").write_bytes(database_path.with_name("gateway.db-wal").read_bytes())

@@ -1,19 +1,34 @@
 """The migrations make what the schema says."""
 
+import re
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
+import attrs
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, create_engine
+from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, create_engine, insert, text
 
 import gateway.store.migrations
+from gateway.domain.caller import Account, ApiKey
+from gateway.domain.quota import read_day
+from gateway.domain.request import RequestFilter, RequestRow
+from gateway.store.accounts import SqlAccountStore
+from gateway.store.engine import StoreRefused, open_database
+from gateway.store.ledger import SqlLedger
+from gateway.store.memory import MemoryStore
 from gateway.store.migrations.run import upgrade
+from gateway.store.requests import SqlRequestLog
+from gateway.store.rows import Values, write_account, write_key, write_request
 from gateway.store.schema import REVISION, metadata
+from tests.store.books import ALWAYS, AXES, read_spending, read_totals
+from tests.store.rows import ROW, make_row, refuse
 
 
 def open_scripts() -> ScriptDirectory:
@@ -65,11 +80,21 @@ def test_a_difference_would_be_found(tmp_path: Path, what: str) -> None:
     engine.dispose()
 
 
-def read_definitions(path: Path) -> dict[str, str]:
-    """What SQLite was told, without white space: constraints that a comparison of tables does not see are in it."""
+def read_definitions(path: Path) -> dict[str, list[str]]:
+    """What SQLite was told, part by part: constraints that a comparison of tables does not see are in it.
+
+    White space is left out, and the order of columns: one that a migration adds comes last, and none is found by place.
+    """
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-    return {name: "".join(sql.split()) for name, sql in rows if not name.startswith(("alembic", "sqlite"))}
+    return {name: split(sql) for name, sql in rows if not name.startswith(("alembic", "sqlite"))}
+
+
+def split(sql: str) -> list[str]:
+    head, _, rest = "".join(sql.split()).partition("(")
+    body, _, tail = rest.rpartition(")")
+    parts = re.split(r",(?![^(]*\))", body)
+    return [head, *(sorted(parts) if head.startswith("CREATETABLE") else parts), tail]
 
 
 def test_constraints_and_counters_are_the_schemas_too(tmp_path: Path) -> None:
@@ -80,8 +105,11 @@ def test_constraints_and_counters_are_the_schemas_too(tmp_path: Path) -> None:
             build(connection)
         engine.dispose()
     assert read_definitions(migrated) == read_definitions(made)
-    assert "AUTOINCREMENT" in read_definitions(made)["keys"]
-    assert "ONDELETECASCADE" in read_definitions(made)["keys"]
+    definitions = {name: " ".join(parts) for name, parts in read_definitions(made).items()}
+    assert "AUTOINCREMENT" in definitions["keys"]
+    assert "ONDELETECASCADE" in definitions["keys"]
+    assert definitions["usage_days"].endswith("WITHOUTROWID")
+    assert definitions["entries_of_credit"].endswith("key_id sequence WHEREkind!='charge'")
 
 
 def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
@@ -92,3 +120,121 @@ def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
             upgrade(connection)
     engine.dispose()
     assert read_definitions(path).keys() >= {"accounts", "keys", "requests"}
+
+
+DAY_MS = 86_400_000
+MIDNIGHT_MS = round(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
+FIRST_ROWS = [
+    make_row("acme", key_id=1, account="acme"),
+    make_row("renamed", key_id=1, account="acme's old name"),
+    make_row("beta", key_id=2, account="beta", cost_nanos=2**53 + 1),
+    make_row("key deleted", key_id=9, account="acme", cost_nanos=40),
+    make_row("account deleted", key_id=8, account="gone", cost_nanos=50),
+    make_row("free", key_id=1, account="acme", cost_nanos=0, channel=None, first_byte_ms=None),
+    refuse(make_row("refused", key_id=1, account="acme", model="")),
+    make_row("late", key_id=2, account="beta", started_ms=MIDNIGHT_MS - 1, total_ms=1, model="n"),
+    make_row("early", key_id=2, account="beta", started_ms=MIDNIGHT_MS - 2, total_ms=1, model="n"),
+]
+"""Rows as the first version wrote them: of keys and accounts that are there, and of some that are not."""
+FIRST_ACCOUNTS = {"acme": 1, "acme's old name": 1, "beta": 2, "gone": 0}
+
+
+@pytest.fixture
+def first_path(tmp_path: Path) -> Path:
+    """A database of the first version, in use."""
+    path = tmp_path / "first.db"
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        upgrade_to(connection, "0001")
+        tables = MetaData()
+        tables.reflect(connection)
+        accounts, keys, requests = (tables.tables[name] for name in ("accounts", "keys", "requests"))
+        for number, name in ((1, "acme"), (2, "beta")):
+            account = {**write_account(Account(0, name)), "id": number}
+            connection.execute(insert(accounts).values(fit(account, accounts)))
+            key = {**write_key(ApiKey(0, number, name, bytes([number] * 32), "0000")), "id": number}
+            connection.execute(insert(keys).values(fit(key, keys)))
+        for row in FIRST_ROWS:
+            connection.execute(insert(requests).values(fit(write_request(row), requests)))
+    engine.dispose()
+    return path
+
+
+def upgrade_to(connection: Connection, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", next(iter(gateway.store.migrations.__path__)))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+def fit(values: Values, table: Table) -> Values:
+    """What of ``values`` the table has a column for."""
+    return {name: value for name, value in values.items() if name in table.c}
+
+
+def bring_up(row: RequestRow) -> RequestRow:
+    """A row of the first version as it should be now: nothing was held for it, and no more is known of its account."""
+    settled_ms = row.started_ms + row.total_ms
+    account_id = FIRST_ACCOUNTS[row.account]
+    return attrs.evolve(row, settled_ms=settled_ms, account_id=account_id, reserved_nanos=0, overrun_nanos=0)
+
+
+async def test_what_the_first_version_stored_is_charged_as_if_it_came_now(first_path: Path) -> None:
+    expected = [bring_up(row) for row in FIRST_ROWS]
+    again = MemoryStore()
+    await again.post(expected)
+    database = await open_database(f"sqlite:///{first_path}")
+    ledger = SqlLedger(database)
+    stored = await SqlRequestLog(database).list_requests(RequestFilter(), 100)
+    assert [item.row for item in stored] == expected
+    for moment_ms in (ROW.settled_ms, MIDNIGHT_MS, MIDNIGHT_MS - 1, MIDNIGHT_MS + 31 * DAY_MS):
+        day = read_day(moment_ms / 1000)
+        assert await read_spending(ledger, day) == await read_spending(again, day)
+    for axis in AXES:
+        assert await ledger.list_usage(axis, ALWAYS) == await again.list_usage(axis, ALWAYS)
+    assert await read_totals(ledger) == await read_totals(again)
+    charges = [row for row in expected if row.cost_nanos]
+    entries = [tuple(entry)[1:] for entry in await database.read(text("SELECT * FROM entries ORDER BY sequence"))]
+    assert entries == [
+        (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id, None, None) for row in charges
+    ]
+    await database.close()
+
+
+async def test_a_migrated_database_is_the_one_that_is_made_now(first_path: Path, tmp_path: Path) -> None:
+    await (await open_database(f"sqlite:///{first_path}")).close()
+    made = tmp_path / "made.db"
+    await (await open_database(f"sqlite:///{made}")).close()
+    assert read_definitions(first_path) == read_definitions(made)
+
+
+async def test_a_migrated_database_goes_on(first_path: Path) -> None:
+    """Ids are not given again, what was stored is known, and new charges come on top."""
+    database = await open_database(f"sqlite:///{first_path}")
+    ledger, accounts = SqlLedger(database), SqlAccountStore(database)
+    before = await read_totals(ledger)
+    row = bring_up(FIRST_ROWS[0])
+    await ledger.post([row, attrs.evolve(row, id="new", cost_nanos=1)])
+    old, new = ({total[:2]: total[2] for total in totals} for totals in (before, await read_totals(ledger)))
+    assert new == {**old, (1, 1): old[1, 1] + 1}
+    assert [account.name for account in await accounts.list_accounts()] == ["acme", "beta"]
+    assert (await accounts.add_account(Account(0, "gamma"))).id == 3
+    await database.close()
+
+
+async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_path: Path) -> None:
+    with closing(sqlite3.connect(first_path)) as other:
+        other.execute("CREATE TABLE usage_days (theirs TEXT)")
+        other.commit()
+    before = read_definitions(first_path)
+    with pytest.raises(StoreRefused):
+        await open_database(f"sqlite:///{first_path}")
+    assert read_definitions(first_path) == before
+    with closing(sqlite3.connect(first_path)) as other:
+        assert other.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+        other.execute("DROP TABLE usage_days")
+        other.commit()
+    database = await open_database(f"sqlite:///{first_path}")
+    assert len(await SqlRequestLog(database).list_requests(RequestFilter(), 100)) == len(FIRST_ROWS)
+    await database.close()

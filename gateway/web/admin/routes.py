@@ -1,24 +1,28 @@
 """The admin API's paths. Every one needs the token of the data folder."""
 
+import asyncio
 import hmac
 from typing import Any
 
 import attrs
-import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway import __version__
 from gateway.domain.channel import Channel
-from gateway.domain.fault import InvalidApiKey, InvalidRequest, NotFound, UpstreamFault
+from gateway.domain.fault import InvalidApiKey, NotFound, UpstreamFault
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request import RequestFilter, StoredRequest
 from gateway.flow.models import Catalog
+from gateway.web.admin.forms import read_id, write_json, write_listing
+from gateway.web.admin.money import MONEY_DOORS
 from gateway.web.body import read_json
 from gateway.web.keys import OFFICE
+from gateway.web.query import read_number
 
 PREFIX = "/admin/v1"
 MAX_LISTED = 1000
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def add_admin_routes(app: web.Application) -> None:
@@ -41,6 +45,7 @@ def add_admin_routes(app: web.Application) -> None:
         ("POST", "/channels/{name}/test", test_channel),
         ("GET", "/models", list_models),
         ("GET", "/requests", list_requests),
+        *MONEY_DOORS,
     ):
         add(method, PREFIX + path, door)
 
@@ -53,6 +58,18 @@ async def check_admin(request: web.Request, handler: Handler) -> web.StreamRespo
         expected = request.app[OFFICE].token
         if scheme.lower() != "bearer" or not hmac.compare_digest(_bytes(token.strip()), _bytes(expected)):
             raise InvalidApiKey("The admin API needs the token in the data folder's admin.token", should_retry=False)
+        if request.method not in _SAFE:
+            # What was begun comes into force also where its caller does not wait for it: a key that was disabled in
+            # the store must not go on being used because a connection broke.
+            office = request.app[OFFICE]
+            task = asyncio.get_running_loop().create_task(_run(handler, request))
+            office.changes.add(task)
+            task.add_done_callback(office.changes.discard)
+            return await asyncio.shield(task)
+    return await handler(request)
+
+
+async def _run(handler: Handler, request: web.Request) -> web.StreamResponse:
     return await handler(request)
 
 
@@ -61,88 +78,73 @@ def _bytes(header: str) -> bytes:
     return header.encode("utf-8", "surrogateescape")
 
 
-def _json(value: Any, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
-
-
-def _listing(items: list[Any]) -> web.Response:
-    return _json({"object": "list", "data": items})
-
-
 async def get_status(request: web.Request) -> web.Response:
     """What runs here."""
     office = request.app[OFFICE]
     channels = office.catalog.channels
-    return _json({"version": __version__, "channels": len(channels), "models": len(office.catalog.list_models())})
+    return write_json({"version": __version__, "channels": len(channels), "models": len(office.catalog.list_models())})
 
 
 async def list_accounts(request: web.Request) -> web.Response:
     """Every account."""
-    return _listing(await request.app[OFFICE].administration.list_accounts())
+    return write_listing(await request.app[OFFICE].administration.list_accounts())
 
 
 async def add_account(request: web.Request) -> web.Response:
     """A new account."""
-    return _json(await request.app[OFFICE].administration.add_account(await read_json(request)), 201)
+    return write_json(await request.app[OFFICE].administration.add_account(await read_json(request)), 201)
 
 
 async def get_account(request: web.Request) -> web.Response:
     """One account."""
-    return _json(await request.app[OFFICE].administration.get_account(request.match_info["name"]))
+    return write_json(await request.app[OFFICE].administration.get_account(request.match_info["name"]))
 
 
 async def edit_account(request: web.Request) -> web.Response:
     """Change fields of an account."""
     fields = await read_json(request)
-    return _json(await request.app[OFFICE].administration.edit_account(request.match_info["name"], fields))
+    return write_json(await request.app[OFFICE].administration.edit_account(request.match_info["name"], fields))
 
 
 async def delete_account(request: web.Request) -> web.Response:
     """Remove an account and its keys."""
     name = request.match_info["name"]
     await request.app[OFFICE].administration.delete_account(name)
-    return _json({"name": name, "deleted": True})
+    return write_json({"name": name, "deleted": True})
 
 
 async def list_keys(request: web.Request) -> web.Response:
     """Every key."""
-    return _listing(await request.app[OFFICE].administration.list_keys())
+    return write_listing(await request.app[OFFICE].administration.list_keys())
 
 
 async def add_key(request: web.Request) -> web.Response:
     """A new key, with its secret this once."""
-    return _json(await request.app[OFFICE].administration.add_key(await read_json(request)), 201)
+    return write_json(await request.app[OFFICE].administration.add_key(await read_json(request)), 201)
 
 
 async def get_key(request: web.Request) -> web.Response:
     """One key."""
-    return _json(await request.app[OFFICE].administration.get_key(_read_id(request)))
+    return write_json(await request.app[OFFICE].administration.get_key(read_id(request)))
 
 
 async def edit_key(request: web.Request) -> web.Response:
     """Change fields of a key."""
     fields = await read_json(request)
-    return _json(await request.app[OFFICE].administration.edit_key(_read_id(request), fields))
+    return write_json(await request.app[OFFICE].administration.edit_key(read_id(request), fields))
 
 
 async def delete_key(request: web.Request) -> web.Response:
     """Remove a key."""
-    key_id = _read_id(request)
+    key_id = read_id(request)
     await request.app[OFFICE].administration.delete_key(key_id)
-    return _json({"id": key_id, "deleted": True})
-
-
-def _read_id(request: web.Request) -> int:
-    text = request.match_info["id"]
-    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - the digits of a 64-bit integer
-        raise NotFound(f"No key has the id {text[:40]!r}")
-    return int(text)
+    return write_json({"id": key_id, "deleted": True})
 
 
 async def list_channels(request: web.Request) -> web.Response:
     """Every channel, without its keys."""
     catalog = request.app[OFFICE].catalog
-    return _listing([_write_channel(channel, catalog) for channel in catalog.channels])
+    return write_listing([_write_channel(channel, catalog) for channel in catalog.channels])
 
 
 async def get_channel(request: web.Request) -> web.Response:
@@ -150,7 +152,7 @@ async def get_channel(request: web.Request) -> web.Response:
     catalog = request.app[OFFICE].catalog
     channel = _get_channel(request)
     offer = catalog.find_offer(channel) or ()
-    return _json({**_write_channel(channel, catalog), "offered": [listed.id for listed in offer]})
+    return write_json({**_write_channel(channel, catalog), "offered": [listed.id for listed in offer]})
 
 
 async def test_channel(request: web.Request) -> web.Response:
@@ -159,8 +161,8 @@ async def test_channel(request: web.Request) -> web.Response:
     try:
         listing = await request.app[OFFICE].fetch(channel)
     except UpstreamFault as fault:
-        return _json({"name": channel.name, "ok": False, "error": fault.message, "models": None})
-    return _json({"name": channel.name, "ok": True, "error": None, "models": len(listing)})
+        return write_json({"name": channel.name, "ok": False, "error": fault.message, "models": None})
+    return write_json({"name": channel.name, "ok": True, "error": None, "models": len(listing)})
 
 
 def _get_channel(request: web.Request) -> Channel:
@@ -198,7 +200,7 @@ def _write_channel(channel: Channel, catalog: Catalog) -> dict[str, Any]:
 async def list_models(request: web.Request) -> web.Response:
     """Every model, with the channels that serve it."""
     catalog = request.app[OFFICE].catalog
-    return _listing(
+    return write_listing(
         [
             {
                 "id": listed.id,
@@ -215,22 +217,14 @@ async def list_requests(request: web.Request) -> web.Response:
     """Request rows: ``limit`` (50), ``after`` (a sequence), ``key`` (an id), ``model``, ``status``."""
     query = request.query
     wanted = RequestFilter(
-        key_id=_read_number(query.get("key"), "key"),
+        key_id=read_number(query, "key"),
         model=query.get("model"),
-        status=_read_number(query.get("status"), "status"),
-        after=_read_number(query.get("after"), "after"),
+        status=read_number(query, "status"),
+        after=read_number(query, "after"),
     )
-    limit = min(_read_number(query.get("limit"), "limit") or 50, MAX_LISTED)
+    limit = min(read_number(query, "limit") or 50, MAX_LISTED)
     stored = await request.app[OFFICE].requests.list_requests(wanted, limit)
-    return _listing([_write_request(item) for item in stored])
-
-
-def _read_number(text: str | None, name: str) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004
-        raise InvalidRequest(f"'{name}' must be a whole number", param=name)
-    return int(text)
+    return write_listing([_write_request(item) for item in stored])
 
 
 def _write_request(stored: StoredRequest) -> dict[str, Any]:

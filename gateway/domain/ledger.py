@@ -1,0 +1,174 @@
+"""The ledger: what was charged and credited, entry by entry, and the ports that keep it.
+
+Entries are only ever added. What is spent of a cap is the sum of its charges; ``gateway audit`` adds them up again.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol
+
+import attrs
+
+from gateway.domain.quota import DAY_S, Day
+from gateway.domain.request import RequestRow
+
+EntryKind = Literal["charge", "top_up", "set"]
+"""A request's cost; money added to a cap; the difference that brought a balance to what it was set to."""
+
+UsageAxis = Literal["day", "model", "key", "account"]
+
+OnCrash = Literal["release", "charge"]
+"""What becomes of the hold of a request that a crash has cut off: nothing is charged, or what was held."""
+
+_DAY_MS = DAY_S * 1000
+
+
+@attrs.frozen
+class Entry:
+    """One movement. A charge is the key's and its account's; a credit is the key's, or without one the account's.
+
+    Attributes:
+        sequence: the order of writing; 0 until it is stored.
+        reference: the operator's own, for instance a payment's; no two credits of a purse share one.
+    """
+
+    sequence: int
+    at_ms: int
+    kind: EntryKind
+    account_id: int
+    key_id: int | None
+    amount_nanos: int
+    request_id: str | None = None
+    reference: str | None = None
+    note: str | None = None
+
+
+@attrs.frozen
+class Spending:
+    """What one key (None: its account) has had charged and credited: ever, this month, today."""
+
+    account_id: int
+    key_id: int | None
+    lifetime_nanos: int = 0
+    month_nanos: int = 0
+    day_nanos: int = 0
+    lifetime_credit_nanos: int = 0
+    month_credit_nanos: int = 0
+    day_credit_nanos: int = 0
+
+
+@attrs.frozen
+class UsageFilter:
+    """Which days (numbers since 1970, both inclusive), and whose; None does not restrict."""
+
+    since: int
+    until: int
+    account_id: int | None = None
+    key_id: int | None = None
+    model: str | None = None
+
+
+@attrs.frozen
+class UsageLine:
+    """The usage of one day, model, key or account. ``label`` is that: a day's number, an id, a name."""
+
+    label: str
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cost_nanos: int
+
+
+@attrs.frozen
+class KeyTotals:
+    """The charges of one key, added up from each place that knows of them: they must agree."""
+
+    account_id: int
+    key_id: int
+    entries_nanos: int
+    usage_nanos: int
+    requests_nanos: int
+
+
+@attrs.frozen
+class Leftover:
+    """A call of a process that has ended, which the store may not have; ``settled``: the call had ended, too."""
+
+    row: RequestRow
+    settled: bool
+
+
+def day_of(row: RequestRow) -> int:
+    """The day, in UTC, on which a row was settled; a number since 1970."""
+    return row.settled_ms // _DAY_MS
+
+
+def counts_as_usage(row: RequestRow) -> bool:
+    """Whether a row is of a call that reached a provider: only those are summed up."""
+    return row.attempts > 0
+
+
+def is_same_credit(known: Entry, entry: Entry) -> bool:
+    """Whether two credits under one reference are one: of the same kind, and of the same amount if it is a top-up.
+
+    The amount of a "set" is a difference, which another moment gives another value.
+    """
+    return known.kind == entry.kind and (entry.kind == "set" or known.amount_nanos == entry.amount_nanos)
+
+
+class Ledger(Protocol):
+    """Where rows, entries and the sums of each day live. What is summed is written with what it sums."""
+
+    async def post(self, rows: Sequence[RequestRow]) -> None:
+        """Store rows with their charges in one commit; a row whose id is stored stays, and is charged no second time.
+
+        Raises ``StoreUnavailable``; then nothing of it is stored.
+        """
+        ...
+
+    async def add_credit(self, entry: Entry) -> tuple[Entry, bool]:
+        """Store a credit; with a ``reference`` that its purse has, return the one that is there, and False.
+
+        Raises ``Conflict`` where that one is of another amount or kind.
+        """
+        ...
+
+    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[Entry]:
+        """The newest credits of a purse, the newest first."""
+        ...
+
+    async def list_spending(self, day: Day) -> Sequence[Spending]:
+        """Every purse with a charge or a credit, as of ``day``. An account's charges are in its keys' lines."""
+        ...
+
+    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
+        """Usage summed along ``axis``: days in order, everything else by cost, dearest first."""
+        ...
+
+    async def list_totals(self) -> Sequence[KeyTotals]:
+        """Every key's charges as each place has them, in one view of the store."""
+        ...
+
+
+class Journal(Protocol):
+    """Notes of calls that the store does not have yet, safe from the end of this process; see ``store/journal.py``."""
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last note could not be written."""
+        ...
+
+    def start(self, row: RequestRow) -> None:
+        """A call is about to reach a provider: ``row`` is what is left of it if the process ends now.
+
+        Raises ``StoreUnavailable``: then the call must not be made.
+        """
+        ...
+
+    def settle(self, row: RequestRow) -> None:
+        """A call has ended. Never raises: what cannot be noted still waits in memory."""
+        ...
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """The store has these rows now."""
+        ...

@@ -1,0 +1,198 @@
+"""The books: what every purse holds, money added to it, what was used, and whether it all adds up."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from gateway.domain.caller import Account, ApiKey
+from gateway.domain.declaration import CreditSpec, write_time
+from gateway.domain.fault import InvalidRequest
+from gateway.domain.ledger import Entry, Ledger, Spending, UsageAxis, UsageFilter, UsageLine
+from gateway.domain.price import NANOS_PER_USD, nanos
+from gateway.domain.quota import Day, Owner, Purse
+from gateway.domain.request import RequestRow
+from gateway.flow.admission import Bank
+from gateway.flow.outbox import Outbox
+
+Fields = dict[str, Any]
+Sums = tuple[int, int, int, int, int, int]
+MAX_BALANCE_NANOS = 2**62
+"""No cap with its credits goes further; sums of two such are still 64-bit integers."""
+
+
+class Accounting:
+    """Reads and credits purses.
+
+    Args:
+        bank: the purses.
+        ledger: where entries live.
+        outbox: rows that the ledger does not have yet.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, bank: Bank, ledger: Ledger, outbox: Outbox, *, clock: Callable[[], float]) -> None:
+        self._bank = bank
+        self._ledger = ledger
+        self._outbox = outbox
+        self._clock = clock
+        self._crediting = asyncio.Lock()
+
+    def describe(self, owner: Account | ApiKey) -> Fields:
+        """What is spent, held and left of an account or a key, in dollars; what is left is None without a cap."""
+        purse, day = self._open(owner)
+        tally = purse.tally(day)
+        room, reset = purse.find_room(day), purse.find_reset(day)
+        return {
+            "spent_usd": tally.spent_nanos / NANOS_PER_USD,
+            "credit_usd": tally.credit_nanos / NANOS_PER_USD,
+            "held_usd": purse.held_nanos / NANOS_PER_USD,
+            "left_usd": None if room is None else room / NANOS_PER_USD,
+            "overrun_usd": tally.overrun_nanos / NANOS_PER_USD,
+            "resets_at": None if reset is None else write_time(reset),
+        }
+
+    def find_stricter(self, key: ApiKey, account: Account) -> tuple[Purse, Day]:
+        """The purse of the two that has less left; the key's where neither is capped."""
+        (mine, day), (shared, _) = self._open(key), self._open(account)
+        room, other = mine.find_room(day), shared.find_room(day)
+        return (shared if other is not None and (room is None or other < room) else mine), day
+
+    async def credit(self, owner: Account | ApiKey, spec: CreditSpec) -> Fields:
+        """Add to a purse, or set its balance, by an entry in the ledger; a ``reference`` makes a second call harmless.
+
+        Raises ``InvalidRequest`` where there is no cap to add to, ``Conflict`` on its reference, ``StoreUnavailable``.
+        """
+        async with self._crediting:
+            purse, day = self._open(owner)
+            balance = purse.find_balance(day)
+            if balance is None:
+                raise InvalidRequest("There is no quota to add to; set one first", param="quota_usd")
+            amount = nanos(spec.amount_usd) - (balance if spec.kind == "set" else 0)
+            if abs(balance + amount) > MAX_BALANCE_NANOS:
+                raise InvalidRequest("The balance would be more than this gateway can count", param="amount_usd")
+            now_ms = int(self._clock() * 1000)
+            account_id, key_id = _identify(owner)
+            entry = Entry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
+            entry, added = await self._ledger.add_credit(entry)
+            if added:
+                purse.add_credit(amount, self._bank.day_at(now_ms / 1000))
+        return {**_write_entry(entry), "added": added, **self.describe(owner)}
+
+    async def list_credits(self, owner: Account | ApiKey, limit: int) -> list[Fields]:
+        """The newest credits of an account or a key, the newest first."""
+        return [_write_entry(entry) for entry in await self._ledger.list_credits(*_identify(owner), limit)]
+
+    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
+        """Usage summed along ``axis``, as far as it is stored."""
+        return await self._ledger.list_usage(axis, wanted)
+
+    async def audit(self) -> Fields:
+        """Add every purse up again, from its entries, and compare. The gateway may be at work meanwhile."""
+        async with self._crediting, self._outbox.writing:
+            # One moment: nothing is on its way to the store, and nothing below waits before the copies are made.
+            day = self._bank.today
+            found = _copy(self._bank, day)
+            problems = _find_bad_purses(self._bank, day)
+            open_holds, pending = len(self._bank.holds), self._outbox.look()
+            held = sum(purse.held_nanos for _, purse in self._bank.list_purses("account"))
+            again = Bank(self._clock)
+            again.load(await self._ledger.list_spending(day), day)
+            totals = await self._ledger.list_totals()
+        again.load((_read_spending(row, day) for row in pending), day)
+        problems += _compare(found, _copy(again, day))
+        for total in totals:
+            if not total.entries_nanos == total.usage_nanos == total.requests_nanos:
+                problems.append(
+                    f"key {total.key_id}: {total.entries_nanos} charged in entries, {total.usage_nanos} in the sums "
+                    f"of its days, {total.requests_nanos} in its requests (nano-USD)",
+                )
+        return {
+            "ok": not problems,
+            "problems": problems,
+            "purses": len(found),
+            "charged_usd": sum(total.entries_nanos for total in totals) / NANOS_PER_USD,
+            "charged_nanos": sum(total.entries_nanos for total in totals),
+            "open_holds": open_holds,
+            "held_usd": held / NANOS_PER_USD,
+            "waiting_rows": len(pending),
+        }
+
+    def _open(self, owner: Account | ApiKey) -> tuple[Purse, Day]:
+        day = self._bank.today
+        purse = self._bank.find_purse("account" if isinstance(owner, Account) else "key", owner.id)
+        purse.use(owner.quota, day)
+        return purse, day
+
+
+def _read_spending(row: RequestRow, day: Day) -> Spending:
+    at_s, cost = row.settled_ms // 1000, row.cost_nanos
+    month = cost if day.month_start_s <= at_s < day.month_end_s else 0
+    return Spending(row.account_id, row.key_id, cost, month, cost if day.holds(at_s) else 0)
+
+
+def _identify(owner: Account | ApiKey) -> tuple[int, int | None]:
+    """The account's id and the key's."""
+    return (owner.id, None) if isinstance(owner, Account) else (owner.account_id, owner.id)
+
+
+def _write_entry(entry: Entry) -> Fields:
+    fields = attrs.asdict(entry)
+    del fields["request_id"]
+    at_ms, amount = fields.pop("at_ms"), fields.pop("amount_nanos")
+    return {**fields, "at": write_time(at_ms // 1000), "amount_usd": amount / NANOS_PER_USD}
+
+
+def _copy(bank: Bank, day: Day) -> dict[tuple[Owner, int], Sums]:
+    """The sums of every purse that has any, as of ``day``."""
+    copies: dict[tuple[Owner, int], Sums] = {}
+    owners: tuple[Owner, ...] = ("account", "key")
+    for owner in owners:
+        for owner_id, purse in bank.list_purses(owner):
+            purse.tally(day)  # what a new day leaves above the cap goes on record
+            month, today = purse.monthly.at(day.month_start_s), purse.daily.at(day.start_s)
+            sums = (
+                purse.lifetime.spent_nanos,
+                purse.lifetime.credit_nanos,
+                month.spent_nanos,
+                month.credit_nanos,
+                today.spent_nanos,
+                today.credit_nanos,
+            )
+            if any(sums):
+                copies[owner, owner_id] = sums
+    return copies
+
+
+_SUM_NAMES = ("spent", "credited", "spent this month", "credited this month", "spent today", "credited today")
+_NO_SUMS: Sums = (0, 0, 0, 0, 0, 0)
+
+
+def _compare(found: dict[tuple[Owner, int], Sums], expected: dict[tuple[Owner, int], Sums]) -> list[str]:
+    problems = []
+    for owner, owner_id in sorted(found.keys() | expected.keys()):
+        pair = found.get((owner, owner_id), _NO_SUMS), expected.get((owner, owner_id), _NO_SUMS)
+        for name, here, there in zip(_SUM_NAMES, *pair, strict=True):
+            if here != there:
+                problems.append(f"{owner} {owner_id}: {name} is {here}, its entries say {there} (nano-USD)")
+    return problems
+
+
+def _find_bad_purses(bank: Bank, day: Day) -> list[str]:
+    """The rules of ``domain/quota.py``, looked at for every purse."""
+    held: dict[int, int] = {}
+    for hold in bank.holds:
+        for purse in hold.purses:
+            held[id(purse)] = held.get(id(purse), 0) + hold.nanos
+    problems = []
+    owners: tuple[Owner, ...] = ("account", "key")
+    for owner in owners:
+        for owner_id, purse in bank.list_purses(owner):
+            tally, expected = purse.tally(day), held.get(id(purse), 0)
+            if purse.held_nanos != expected:
+                problems.append(f"{owner} {owner_id}: {purse.held_nanos} held, its holds say {expected} (nano-USD)")
+            room = purse.find_room(day)
+            if tally.spent_nanos < 0 or (room is not None and room + tally.overrun_nanos < 0):
+                problems.append(f"{owner} {owner_id}: more is spent and held than its cap and its overrun allow")
+    return problems

@@ -1,0 +1,135 @@
+"""What a call leaves behind: the parcels of its way through the house, and the row that is written from them."""
+
+import attrs
+
+from gateway.domain.call import Call, Operation
+from gateway.domain.caller import Caller
+from gateway.domain.fault import Fault
+from gateway.domain.quota import Charge
+from gateway.domain.request import Ending, RequestRow
+from gateway.domain.usage import NO_USAGE, Usage
+from gateway.flow.routing import Attempt
+
+CLIENT_CLOSED_STATUS = 499
+"""The status of a row whose caller left before it was answered; no caller ever sees it."""
+INTERRUPTED_STATUS = 500
+"""The status of a row whose call a crash has cut off; what its caller saw of it is not known."""
+
+
+@attrs.frozen
+class Arrival:
+    """Who came when: what is known of a request before its body has been read."""
+
+    id: str
+    caller: Caller
+    operation: Operation
+    started_ms: int
+    started_at: float
+    client_request_id: str | None = None
+
+
+@attrs.define
+class Delivery:
+    """What became of a granted call; the relay alone writes here. Times are of the event loop's clock, in seconds."""
+
+    attempt: Attempt | None = None
+    attempts: int = 0
+    usage: Usage = NO_USAGE
+    first_byte_at: float | None = None
+    upstream_s: float = 0.0
+
+
+@attrs.frozen
+class Outcome:
+    """How a request ended. ``fault`` None is a success; ``now`` is loop time, ``now_ms`` Unix time."""
+
+    ending: Ending
+    now: float
+    now_ms: int
+    fault: Fault | None = None
+
+
+NOTHING_CHARGED = Charge(0, 0)
+_SILENT = Delivery()
+
+
+def write_row(
+    arrival: Arrival,
+    call: Call | None,
+    outcome: Outcome,
+    *,
+    delivery: Delivery = _SILENT,
+    charge: Charge = NOTHING_CHARGED,
+    reserved_nanos: int = 0,
+) -> RequestRow:
+    """The row of a request that has ended; ``call`` None: its body was never read."""
+    first = delivery.first_byte_at
+    usage = delivery.usage
+    caller = arrival.caller
+    return RequestRow(
+        id=arrival.id,
+        started_ms=arrival.started_ms,
+        settled_ms=outcome.now_ms,
+        operation=arrival.operation,
+        account_id=caller.account.id,
+        account=caller.account.name,
+        key_id=caller.key.id,
+        key_name=caller.key.name,
+        model=call.model if call else "",
+        channel=delivery.attempt.channel.name if delivery.attempt else None,
+        status=_read_status(delivery, outcome),
+        ending=outcome.ending,
+        error_code=outcome.fault.public_code if outcome.fault else None,
+        stream=call.stream if call else False,
+        attempts=delivery.attempts,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
+        usage_source=usage.source,
+        cost_nanos=charge.cost_nanos,
+        reserved_nanos=reserved_nanos,
+        overrun_nanos=charge.overrun_nanos,
+        first_byte_ms=None if first is None else round((first - arrival.started_at) * 1000),
+        total_ms=round((outcome.now - arrival.started_at) * 1000),
+        client_request_id=arrival.client_request_id,
+    )
+
+
+def write_interrupted(arrival: Arrival, call: Call, attempt: Attempt, reserved_nanos: int) -> RequestRow:
+    """The row of a call that is about to be made, for if nothing more should ever be heard of it."""
+    caller = arrival.caller
+    return RequestRow(
+        id=arrival.id,
+        started_ms=arrival.started_ms,
+        settled_ms=arrival.started_ms,
+        operation=arrival.operation,
+        account_id=caller.account.id,
+        account=caller.account.name,
+        key_id=caller.key.id,
+        key_name=caller.key.name,
+        model=call.model,
+        channel=attempt.channel.name,
+        status=INTERRUPTED_STATUS,
+        ending="interrupted",
+        error_code=None,
+        stream=call.stream,
+        attempts=1,
+        prompt_tokens=0,
+        completion_tokens=0,
+        cached_tokens=0,
+        usage_source="none",
+        cost_nanos=0,
+        reserved_nanos=reserved_nanos,
+        overrun_nanos=0,
+        first_byte_ms=None,
+        total_ms=0,
+        client_request_id=arrival.client_request_id,
+    )
+
+
+def _read_status(delivery: Delivery, outcome: Outcome) -> int:
+    if delivery.first_byte_at is not None:
+        return 200
+    if outcome.ending == "client_closed":
+        return CLIENT_CLOSED_STATUS
+    return outcome.fault.status if outcome.fault else 200

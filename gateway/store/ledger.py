@@ -1,0 +1,222 @@
+"""The ledger in the database: rows, entries and the sums of each day, written together."""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import attrs
+from sqlalchemy import ColumnElement, and_, case, func, insert, select
+from sqlalchemy.dialects.sqlite import insert as insert_or
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.fault import Conflict
+from gateway.domain.ledger import (
+    Entry,
+    KeyTotals,
+    Spending,
+    UsageAxis,
+    UsageFilter,
+    UsageLine,
+    counts_as_usage,
+    day_of,
+    is_same_credit,
+)
+from gateway.domain.quota import Day
+from gateway.domain.request import RequestRow
+from gateway.store.engine import Database
+from gateway.store.rows import Values, read_entry, write_entry, write_request
+from gateway.store.schema import entries, requests, usage_days
+
+_LOOKED_UP = 500
+"""Ids a statement: a database bounds the values that one may have."""
+_SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
+_PLACE = ("day", "account_id", "key_id", "model")
+# ON CONFLICT is not in SQLAlchemy's common core: the PostgreSQL store will bring its own insert here.
+_NEW = insert_or(usage_days)
+_ADD_UP = _NEW.on_conflict_do_update(
+    index_elements=_PLACE,
+    set_={name: usage_days.c[name] + _NEW.excluded[name] for name in _SUMS},
+)
+_tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
+
+
+class SqlLedger:
+    """``domain.ledger.Ledger`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def post(self, rows: Sequence[RequestRow]) -> None:
+        """Store rows with their charges in one commit."""
+        if not rows:
+            return
+        try:
+            await self._database.write(lambda connection: _post(connection, rows))
+        except IntegrityError:  # only after a crash, or a commit whose answer was lost: some of them are there
+            await self._database.write(lambda connection: _post_new(connection, rows))
+
+    async def add_credit(self, entry: Entry) -> tuple[Entry, bool]:
+        """Store a credit, or find the one that its purse has under its reference."""
+
+        async def work(connection: AsyncConnection) -> tuple[Entry, bool]:
+            if entry.reference is not None:
+                known = select(entries).where(_is_of(entry), entries.c.reference == entry.reference)
+                for row in await connection.execute(known):
+                    return check_same(read_entry(row), entry), False
+            sequence = await connection.scalar(
+                insert(entries).values(write_entry(entry)).returning(entries.c.sequence),
+            )
+            return attrs.evolve(entry, sequence=sequence), True
+
+        return await self._database.write(work)
+
+    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[Entry]:
+        """The newest credits of a purse, the newest first."""
+        whose = _is_of(Entry(0, 0, "top_up", account_id, key_id, 0))
+        statement = select(entries).where(whose).order_by(entries.c.sequence.desc()).limit(limit)
+        return [read_entry(row) for row in await self._database.read(statement)]
+
+    async def list_spending(self, day: Day) -> Sequence[Spending]:
+        """Every purse with a charge or a credit."""
+        cost, number = usage_days.c.cost_nanos, usage_days.c.day
+        charged = select(
+            usage_days.c.account_id,
+            usage_days.c.key_id,
+            func.sum(cost).label("lifetime"),
+            _sum_where(number.between(day.month_number, day.next_month_number - 1), cost).label("month"),
+            _sum_where(number == day.number, cost).label("day"),
+        ).group_by(usage_days.c.account_id, usage_days.c.key_id)
+        amount, at_s = entries.c.amount_nanos, entries.c.at_ms / 1000
+        credited = (
+            select(
+                entries.c.account_id,
+                entries.c.key_id,
+                func.sum(amount).label("lifetime"),
+                _sum_where(and_(at_s >= day.month_start_s, at_s < day.month_end_s), amount).label("month"),
+                _sum_where(and_(at_s >= day.start_s, at_s < day.end_s), amount).label("day"),
+            )
+            .where(entries.c.kind != "charge")
+            .group_by(entries.c.account_id, entries.c.key_id)
+        )
+        charges = [
+            Spending(row.account_id, row.key_id, int(row.lifetime), int(row.month), int(row.day))
+            for row in await self._database.read(charged)
+        ]
+        credits_ = [
+            Spending(row.account_id, row.key_id, 0, 0, 0, int(row.lifetime), int(row.month), int(row.day))
+            for row in await self._database.read(credited)
+        ]
+        return charges + credits_
+
+    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
+        """Usage summed along ``axis``."""
+        label = usage_days.c[axis if axis in {"day", "model"} else f"{axis}_id"]
+        sums = [func.sum(usage_days.c[name]).label(name) for name in _SUMS]
+        statement = select(label.label("label"), *sums).group_by(label)
+        statement = statement.where(usage_days.c.day.between(wanted.since, wanted.until))
+        for column, value in (
+            (usage_days.c.account_id, wanted.account_id),
+            (usage_days.c.key_id, wanted.key_id),
+            (usage_days.c.model, wanted.model),
+        ):
+            if value is not None:
+                statement = statement.where(column == value)
+        dearest = (func.sum(usage_days.c.cost_nanos).desc(), func.sum(usage_days.c.requests).desc(), label)
+        statement = statement.order_by(label) if axis == "day" else statement.order_by(*dearest)
+        return [
+            UsageLine(str(row.label), *(int(getattr(row, name)) for name in _SUMS))
+            for row in await self._database.read(statement)
+        ]
+
+    async def list_totals(self) -> Sequence[KeyTotals]:
+        """Every key's charges as each place has them."""
+        places = [
+            select(table.c.account_id, table.c.key_id, *(
+                (func.sum(amount) if position == place else func.sum(0)).label(name)
+                for position, name in enumerate(("entries", "usage", "requests"))
+            )).where(condition).group_by(table.c.account_id, table.c.key_id)
+            for place, (table, amount, condition) in enumerate((
+                (entries, entries.c.amount_nanos, entries.c.kind == "charge"),
+                (usage_days, usage_days.c.cost_nanos, usage_days.c.cost_nanos > 0),
+                (requests, requests.c.cost_nanos, requests.c.cost_nanos > 0),
+            ))
+        ]  # fmt: skip
+        merged = places[0].union_all(*places[1:]).subquery()
+        statement = select(
+            merged.c.account_id,
+            merged.c.key_id,
+            *(func.sum(merged.c[name]).label(name) for name in ("entries", "usage", "requests")),
+        ).group_by(merged.c.account_id, merged.c.key_id)
+        return [
+            KeyTotals(row.account_id, row.key_id, int(row.entries), int(row.usage), int(row.requests))
+            for row in await self._database.read(statement)
+        ]
+
+
+async def _post(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None:
+    await connection.execute(insert(requests), [write_request(row) for row in rows])
+    charges = [_write_charge(row) for row in rows if row.cost_nanos]
+    if charges:
+        await connection.execute(insert(entries), charges)
+    sums = _sum_up(rows)
+    if sums:
+        await connection.execute(_ADD_UP, sums)
+
+
+async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None:
+    """As ``_post``, of those rows that are not there yet, each once: of two with one id the first counts."""
+    fresh: dict[str, RequestRow] = {}
+    for first in range(0, len(rows), _LOOKED_UP):
+        some = rows[first : first + _LOOKED_UP]
+        stored = select(requests.c.id).where(requests.c.id.in_([row.id for row in some]))
+        known = set(await connection.scalars(stored))
+        for row in some:
+            if row.id not in known:
+                fresh.setdefault(row.id, row)
+    if fresh:
+        await _post(connection, list(fresh.values()))
+
+
+def _write_charge(row: RequestRow) -> Values:
+    return {
+        "at_ms": row.settled_ms,
+        "kind": "charge",
+        "account_id": row.account_id,
+        "key_id": row.key_id,
+        "amount_nanos": row.cost_nanos,
+        "request_id": row.id,
+    }
+
+
+def _sum_up(rows: Sequence[RequestRow]) -> list[Values]:
+    sums: dict[tuple[int, int, int, str], list[int]] = {}
+    for row in rows:
+        if counts_as_usage(row):
+            total = sums.setdefault((day_of(row), row.account_id, row.key_id, row.model), [0] * len(_SUMS))
+            for index, value in enumerate((1, *_tokens_of(row))):
+                total[index] += value
+    # In one order, so that two writers of a database that has several never wait for each other.
+    return [
+        dict(zip(_PLACE, place, strict=True)) | dict(zip(_SUMS, sums[place], strict=True)) for place in sorted(sums)
+    ]
+
+
+def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> ColumnElement[Any]:
+    return func.sum(case((condition, amount), else_=0))
+
+
+def _is_of(entry: Entry) -> ColumnElement[bool]:
+    """Whether a credit is of the same purse."""
+    return and_(
+        entries.c.kind != "charge",
+        entries.c.account_id == entry.account_id,
+        entries.c.key_id.is_(None) if entry.key_id is None else entries.c.key_id == entry.key_id,
+    )
+
+
+def check_same(known: Entry, entry: Entry) -> Entry:
+    """``known``, where it is what ``entry`` would be. Raises ``Conflict``."""
+    if not is_same_credit(known, entry):
+        raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")
+    return known

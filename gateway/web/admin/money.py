@@ -1,0 +1,149 @@
+"""The admin API's paths about money: credits, usage, and the audit."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, get_args
+
+import attrs
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.domain.declaration import CreditSpec
+from gateway.domain.fault import InvalidRequest
+from gateway.domain.ledger import UsageAxis, UsageFilter, UsageLine
+from gateway.domain.price import NANOS_PER_USD
+from gateway.flow.administration import read_spec
+from gateway.web.admin.forms import read_id, write_json, write_listing
+from gateway.web.body import read_json
+from gateway.web.keys import OFFICE, ROOMS
+from gateway.web.query import day_of, read_date, read_day, read_number, write_number
+
+_AXES: tuple[UsageAxis, ...] = get_args(UsageAxis)
+_DAYS_SHOWN = 30
+_MAX_LISTED = 1000
+
+
+async def credit_account(request: web.Request) -> web.Response:
+    """Add to what an account may spend, or set what it has left."""
+    office, fields = request.app[OFFICE], await read_json(request)
+    account = await office.administration.get_account_noun(request.match_info["name"])
+    return write_json(await office.accounting.credit(account, read_spec(fields, CreditSpec)), 201)
+
+
+async def credit_key(request: web.Request) -> web.Response:
+    """Add to what a key may spend, or set what it has left."""
+    office, fields = request.app[OFFICE], await read_json(request)
+    key = await office.administration.get_key_noun(read_id(request))
+    return write_json(await office.accounting.credit(key, read_spec(fields, CreditSpec)), 201)
+
+
+async def list_account_credits(request: web.Request) -> web.Response:
+    """The newest credits of an account: ``limit`` (50)."""
+    office = request.app[OFFICE]
+    account = await office.administration.get_account_noun(request.match_info["name"])
+    return write_listing(await office.accounting.list_credits(account, _read_limit(request)))
+
+
+async def list_key_credits(request: web.Request) -> web.Response:
+    """The newest credits of a key: ``limit`` (50)."""
+    office = request.app[OFFICE]
+    key = await office.administration.get_key_noun(read_id(request))
+    return write_listing(await office.accounting.list_credits(key, _read_limit(request)))
+
+
+async def get_usage(request: web.Request) -> web.Response:
+    """Usage summed ``by`` day, model, key or account.
+
+    ``since`` and ``until`` (YYYY-MM-DD, UTC, both inclusive; the last 30 days), ``account`` (a name), ``key`` (an
+    id), ``model``.
+    """
+    office, by = request.app[OFFICE], request.query.get("by", "day")
+    axis = next((axis for axis in _AXES if axis == by), None)
+    if axis is None:
+        raise InvalidRequest(f"'by' must be one of {', '.join(_AXES)}", param="by")
+    since, until = _read_days(request)
+    wanted = await _read_filter(request, since, until)
+    names = await _name_lines(request, axis)
+    lines = await office.accounting.list_usage(axis, wanted)
+    return write_json(
+        {
+            "object": "list",
+            "by": axis,
+            "since": since.isoformat(),
+            "until": until.isoformat(),
+            "data": [{axis: _label(line.label, axis, names), **_write_line(line)} for line in lines],
+            "total": _write_line(_sum_up(lines)),
+        },
+    )
+
+
+async def get_audit(request: web.Request) -> web.Response:
+    """Whether every balance is the sum of its entries."""
+    return write_json(await request.app[OFFICE].accounting.audit())
+
+
+MONEY_DOORS: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/accounts/{name}/credits", list_account_credits),
+    ("POST", "/accounts/{name}/credits", credit_account),
+    ("GET", "/keys/{id}/credits", list_key_credits),
+    ("POST", "/keys/{id}/credits", credit_key),
+    ("GET", "/usage", get_usage),
+    ("GET", "/audit", get_audit),
+)
+
+
+async def _name_lines(request: web.Request, axis: UsageAxis) -> dict[str, str]:
+    """The names of keys or accounts by their id."""
+    administration = request.app[OFFICE].administration
+    if axis == "account":
+        return {str(account["id"]): account["name"] for account in await administration.list_accounts()}
+    if axis == "key":
+        return {str(key["id"]): f"{key['account']}/{key['name']}" for key in await administration.list_keys()}
+    return {}
+
+
+def _read_days(request: web.Request) -> tuple[date, date]:
+    until = read_date(request.query, "until") or day_of(request.app[ROOMS].clock())
+    since = read_date(request.query, "since") or read_day(max(write_number(until) - _DAYS_SHOWN + 1, 0))
+    if since > until:
+        raise InvalidRequest("'since' must not be after 'until'", param="since")
+    return since, until
+
+
+async def _read_filter(request: web.Request, since: date, until: date) -> UsageFilter:
+    administration, query = request.app[OFFICE].administration, request.query
+    account = query.get("account")
+    return UsageFilter(
+        since=write_number(since),
+        until=write_number(until),
+        account_id=None if account is None else (await administration.get_account_noun(account)).id,
+        key_id=read_number(query, "key"),
+        model=query.get("model"),
+    )
+
+
+def _sum_up(lines: Sequence[UsageLine]) -> UsageLine:
+    return UsageLine(
+        "total",
+        sum(line.requests for line in lines),
+        sum(line.prompt_tokens for line in lines),
+        sum(line.completion_tokens for line in lines),
+        sum(line.cached_tokens for line in lines),
+        sum(line.cost_nanos for line in lines),
+    )
+
+
+def _label(label: str, axis: UsageAxis, names: dict[str, str]) -> str:
+    if axis == "day":
+        return read_day(int(label)).isoformat()
+    return label if axis == "model" else names.get(label, f"{label} (deleted)")
+
+
+def _write_line(line: UsageLine) -> dict[str, Any]:
+    fields = attrs.asdict(line)
+    del fields["label"]
+    return {**fields, "cost_usd": line.cost_nanos / NANOS_PER_USD}
+
+
+def _read_limit(request: web.Request) -> int:
+    return min(read_number(request.query, "limit") or 50, _MAX_LISTED)

@@ -1,0 +1,124 @@
+"""What money costs in CPU: printed, never asserted as time. ``make test ARGS="tests/bench -n0 -s"`` shows it.
+
+Budget: 25 us a request for admission and settlement in memory, 40 us a request in the writer at 1,000 a second.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.domain.call import Call
+from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.domain.channel import Channel
+from gateway.domain.ledger import Journal
+from gateway.domain.price import Price
+from gateway.domain.quota import Quota
+from gateway.domain.rate import Limits
+from gateway.domain.request import RequestRow
+from gateway.domain.usage import Usage
+from gateway.flow.admission import Admission, Bank
+from gateway.flow.outbox import Outbox
+from gateway.flow.record import Arrival, Outcome
+from gateway.flow.routing import Attempt
+from gateway.flow.settlement import Settlement
+from gateway.jobs.flush_ledger import REST_S
+from gateway.store.counters import MemoryCounters
+from gateway.store.engine import open_database
+from gateway.store.journal import FileJournal
+from gateway.store.ledger import SqlLedger
+
+CALLS = 2_000
+ROUNDS = 5
+PER_COMMIT = int(1_000 * REST_S)
+"""Rows a commit at 1,000 requests a second."""
+
+PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=4 * 10**9)
+ATTEMPTS = [Attempt(Channel("up", "custom", "http://127.0.0.1/v1"), "m", PRICE)]
+CALL = Call("chat", "m", {}, stream=True, prompt_chars=400, prompt_bound=500, output_bound=4_096)
+CAPPED = Quota(10**15, "monthly")
+
+
+class NoJournal:
+    failing = False
+
+    def start(self, row: RequestRow) -> None:
+        """Nothing."""
+
+    def settle(self, row: RequestRow) -> None:
+        """Nothing."""
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Nothing."""
+
+
+class Desk:
+    """Admission and settlement with everything on, and no request around them."""
+
+    def __init__(self, journal: Journal, limits: Limits) -> None:
+        self.outbox = Outbox(most=10**9)
+        self.bank = Bank(time.time)
+        self.admission = Admission(self.bank, MemoryCounters(time.monotonic), journal, self.outbox)
+        self.settlement = Settlement(self.admission, journal, self.outbox)
+        account = Account(1, "acme", quota=CAPPED, limits=limits)
+        self.caller = Caller(account, ApiKey(1, 1, "test", b"", "last", quota=CAPPED, limits=limits))
+
+    async def call(self, number: int) -> RequestRow:
+        now_ms = int(time.time() * 1000)
+        arrival = Arrival(f"req_{number:024x}", self.caller, "chat", now_ms, 10.0)
+        grant = await self.admission.admit(arrival, CALL, ATTEMPTS)
+        grant.delivery.attempt, grant.delivery.attempts = ATTEMPTS[0], 1
+        grant.delivery.usage = Usage(100, 200, 0, "upstream")
+        return self.settlement.settle(arrival, grant, Outcome("completed", 11.0, now_ms))
+
+
+async def measure(work: Callable[[int], Any]) -> float:
+    """The median over rounds of CPU microseconds of the whole process a call."""
+    costs = []
+    for round_ in range(ROUNDS):
+        began = time.process_time()
+        for number in range(CALLS):
+            await work(round_ * CALLS + number)
+        costs.append((time.process_time() - began) / CALLS * 1e6)
+    return statistics.median(costs)
+
+
+@pytest.mark.slow
+async def test_admission_and_settlement(tmp_path: Path) -> None:
+    """Each kind of desk settles every call it admitted."""
+    journal = FileJournal(tmp_path / "requests.journal")
+    limited = Limits(10**8, 10**9, 10**6)
+    for name, desk in (
+        ("in memory, two caps", Desk(NoJournal(), Limits())),
+        ("in memory, two caps, six rate limits", Desk(NoJournal(), limited)),
+        ("with the journal, two caps, six rate limits", Desk(journal, limited)),
+    ):
+        cost_us = await measure(desk.call)
+        print(f"\nadmission + settlement, {name}: {cost_us:.1f} us a request")
+        assert len(desk.outbox) == CALLS * ROUNDS
+        assert desk.bank.find_purse("key", 1).lifetime.spent_nanos == CALLS * ROUNDS * 900_000
+        assert not desk.bank.holds
+    journal.close()
+
+
+@pytest.mark.slow
+async def test_the_writer(tmp_path: Path) -> None:
+    """Every row is stored, and the sums of the day are those of the rows."""
+    desk = Desk(NoJournal(), Limits())
+    rows = [await desk.call(number) for number in range(CALLS * 2)]
+    database = await open_database(f"sqlite:///{tmp_path / 'gateway.db'}")
+    ledger = SqlLedger(database)
+    costs = []
+    for batch in (PER_COMMIT, 500):
+        stored = rows[:CALLS] if batch == PER_COMMIT else rows[CALLS:]
+        began = time.process_time()
+        for first in range(0, CALLS, batch):
+            await ledger.post(stored[first : first + batch])
+        costs.append((time.process_time() - began) / CALLS * 1e6)
+        print(f"\nthe writer, {batch} rows a commit: {costs[-1]:.1f} us a request")
+    (totals,) = await ledger.list_totals()
+    assert totals.entries_nanos == totals.usage_nanos == totals.requests_nanos == CALLS * 2 * 900_000
+    await database.close()
