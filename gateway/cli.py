@@ -27,57 +27,25 @@ from gateway.cli_client import (
     open_folder,
     probe,
 )
+from gateway.cli_money import add_credit_commands, audit, usage
 from gateway.cli_options import (
-    DEFAULT_CONFIG,
     Command,
     ListByDefault,
     account_options,
     changed_fields,
+    channel_command,
+    client_command,
     config_option,
     data_option,
+    find_config,
     key_options,
+    may_discover,
     new_fields,
 )
+from gateway.cli_show import print_answer
 from gateway.store.folder import FolderBusy, FolderDamaged
 
-_FALSE = frozenset({"0", "false", "no", "off"})
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
-
-
-def client_command(command: Command, *, channels: bool = False) -> Command:
-    """The options of every command that talks to the admin API; they become the ``Place`` it is given."""
-
-    @config_option
-    @data_option
-    @click.option("--json", "as_json", is_flag=True, help="Print the admin API's JSON.")
-    @functools.wraps(command)
-    def wrapped(*args: Any, as_json: bool, data: Path, config_path: Path | None, **options: Any) -> None:
-        place = Place(
-            data, _find_config(config_path), os.environ, discover=channels and _may_discover(), as_json=as_json
-        )
-        command(place, *args, **options)
-
-    return wrapped
-
-
-channel_command = functools.partial(client_command, channels=True)
-"""Where no gateway runs, channels are looked for as ``serve`` would."""
-
-
-def _find_config(path: Path | None) -> Path | None:
-    return path or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
-
-
-def _may_discover() -> bool:
-    return os.environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE
-
-
-def _print(place: Place, answer: Json, for_people: Callable[[Any], None]) -> None:
-    """The API's JSON, or what ``for_people`` makes of it; of a listing it is given the items."""
-    if place.as_json:
-        cli_show.print_json(answer)
-    else:
-        for_people(answer["data"] if answer.get("object") == "list" else answer)
 
 
 @click.group(context_settings=_CONTEXT, invoke_without_command=True)
@@ -91,11 +59,15 @@ def main(ctx: click.Context) -> None:
       gateway keys create --name laptop  make another key
       gateway models                     what can be called
       gateway requests --follow          watch the calls come in
+      gateway usage                      what they cost, day by day
+      gateway accounts top-up team 20    $20 more for an account that has a quota
+      gateway audit                      is every balance the sum of its entries?
       gateway check                      is everything set up right?
 
     The commands talk to the gateway that runs over the data folder (./data, or --data, or GATEWAY_DATA). Where none
     runs they open the folder themselves, with the configuration that 'gateway serve' would read.
     """
+    ctx.obj = os.environ
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -117,7 +89,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
       gateway serve --config /etc/gateway.toml --data /var/lib/gateway
       gateway serve --host 0.0.0.0 --port 9000
     """
-    config = load_config(_find_config(config_path), os.environ)
+    config = load_config(find_config(config_path), os.environ)
     server = config.server
     server = attrs.evolve(
         server, host=server.host if host is None else host, port=server.port if port is None else port
@@ -135,7 +107,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
 
         configure_log(config.server.log_format)
         try:
-            run(Site(config, folder, os.environ, discover=_may_discover()), cli_show.greet)
+            run(Site(config, folder, os.environ, discover=may_discover(os.environ)), cli_show.greet)
         except (PortTaken, StoreRefused, FolderDamaged) as refused:
             raise NotReady(str(refused)) from None
 
@@ -144,12 +116,13 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
 def accounts() -> None:
     """Who pays: every key belongs to an account.
 
-    Quotas, rates and groups are kept and shown, but not enforced yet.
+    What an account may spend and how fast holds for all its keys together; a key's own quota and limits count too.
 
     \b
     Examples:
       gateway accounts
       gateway accounts add team --quota-usd 50 --quota-period monthly
+      gateway accounts top-up team 20 --reference invoice-17
       gateway accounts edit team --rpm 600 --quota-usd none
       gateway accounts disable team
     """
@@ -158,8 +131,8 @@ def accounts() -> None:
 @accounts.command("list")
 @client_command
 def list_accounts(place: Place) -> None:
-    """Every account."""
-    _print(place, call(place, "GET", "accounts"), cli_show.print_accounts)
+    """Every account; SPENT and LEFT are of its quota's day, month or lifetime."""
+    print_answer(place, call(place, "GET", "accounts"), cli_show.print_accounts)
 
 
 @accounts.command("add")
@@ -169,7 +142,7 @@ def list_accounts(place: Place) -> None:
 def add_account(place: Place, name: str, **options: Any) -> None:
     """Add the account NAME."""
     made = call(place, "POST", "accounts", body={"name": name, **new_fields(options)})
-    _print(place, made, cli_show.print_fields)
+    print_answer(place, made, cli_show.print_fields)
 
 
 @accounts.command("edit")
@@ -180,14 +153,14 @@ def add_account(place: Place, name: str, **options: Any) -> None:
 def edit_account(place: Place, name: str, new_name: str | None, **options: Any) -> None:
     """Change the account NAME; 'none' takes a setting back."""
     changed = call(place, "PATCH", "accounts", name, body=changed_fields({"name": new_name, **options}))
-    _print(place, changed, cli_show.print_fields)
+    print_answer(place, changed, cli_show.print_fields)
 
 
 @main.group(cls=ListByDefault)
 def keys() -> None:
     """What callers show: 'Authorization: Bearer sk-…'.
 
-    Quotas, rates, groups and networks are kept and shown, but not enforced yet; models and expiry are.
+    A key may be bound to models, to a group of channels, to networks, to a time, to an amount and to a rate.
 
     \b
     Examples:
@@ -195,6 +168,7 @@ def keys() -> None:
       KEY=$(gateway keys create --name laptop)
       gateway keys create --account team --models 'gpt-*,demo-*' --expires-at 2027-01-31
       gateway keys edit 3 --quota-usd 5 --quota-period daily --models none
+      gateway keys set-balance 3 2.50
       gateway keys disable 3
     """
 
@@ -202,8 +176,8 @@ def keys() -> None:
 @keys.command("list")
 @client_command
 def list_keys(place: Place) -> None:
-    """Every key, by its last four characters."""
-    _print(place, call(place, "GET", "keys"), cli_show.print_keys)
+    """Every key, by its last four characters; SPENT and LEFT are of its quota's day, month or lifetime."""
+    print_answer(place, call(place, "GET", "keys"), cli_show.print_keys)
 
 
 @keys.command("create")
@@ -214,7 +188,7 @@ def list_keys(place: Place) -> None:
 def make_key(place: Place, account: str | None, **options: Any) -> None:
     """Make a key and print it, this once, on standard output."""
     fields = new_fields(options)
-    _print(place, ask(place, lambda admin: create_key(admin, account, fields)), cli_show.print_new_key)
+    print_answer(place, ask(place, lambda admin: create_key(admin, account, fields)), cli_show.print_new_key)
 
 
 @keys.command("edit")
@@ -225,7 +199,7 @@ def make_key(place: Place, account: str | None, **options: Any) -> None:
 def edit_key(place: Place, key_id: int, **options: Any) -> None:
     """Change the key ID; 'none' takes a setting back."""
     changed = call(place, "PATCH", "keys", str(key_id), body=changed_fields(options))
-    _print(place, changed, cli_show.print_fields)
+    print_answer(place, changed, cli_show.print_fields)
 
 
 def _add_shared(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
@@ -237,13 +211,13 @@ def _add_shared(group: click.Group, path: str, which: Callable[[Command], Comman
         @client_command
         def command(place: Place, *, which: str) -> None:
             changed = call(place, "PATCH", path, str(which), body={"status": status})
-            _print(place, changed, lambda _: click.echo(f"The {noun} {which} is {status}."))
+            print_answer(place, changed, lambda _: click.echo(f"The {noun} {which} is {status}."))
 
     @group.command("show", help=f"Show everything about the {noun}.")
     @which
     @client_command
     def show(place: Place, *, which: str) -> None:
-        _print(place, call(place, "GET", path, str(which)), cli_show.print_fields)
+        print_answer(place, call(place, "GET", path, str(which)), cli_show.print_fields)
 
     @group.command("delete", help=f"Delete the {noun} for good. What it called stays on record.")
     @which
@@ -252,14 +226,19 @@ def _add_shared(group: click.Group, path: str, which: Callable[[Command], Comman
     def delete(place: Place, *, which: str, yes: bool) -> None:
         if not yes:
             click.confirm(f"Delete the {noun} {which}?", abort=True, err=True)
-        _print(place, call(place, "DELETE", path, str(which)), lambda _: click.echo(f"The {noun} {which} is deleted."))
+        print_answer(
+            place, call(place, "DELETE", path, str(which)), lambda _: click.echo(f"The {noun} {which} is deleted.")
+        )
 
     switch("disable", "disabled", f"Refuse calls with the {noun} from now on.")
     switch("enable", "active", f"Allow calls with the {noun} again.")
 
 
-_add_shared(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
-_add_shared(keys, "keys", click.argument("which", metavar="ID", type=int), "key")
+for _add in (_add_shared, add_credit_commands):
+    _add(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
+    _add(keys, "keys", click.argument("which", metavar="ID", type=int), "key")
+main.add_command(usage)
+main.add_command(audit)
 
 
 @main.group(cls=ListByDefault)
@@ -278,7 +257,7 @@ def channels() -> None:
 @channel_command
 def list_channels(place: Place) -> None:
     """Every channel."""
-    _print(place, get_settled(place, "channels"), cli_show.print_channels)
+    print_answer(place, get_settled(place, "channels"), cli_show.print_channels)
 
 
 @channels.command("show")
@@ -286,7 +265,7 @@ def list_channels(place: Place) -> None:
 @channel_command
 def show_channel(place: Place, name: str) -> None:
     """Show everything about the channel NAME, but its keys."""
-    _print(place, get_settled(place, "channels", name), cli_show.print_fields)
+    print_answer(place, get_settled(place, "channels", name), cli_show.print_fields)
 
 
 @channels.command("test")
@@ -296,7 +275,7 @@ def test_channels(place: Place, name: str | None) -> None:
     """Ask the provider of the channel NAME, or of all, for its models now. Exits with 1 where one fails."""
     results = ask(place, lambda admin: admin.test_channels(*([name] if name else [])))
     answer = results[0] if name else {"object": "list", "data": results}
-    _print(place, answer, lambda _: cli_show.print_tests(results))
+    print_answer(place, answer, lambda _: cli_show.print_tests(results))
     _exit_unless(all(result["ok"] for result in results))
 
 
@@ -320,12 +299,14 @@ def models() -> None:
 @channel_command
 def list_models(place: Place) -> None:
     """Every model, with the channels that serve it, best first."""
-    _print(place, get_settled(place, "models"), cli_show.print_models)
+    print_answer(place, get_settled(place, "models"), cli_show.print_models)
 
 
 @main.group(cls=ListByDefault)
 def requests() -> None:
     """What was asked, by which key, and how it went.
+
+    A cost with a '!' went above a quota: the call cost more than was held for it. A '~' marks estimated tokens.
 
     \b
     Examples:
@@ -347,7 +328,7 @@ def list_requests(place: Place, *, follow: bool, **query: Any) -> None:
     """The last requests, newest at the end."""
     if not follow:
         listing = ask(place, lambda admin: admin.get("requests", query=query))
-        _print(place, listing, cli_show.print_requests)
+        print_answer(place, listing, cli_show.print_requests)
         return
     if find_running(place.data) is None:
         raise Trouble(f"There is nothing to follow: no gateway runs over {place.data}")
@@ -375,5 +356,5 @@ def check(place: Place) -> None:
     else:
         results = probe(place, lambda admin: admin.test_channels())
         report = {"ok": all(result["ok"] for result in results), "problems": [], "channels": results}
-    _print(place, report, functools.partial(cli_show.print_report, config=place.config))
+    print_answer(place, report, functools.partial(cli_show.print_report, config=place.config))
     _exit_unless(report["ok"])

@@ -1,11 +1,15 @@
 """Words of the command line: the options that commands share, and their way into the admin API's fields."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 import click
+
+from gateway.cli_client import Place
 
 Command = Callable[..., None]
 Json = dict[str, Any]
@@ -13,6 +17,7 @@ Json = dict[str, Any]
 DEFAULT_CONFIG = Path("config/gateway.toml")
 TAKE_BACK = "none"
 """What a setting is changed to in order to have none."""
+_FALSE = frozenset({"0", "false", "no", "off"})
 
 config_option = click.option(
     "--config",
@@ -29,6 +34,39 @@ data_option = click.option(
     show_envvar=True,
     help="The data folder.",
 )
+
+
+def client_command(command: Command, *, channels: bool = False) -> Command:
+    """The options of every command that talks to the admin API; they become the ``Place`` it is given.
+
+    The environment is the root command's object.
+    """
+
+    @config_option
+    @data_option
+    @click.option("--json", "as_json", is_flag=True, help="Print the admin API's JSON.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, as_json: bool, data: Path, config_path: Path | None, **options: Any) -> None:
+        environ = click.get_current_context().find_root().obj
+        discover = channels and may_discover(environ)
+        place = Place(data, find_config(config_path), environ, discover=discover, as_json=as_json)
+        command(place, *args, **options)
+
+    return wrapped
+
+
+channel_command = functools.partial(client_command, channels=True)
+"""Where no gateway runs, channels are looked for as ``serve`` would."""
+
+
+def find_config(path: Path | None) -> Path | None:
+    """The configuration file that was asked for, or the one that lies here."""
+    return path or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
+
+
+def may_discover(environ: Mapping[str, str]) -> bool:
+    """Whether unconfigured providers may be looked for."""
+    return environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE
 
 
 class ListByDefault(click.Group):
@@ -52,9 +90,49 @@ class NumberOrNone(click.ParamType[Any]):
         if value == TAKE_BACK:
             return value
         try:
-            return int(value) if self._whole else float(Decimal(value))
-        except (ValueError, InvalidOperation):
+            return int(value) if self._whole else _read_amount(value)
+        except ValueError:
             self.fail(f"{value!r} is neither a number nor '{TAKE_BACK}'", param, ctx)
+
+
+class Amount(click.ParamType[Any]):
+    """Dollars; the gateway checks their range."""
+
+    name = "USD"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text into a number."""
+        try:
+            return _read_amount(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+class Day(click.ParamType[date]):
+    """A day in UTC."""
+
+    name = "date"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        """Text into a day."""
+        try:
+            return value if isinstance(value, date) else date.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no date such as 2027-01-31", param, ctx)
+
+
+def _read_amount(text: str) -> float:
+    """Dollars as JSON carries them. Raises ``ValueError``, also where that would be another amount."""
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("nan")
+    if not amount.is_finite():
+        raise ValueError("is no amount in dollars")
+    number = float(amount)
+    if Decimal(repr(number)) != amount:
+        raise ValueError("has more digits than an amount is kept with")
+    return number
 
 
 _COUNT = NumberOrNone(whole=True)
@@ -77,6 +155,11 @@ def bound_options(command: Command) -> Command:
             type=click.Choice(["none", "lifetime", "daily", "monthly"]),
             help="Over which time; lifetime if not given.",
         ),
+        click.option(
+            "--quota-status",
+            type=click.Choice(["403", "429", TAKE_BACK]),
+            help="HTTP status once it is used up; 403 of a lifetime and 429 of a day or month if not given.",
+        ),
         click.option("--rpm", type=_COUNT, help="Requests a minute."),
         click.option("--tpm", type=_COUNT, help="Tokens a minute."),
         click.option("--max-concurrency", type=_COUNT, help="Requests at the same time."),
@@ -93,7 +176,6 @@ def key_options(command: Command) -> Command:
     """Everything that a key can be told."""
     more = _apply(
         command,
-        click.option("--quota-status", type=click.Choice(["403", "429", TAKE_BACK]), help="HTTP status at its end."),
         click.option("--models", multiple=True, metavar="GLOB,…", help="Only these models. May be repeated."),
         click.option("--group", "--groups", metavar="GROUP", help="Only the channels of this group."),
         click.option("--expires-at", metavar="TIME", help="Such as 2027-01-31 or 2027-01-31T12:00:00Z."),

@@ -4,7 +4,7 @@
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,18 @@ from gateway import __version__
 
 if TYPE_CHECKING:
     from gateway.app import Welcome
+    from gateway.cli_client import Place
 
 Json = dict[str, Any]
+Cells = dict[str, str]
+"""What a row of a table has in each column."""
 
 ABSENT = "-"
+_RARE = ("QUOTA", ">LEFT", "LIMITS", "GROUPS", "MODELS", "EXPIRES")
+"""What few accounts and keys have."""
 _NOT_CHAT = ("embed", "image", "video", "tts", "whisper", "dall-e", "moderation", "rerank", "speech", "transcribe")
 _WIDE = 100
-"""Columns of a terminal from which a table of requests has room for one more."""
+"""Columns of a terminal from which a table of requests has room for one more, and one of keys for more air."""
 
 
 def greet(address: str, welcome: "Welcome") -> None:
@@ -72,8 +77,27 @@ def print_json(value: Any, *, lines: bool = False) -> None:
     click.echo(orjson.dumps(value, option=0 if lines else orjson.OPT_INDENT_2).decode())
 
 
+def print_answer(place: "Place", answer: Json, for_people: Callable[[Any], None]) -> None:
+    """The API's JSON, or what ``for_people`` makes of it; of a listing it is given the items."""
+    if place.as_json:
+        print_json(answer)
+    else:
+        for_people(answer["data"] if answer.get("object") == "list" else answer)
+
+
+def print_cells(cells: Sequence[Cells], empty: str, *, rare: Sequence[str] = (), gap: int = 2) -> None:
+    """A table of cells by their column; a ``rare`` column only where one has something in it."""
+    columns = [
+        name for name in (cells[0] if cells else ()) if name not in rare or any(cell[name] != ABSENT for cell in cells)
+    ]
+    print_table(columns, [[cell[name] for name in columns] for cell in cells], empty, gap=gap)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, gap: int = 2) -> None:
-    """A table without a frame; a column whose title begins with ``>`` is aligned to the right."""
+    """A table without a frame; a column whose title begins with ``>`` is aligned to the right.
+
+    Such a column, and one without a title, is never folded.
+    """
     if not rows:
         click.echo(empty, err=True)
         return
@@ -84,18 +108,24 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for title in columns:
         right = title.startswith(">")
-        table.add_column(title.removeprefix(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+        table.add_column(
+            title.removeprefix(">"),
+            justify="right" if right else "left",
+            overflow="fold",
+            no_wrap=right or not title,
+        )
     for row in rows:
         table.add_row(*(Text(clean(cell)) for cell in row))
     Console(highlight=False).print(table)
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:
-    """One thing, a field a line."""
-    width = max(map(len, fields), default=0)
+    """One thing, a field a line; an amount says by itself that it is in dollars."""
+    names = {name: name.removesuffix("_usd").replace("_", " ") for name in fields}
+    width = max(map(len, names.values()), default=0)
     for name, value in fields.items():
         text = write_usd(value) if name.endswith("_usd") else write_value(value)
-        click.echo(f"{name.replace('_', ' '):<{width}}  {clean(text)}")
+        click.echo(f"{names[name]:<{width}}  {clean(text)}")
 
 
 def clean(text: str) -> str:
@@ -120,8 +150,9 @@ def write_usd(amount: float | None) -> str:
     """Dollars, with as many decimals as there are, two at least."""
     if amount is None:
         return ABSENT
-    whole, _, decimals = f"{amount:,.{4 if amount >= 1 else 9}f}".partition(".")
-    return f"${whole}.{decimals.rstrip('0'):0<2}"
+    size = abs(amount)
+    whole, _, decimals = f"{size:,.{4 if size >= 1 else 9}f}".partition(".")
+    return f"{'-' if amount < 0 else ''}${whole}.{decimals.rstrip('0'):0<2}"
 
 
 def write_quota(fields: Json) -> str:
@@ -144,8 +175,8 @@ def write_moment(started_ms: int, now: datetime, zone: tzinfo | None = None) -> 
     return moment.strftime("%H:%M:%S" if today else "%m-%d %H:%M")
 
 
-def write_request(row: Json, now: datetime) -> dict[str, str]:
-    """The cells of a request by their column."""
+def write_request(row: Json, now: datetime) -> Cells:
+    """The cells of a request by their column. ``~``: tokens are estimated; ``!``: the cost went above a quota."""
     estimate = "~" if row["usage_source"] == "estimate" else ""
     ending = row["error_code"] or ("" if row["ending"] == "completed" else row["ending"])
     first = row["first_byte_ms"]
@@ -155,7 +186,7 @@ def write_request(row: Json, now: datetime) -> dict[str, str]:
         "MODEL": row["model"] or ABSENT,
         "CHANNEL": row["channel"] or ABSENT,
         ">IN/OUT": f"{estimate}{row['prompt_tokens']}/{row['completion_tokens']}",
-        ">COST": write_usd(row["cost_usd"]),
+        ">COST": write_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else ""),
         ">FIRST": ABSENT if first is None else str(first),
         ">MS": str(row["total_ms"]),
         "STATUS": f"{row['status']} {ending}".rstrip(),
@@ -164,22 +195,22 @@ def write_request(row: Json, now: datetime) -> dict[str, str]:
 
 def print_accounts(accounts: Sequence[Json]) -> None:
     """A table of accounts."""
-    rows = [
-        [
-            account["name"],
-            account["status"],
-            write_quota(account),
-            write_limits(account),
-            write_value(account["groups"]),
-            "file" if account["declared"] else "here",
-        ]
+    cells = [
+        {
+            "NAME": account["name"],
+            "STATUS": account["status"],
+            **_write_money(account),
+            "LIMITS": write_limits(account),
+            "GROUPS": write_value(account["groups"]),
+            "MADE": "file" if account["declared"] else "here",
+        }
         for account in accounts
     ]
-    print_table(("NAME", "STATUS", "QUOTA", "LIMITS", "GROUPS", "MADE"), rows, "There is no account.")
+    print_cells(cells, "There is no account.", rare=_RARE)
 
 
 def print_keys(keys: Sequence[Json]) -> None:
-    """A table of keys; what few of them have, only where one has it."""
+    """A table of keys."""
     cells = [
         {
             ">ID": str(key["id"]),
@@ -187,19 +218,28 @@ def print_keys(keys: Sequence[Json]) -> None:
             "ACCOUNT": key["account"],
             "KEY": key["key"],
             "STATUS": key["status"],
-            "QUOTA": write_quota(key),
+            **_write_money(key),
             "LIMITS": write_limits(key),
             "MODELS": write_value(key["models"]),
             "EXPIRES": (key["expires_at"] or ABSENT)[:10],
         }
         for key in keys
     ]
-    rare = ("QUOTA", "LIMITS", "MODELS", "EXPIRES")
-    columns = [
-        name for name in (cells[0] if cells else ()) if name not in rare or any(c[name] != ABSENT for c in cells)
-    ]
-    rows = [[cell[name] for name in columns] for cell in cells]
-    print_table(columns, rows, "There is no key; make one: gateway keys create")
+    print_cells(cells, "There is no key; make one: gateway keys create", rare=_RARE, gap=1 if _is_narrow() else 2)
+
+
+def _is_narrow() -> bool:
+    from rich.console import Console
+
+    return Console().width < _WIDE
+
+
+def _write_money(fields: Json) -> Cells:
+    return {
+        "QUOTA": write_quota(fields),
+        ">SPENT": write_usd(fields["spent_usd"]),
+        ">LEFT": write_usd(fields["left_usd"]),
+    }
 
 
 def print_new_key(key: Json) -> None:
@@ -256,13 +296,11 @@ def print_report(report: Json, *, config: Path | None) -> None:
 
 def print_requests(rows: Sequence[Json]) -> None:
     """A table of requests."""
-    from rich.console import Console
-
     now = datetime.now(UTC)
-    narrow = Console().width < _WIDE
     cells = [write_request(row, now) for row in rows]
-    columns = [name for name in (cells[0] if cells else ()) if not (narrow and name == ">FIRST")]
-    print_table(columns, [[cell[name] for name in columns] for cell in cells], "No request is recorded.", gap=1)
+    if _is_narrow():
+        cells = [{name: text for name, text in cell.items() if name != ">FIRST"} for cell in cells]
+    print_cells(cells, "No request is recorded.", gap=1)
 
 
 _LINE = {"TIME": 8, "KEY": 8, "MODEL": 16, "CHANNEL": 8, ">IN/OUT": 8, ">COST": 10, ">MS": 6, "STATUS": 0}

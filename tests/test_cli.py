@@ -1,5 +1,6 @@
 """The `gateway` command, as an operator sees it."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -23,6 +24,14 @@ from gateway.cli import main
 from gateway.store.folder import DataFolder, find_holder
 
 GATEWAY = [sys.executable, "-m", "gateway"]
+# Ctrl-C as in a terminal: a shell that puts the tests into the background has it ignored, and children inherit that.
+AT_A_TERMINAL = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+"""
+PATIENCE_S = 30
+"""What is waited for comes sooner; only a machine with much else to do is this slow."""
 BROKEN = '[server]\nprot = 1\nport = "x"\n[[channel]]\nname = "a"\nprovider = "nobody"\n'
 DEAD = '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["m"]\n'
 
@@ -54,7 +63,7 @@ def run_many(cwd: Path, *commands: list[str]) -> tuple[list[list[Any]], set[str]
         text=True,
         cwd=cwd,
         env=environment(),
-        timeout=30,
+        timeout=PATIENCE_S,
         check=True,
     )
     answer = json.loads(made.stdout)
@@ -90,39 +99,83 @@ class Server:
             body.encode(),
             {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
             return str(response.read().decode())
+
+    def tidy(self) -> None:
+        """Delete what a test has added: the next one finds the first account and the first key alone."""
+        for account in self.ask("accounts")["data"]:
+            if account["name"] != "local":
+                self.ask("accounts", "delete", account["name"], "--yes")
+        for key in self.ask("keys")["data"]:
+            if key["id"] != 1:
+                self.ask("keys", "delete", str(key["id"]), "--yes")
+
+
+@contextlib.contextmanager
+def ended_with_the_test(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """Whatever becomes of the test, its process does not outlive it."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def start_server(data: Path) -> Server:
+    """A gateway that has greeted; ``stop_server`` ends it."""
     command = [*GATEWAY, "serve", "--port", "0", "--data", str(data)]
-    log = (data.parent / f"{data.name}.log").open("w")
-    with log:
+    with (data.parent / f"{data.name}.log").open("w") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=data.parent, env=environment()
         )
+    greeting = ""
+    try:
+        greeting = read_greeting(process)
+    finally:
+        if not greeting:
+            process.kill()
+            process.wait()
+    return Server(process, data, greeting)
+
+
+def read_greeting(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
         lines.append(line)
         if "client = " in line or "gateway keys create" in line:
             break
-    return Server(process, data, "".join(lines))
+    return "".join(lines)
 
 
 def stop_server(server: Server, number: signal.Signals) -> int:
-    server.process.send_signal(number)
-    code = server.process.wait(10)
-    assert server.process.stdout is not None
-    server.process.stdout.close()
-    return code
+    with ended_with_the_test(server.process) as process:
+        process.send_signal(number)
+        return process.wait(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def serving(data: Path, ended_by: signal.Signals) -> Iterator[Server]:
+    """A gateway that has greeted; ``ended_by`` must end it in order."""
+    server = start_server(data)
+    with ended_with_the_test(server.process):
+        yield server
+        assert stop_server(server, ended_by) == 0
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = start_server(tmp_path_factory.mktemp("cli") / "data")
-    yield started
-    assert stop_server(started, signal.SIGTERM) == 0
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One gateway for all: a start costs a second."""
+    with serving(tmp_path_factory.mktemp("cli") / "data", signal.SIGTERM) as started:
+        yield started
+
+
+@pytest.fixture
+def server(shared: Server) -> Iterator[Server]:
+    """A running gateway with one account and one key; what the test adds goes with it."""
+    yield shared
+    shared.tidy()
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +288,7 @@ def test_requests_are_listed_by_limit_key_model_and_status(server: Server) -> No
     def models(*words: str) -> list[str]:
         return [row["model"] for row in server.ask("requests", "--key", number, *words)["data"]]
 
-    until = time.monotonic() + 3
+    until = time.monotonic() + PATIENCE_S
     while len(models()) < 2 and time.monotonic() < until:  # rows are written after the answer
         time.sleep(0.02)
     assert models() == ["demo-chat", "no-such-model"]
@@ -248,16 +301,15 @@ def test_requests_are_listed_by_limit_key_model_and_status(server: Server) -> No
     assert "$0.000" in table
     assert "\x1b" not in table
     assert max(map(len, table.splitlines())) <= 80
-    server.ask("keys", "delete", number, "--yes")
 
 
 @pytest.mark.slow
 def test_follow_prints_a_request_when_it_ends_and_ctrl_c_ends_it_quietly(server: Server) -> None:
     key = server.ask("keys", "create", "--name", "followed")
-    command = [*GATEWAY, "requests", "--follow", "--json", "--key", str(key["id"]), "--data", str(server.data)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    ) as process:
+    words = ["requests", "--follow", "--json", "--key", str(key["id"]), "--data", str(server.data)]
+    command = [sys.executable, "-c", AT_A_TERMINAL, *words]
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    with ended_with_the_test(following) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         server.chat(key["secret"])
@@ -267,9 +319,8 @@ def test_follow_prints_a_request_when_it_ends_and_ctrl_c_ends_it_quietly(server:
         assert second["sequence"] > first["sequence"]
         assert (second["key_name"], second["model"], second["status"]) == ("followed", "demo-chat", 200)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.stderr.read() == ""
-    server.ask("keys", "delete", str(key["id"]), "--yes")
 
 
 @pytest.mark.slow
@@ -420,12 +471,11 @@ def test_a_gateway_that_cannot_start_says_why_without_a_traceback(tmp_path: Path
 def test_ctrl_c_ends_a_gateway_and_its_later_starts_show_no_key(tmp_path: Path) -> None:
     data = tmp_path / "data"
     run_many(tmp_path, ["keys", "--data", str(data)])
-    later = start_server(data)
-    assert later.url in later.greeting
-    assert f"base_url  {later.url}/v1" in later.greeting
-    assert "gateway keys create" in later.greeting
-    assert "sk-" not in later.greeting
-    assert stop_server(later, signal.SIGINT) == 0
+    with serving(data, signal.SIGINT) as later:
+        assert later.url in later.greeting
+        assert f"base_url  {later.url}/v1" in later.greeting
+        assert "gateway keys create" in later.greeting
+        assert "sk-" not in later.greeting
     assert "Traceback" not in (tmp_path / "data.log").read_text()
     assert find_holder(data) is None
 
