@@ -3,7 +3,8 @@
     .venv/bin/python scripts/soak.py --seconds 60
 
 About half of the calls are streams. One call in a hundred meets a provider that breaks off, one in a hundred leaves
-half-way. Exit code 1 where a request has no row or more than one, or where descriptors are left over.
+half-way. Exit code 1 where a request has no row or more than one, where the books do not agree, or where descriptors
+are left over.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import attrs
@@ -54,10 +56,16 @@ port = 0
 log_format = "json"
 [[account]]
 name = "soak"
+quota_usd = 1000000
+quota_period = "monthly"
+rpm = 100000000
 [[key]]
 name = "soak"
 account = "soak"
 secret = "{KEY}"
+quota_usd = 1000000
+tpm = 1000000000
+max_concurrency = 10000
 """
 CHANNEL = """
 [[channel]]
@@ -65,6 +73,10 @@ name = "{model}"
 provider = "custom"
 base_url = "{base_url}"
 models = ["{model}"]
+[[price]]
+model = "{model}"
+input_usd_per_million = 2.5
+output_usd_per_million = 10
 """
 
 
@@ -172,7 +184,17 @@ async def _drive(data: Path, process: psutil.Process, seconds: float, callers: i
     print(f"resident {before.resident_mb:.1f} -> {after.resident_mb:.1f} MB")
     print(f"descriptors {before.descriptors} -> {after.descriptors}")
     print(f"rows {rows} for {calls} calls: {endings}")
-    return rows == calls and after.descriptors <= before.descriptors + callers // 2
+    audit = await _audit(url, data)
+    print(f"audit: {audit}")
+    books_agree = audit["ok"] and audit["open_holds"] == 0
+    return books_agree and rows == calls and after.descriptors <= before.descriptors + callers // 2
+
+
+async def _audit(url: str, data: Path) -> dict[str, Any]:
+    token = (data / "admin.token").read_text().strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(f"{url}/admin/v1/audit") as response:
+        return dict(await response.json())
 
 
 def _read_rows(database: Path) -> tuple[int, dict[str, int]]:

@@ -6,7 +6,16 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.config import ChannelSection, Config, PriceSection, ServerSection, StoreSection
+from gateway.config import (
+    BillingSection,
+    ChannelSection,
+    Config,
+    GroupSection,
+    LedgerSection,
+    PriceSection,
+    ServerSection,
+    StoreSection,
+)
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.price import Price
 from gateway.domain.reading import Problems, read_table
@@ -30,16 +39,75 @@ def channel_problems(**extra: Any) -> dict[str, str]:
 def test_nothing_said_is_the_public_defaults() -> None:
     config = read_table({}, Config)
     assert (config.server.host, config.server.port, config.server.max_body_mb) == ("127.0.0.1", 8080, 32)
-    assert config == Config() == Config(ServerSection(), StoreSection())
+    assert (config.server.trusted_proxies, config.ledger.on_crash, config.billing.require_price) == (
+        (),
+        "release",
+        False,
+    )
+    assert config == Config() == Config(ServerSection(), StoreSection(), LedgerSection(), BillingSection())
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [("port", -1), ("port", 65_536), ("port", "8080"), ("base_url", "example.com"), ("base_url", "http://u:p@x"),
-     ("drain_timeout_s", -1), ("max_body_mb", 0), ("max_body_mb", 1025), ("log_format", "xml"), ("hots", "x")],
+     ("drain_timeout_s", -1), ("max_body_mb", 0), ("max_body_mb", 1025), ("log_format", "xml"), ("hots", "x"),
+     ("trusted_proxies", ["10.0.0.0/33"]), ("trusted_proxies", ["10.0.0.1", "proxy"]), ("trusted_proxies", [""]),
+     ("trusted_proxies", "10.0.0.1"), ("trusted_proxies", ["*"])],
 )  # fmt: skip
 def test_a_bad_setting_of_the_server_is_refused(key: str, value: object) -> None:
     assert set(problems(server={key: value})) == {f"server.{key}"}
+
+
+def test_proxies_are_trusted_by_address_or_network() -> None:
+    proxies = ["127.0.0.1", "10.1.2.3/8", "2001:db8::/32", "::1"]
+    assert read_table({"server": {"trusted_proxies": proxies}}, Config).server.trusted_proxies == tuple(proxies)
+
+
+@pytest.mark.parametrize("policy", ["release", "charge"])
+def test_a_crash_releases_or_charges(policy: str) -> None:
+    assert read_table({"ledger": {"on_crash": policy}}, Config).ledger.on_crash == policy
+
+
+@pytest.mark.parametrize(
+    ("tables", "path"),
+    [
+        ({"ledger": {"on_crash": "refund"}}, "ledger.on_crash"),
+        ({"ledger": {"on_crash": True}}, "ledger.on_crash"),
+        ({"ledger": {"on_cash": "charge"}}, "ledger.on_cash"),
+        ({"billing": {"require_price": "yes"}}, "billing.require_price"),
+        ({"billing": {"require_price": 1}}, "billing.require_price"),
+        ({"group": [{}]}, "group[0].name"),
+        ({"group": [{"name": ""}]}, "group[0].name"),
+        ({"group": [{"name": "vip", "price_multiplier": -1}]}, "group[0].price_multiplier"),
+        ({"group": [{"name": "vip", "price_multiplier": 101}]}, "group[0].price_multiplier"),
+        ({"group": [{"name": "vip", "price_multiplier": "1"}]}, "group[0].price_multiplier"),
+        ({"group": [{"name": "a"}, {"name": "vip", "prise_multiplier": 1}]}, "group[1].prise_multiplier"),
+    ],
+)
+def test_a_bad_setting_about_money_is_refused_under_its_path(tables: dict[str, Any], path: str) -> None:
+    assert set(problems(**tables)) == {path}
+
+
+def test_a_price_may_be_required() -> None:
+    assert read_table({"billing": {"require_price": True}}, Config).billing.require_price is True
+
+
+def test_a_group_pays_the_price_or_its_own_part_of_it() -> None:
+    tables = {"group": [{"name": "all"}, {"name": "vip", "price_multiplier": Decimal("0.8")}]}
+    assert read_table(tables, Config).group == (GroupSection("all", Decimal(1)), GroupSection("vip", Decimal("0.8")))
+
+
+@pytest.mark.parametrize(("what", "expected"), [({"quota_status": 403}, 403), ({"quota_status": 429}, 429), ({}, None)])
+def test_an_account_and_a_key_may_choose_the_status_of_their_cap(what: dict[str, int], expected: int | None) -> None:
+    config = read_table({"account": [ACCOUNT | what], "key": [KEY | what]}, Config)
+    assert [spec.quota_status for spec in (*config.account, *config.key)] == [expected, expected]
+
+
+@pytest.mark.parametrize("status", [402, 200, "429", True])
+def test_any_other_status_of_a_cap_is_refused(status: object) -> None:
+    what = {"quota_status": status}
+    found = problems(account=[ACCOUNT | what], key=[KEY | what])
+    assert set(found) == {"account[0].quota_status", "key[0].quota_status"}
 
 
 @pytest.mark.parametrize("url", ["", "sqlite:////var/lib/gateway.db", "sqlite:///relative.db"])
@@ -168,6 +236,7 @@ def test_a_configuration_never_shows_its_secrets() -> None:
     [
         ({"channel": [CHANNEL, CHANNEL]}, {"channel[1].name"}),
         ({"account": [ACCOUNT, {"name": "b"}, ACCOUNT]}, {"account[2].name"}),
+        ({"group": [{"name": "vip"}, {"name": "lab"}, {"name": "vip", "price_multiplier": 2}]}, {"group[2].name"}),
         ({"price": [{"model": "m"}, {"model": "m"}]}, {"price[1].model"}),
         ({"key": [KEY]}, {"key[0].account"}),
         ({"account": [ACCOUNT], "key": [KEY, KEY | {"secret": "sk-" + "b" * 20}]}, {"key[1].name"}),

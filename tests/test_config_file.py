@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import Config, PriceSection, ServerSection, StoreSection
+from gateway.config import BillingSection, Config, LedgerSection, PriceSection, ServerSection, StoreSection
 from gateway.config_file import ConfigError, find_data, read_config, read_prices
 
 CHANNEL = '[[channel]]\nname = "up"\nprovider = "openai"\nsync = true\n'
@@ -124,13 +124,17 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__DRAIN_TIMEOUT_S": ("0.5", 0.5),
     "SERVER__MAX_BODY_MB": ("64", 64),
     "SERVER__LOG_FORMAT": ("json", "json"),
+    "SERVER__TRUSTED_PROXIES": ("127.0.0.1, 10.0.0.0/8,", ("127.0.0.1", "10.0.0.0/8")),
     "STORE__URL": ("sqlite:////x.db", "sqlite:////x.db"),
+    "LEDGER__ON_CRASH": ("charge", "charge"),
+    "BILLING__REQUIRE_PRICE": ("yes", True),
 }
 
 
 def test_every_setting_has_a_variable() -> None:
+    sections = (ServerSection, StoreSection, LedgerSection, BillingSection)
     keys = {f"{section.__name__.removesuffix('Section')}__{field.name}".upper()
-            for section in (ServerSection, StoreSection) for field in attrs.fields(section)}  # fmt: skip
+            for section in sections for field in attrs.fields(section)}  # fmt: skip
     assert keys == set(SCALARS)
 
 
@@ -153,6 +157,10 @@ def test_a_variable_wins_over_the_file(path: Path, name: str) -> None:
         ("GATEWAY_SEVRER__PORT", "1", "sections"),
         ("GATEWAY_CHANNEL__NAME", "x", "sections"),
         ("GATEWAY_SERVER__", "x", "unknown key"),
+        ("GATEWAY_SERVER__TRUSTED_PROXIES", "10.0.0.1, proxy", "server.trusted_proxies"),
+        ("GATEWAY_LEDGER__ON_CRASH", "refund", "ledger.on_crash"),
+        ("GATEWAY_BILLING__REQUIRE_PRICE", "maybe", "billing.require_price"),
+        ("GATEWAY_GROUP__NAME", "vip", "sections"),
     ],
 )
 def test_a_bad_variable_is_a_problem_under_its_own_name(name: str, text: str, told: str) -> None:
@@ -194,7 +202,9 @@ def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
     text = COMMENTED.sub(r"\1", find_data("gateway.toml").read_text())
     config = read(path, text, OPENAI_API_KEY="k", GATEWAY_DEV_KEY="sk-0123456789abcdef")
     assert (config.server, config.store) == (ServerSection(), StoreSection())
-    assert [len(tables) for tables in (config.channel, config.account, config.key, config.price)] == [1, 1, 1, 1]
+    assert (config.ledger, config.billing) == (LedgerSection(), BillingSection())
+    tables = (config.channel, config.group, config.account, config.key, config.price)
+    assert [len(table) for table in tables] == [1] * 5
 
 
 def test_the_file_that_ships_is_what_people_find_in_the_checkout() -> None:

@@ -42,7 +42,7 @@ settings = find_data("gateway.toml")
 print(orjson.dumps({
     "file": gateway.__file__,
     "version": gateway.__version__,
-    "prices": len(read_prices(Config())._exact) + len(read_prices(Config())._globs),
+    "prices": len(read_prices(Config())),
     "settings": str(settings),
     "settings_exist": settings.exists(),
     "settings_are_good": bool(read_config(settings, {})),

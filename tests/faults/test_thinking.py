@@ -8,10 +8,10 @@ import pytest
 
 from gateway.dialects.openai_chat import read_chat_call
 from gateway.dialects.sse import KEEPALIVE
-from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.domain.plan import Plan
+from gateway.domain.quota import Hold
 from gateway.flow.admission import Grant
 from gateway.flow.relay import Relay
 from gateway.flow.routing import Attempt
@@ -116,14 +116,13 @@ def relay(
 
     async def scene() -> tuple[list[tuple[int, bytes]], UpstreamFault | None]:
         paper = Paper()
-        caller = Caller(Account(1, "acme"), ApiKey(1, 1, "test", b"", ""))
-        grant = Grant(caller, read_chat_call({**HELLO, "stream": True}), None)
+        grant = Grant(read_chat_call({**HELLO, "stream": True}), Hold((), 0))
         attempts = [
             Attempt(Channel(f"up{index}", "custom", "http://up.invalid/v1", timeouts=timeouts), "m")
             for index in range(len(replies))
         ]
         going = Relay(Thinkers(list(replies), head_s))
-        fault = await going.stream(grant, attempts, paper, "req_1")
+        fault = await going.stream(grant, attempts, paper, "req_1", settle=lambda _: None)
         assert going.running == 0
         return paper.written, fault
 

@@ -1,6 +1,7 @@
 """The admin API: every operation once, its refusals, and that a change is in force when it returns."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -33,6 +34,12 @@ OPERATIONS = (
     ("POST", "/channels/up/test"),
     ("GET", "/models"),
     ("GET", "/requests"),
+    ("GET", "/accounts/acme/credits"),
+    ("POST", "/accounts/acme/credits"),
+    ("GET", "/keys/1/credits"),
+    ("POST", "/keys/1/credits"),
+    ("GET", "/usage"),
+    ("GET", "/audit"),
 )
 
 
@@ -42,16 +49,17 @@ async def gateway(gateway_with: StartGateway) -> RunningGateway:
 
 
 @pytest.fixture
-async def ask(gateway: RunningGateway) -> AsyncIterator[Ask]:
+def ask(gateway: RunningGateway) -> Ask:
     """``status, value = await ask("GET", "/keys")`` with the admin token."""
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {gateway.admin_token}"}) as session:
+    return partial(ask_office, gateway)
 
-        async def ask(method: str, path: str, body: Any = None) -> tuple[int, Any]:
-            url = URL(f"{gateway.url}{routes.PREFIX}{path}", encoded=True)
-            async with session.request(method, url, json=body) as response:
-                return response.status, await response.json()
 
-        yield ask
+async def ask_office(gateway: RunningGateway, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """Status and JSON of an operation of the admin API."""
+    url = URL(f"{gateway.url}{routes.PREFIX}{path}", encoded=True)
+    headers = {"Authorization": f"Bearer {gateway.admin_token}"}
+    async with gateway.client.request(method, url, json=body, headers=headers) as response:
+        return response.status, await response.json()
 
 
 def test_the_table_below_names_every_operation() -> None:

@@ -31,6 +31,32 @@ async def test_a_gateway_without_any_model_is_alive_but_not_ready(gateway_with: 
             assert response.status == 200
 
 
+async def test_a_gateway_that_cannot_record_makes_no_calls_and_says_so_to_the_supervisor(
+    gateway_with: StartGateway,
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        outbox = gateway.app[ROOMS].outbox
+        outbox.failing = True
+        for _ in range(3):
+            async with gateway.post() as response:
+                error = (await response.json())["error"]
+                assert (response.status, error["code"], response.headers["Retry-After"]) == (503, "overloaded", "5")
+        async with gateway.client.get(f"{gateway.url}/readyz") as response:
+            assert response.status == 503
+            (problem,) = (await response.json())["problems"]
+            assert problem.startswith("The gateway cannot record requests at the moment")
+        async with gateway.client.get(f"{gateway.url}/healthz") as response:
+            assert response.status == 200
+        assert not up.received
+        outbox.failing = False
+        async with gateway.post() as response:
+            assert response.status == 200
+        async with gateway.client.get(f"{gateway.url}/readyz") as response:
+            assert response.status == 200
+        await gateway.rows(1)
+
+
 async def test_a_draining_gateway_takes_no_new_work_and_finishes_what_runs(gateway_with: StartGateway) -> None:
     go_on = asyncio.Event()
 

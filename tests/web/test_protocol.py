@@ -1,5 +1,6 @@
 """The house's own connection class is the one in use: it is reached through a private method of aiohttp's."""
 
+import asyncio
 import inspect
 
 import pytest
@@ -49,3 +50,17 @@ def test_aiohttp_still_asks_handle_error_for_what_it_cannot_parse() -> None:
 def test_aiohttp_parses_in_c() -> None:
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         pytest.fail("aiohttp was installed without its C parser: every request would cost several times as much")
+
+
+async def test_a_connection_that_waits_for_a_request_ends_when_the_gateway_stops(gateway_with: StartGateway) -> None:
+    """Not when everything else has ended: what is asked on it meanwhile would hang until then."""
+    gateway = await gateway_with({})
+    reader, writer = await connect(gateway.url)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert (await read_answer(reader)).status == 200
+    assert gateway.runner.server is not None
+    (connection,) = gateway.runner.server.connections
+    connection.close()
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()

@@ -1,0 +1,157 @@
+"""Money and limits as the real SDK hears of them: what it raises, and what it asks for again by itself."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from openai import APIStatusError, AsyncOpenAI, PermissionDeniedError, RateLimitError
+
+from gateway.domain.request import RequestFilter
+from gateway.web.keys import OFFICE
+from tests.conftest import StartGateway
+from tests.e2e.conftest import MakeClient
+from tests.fakes.gateway import KEY, RunningGateway, channel
+from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
+from tests.faults.scene import site
+from tests.faults.test_caps_under_load import stream_until
+
+ASK: list[Any] = [{"role": "user", "content": "hi"}]
+NOTHING_LEFT = {"quota_usd": 0}
+RETRIES = 2
+
+
+def key_with(**more: Any) -> list[dict[str, Any]]:
+    return [{"name": "test", "account": "acme", "secret": KEY, **more}]
+
+
+async def chat(client: AsyncOpenAI, **more: Any) -> Any:
+    return await client.chat.completions.create(model="m", messages=ASK, **more)
+
+
+async def refused(client: AsyncOpenAI, *, stream: bool) -> APIStatusError:
+    with pytest.raises(APIStatusError) as caught:
+        await chat(client, stream=stream)
+    return caught.value
+
+
+async def until_limited(gateway: RunningGateway) -> None:
+    """Return once a call was refused for a rate limit, while others still run."""
+    log = gateway.app[OFFICE].requests
+    async with asyncio.timeout(3):
+        while not await log.list_requests(RequestFilter(status=429), 1):  # noqa: ASYNC110 - looked at from outside
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("of", ["key", "account"])
+async def test_a_lifetime_quota_that_is_used_up_is_a_denied_permission_and_not_asked_for_again(
+    gateway_with: StartGateway,
+    sdk: MakeClient,
+    of: str,
+    stream: bool,
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        account = {"name": "acme", **(NOTHING_LEFT if of == "account" else {})}
+        key = key_with(**(NOTHING_LEFT if of == "key" else {}))
+        gateway = await gateway_with(site(channel(up.base_url), account=[account], key=key))
+        error = await refused(sdk(gateway, max_retries=RETRIES), stream=stream)
+        assert isinstance(error, PermissionDeniedError)
+        assert (error.code, error.type, error.param) == ("insufficient_quota", "new_api_error", None)
+        assert ("this API key" if of == "key" else "the account") in error.message
+        assert error.response.request.headers["x-stainless-retry-count"] == "0"
+        await gateway.rows(1)
+        assert not up.received
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("period", ["daily", "monthly"])
+async def test_a_periodic_quota_that_is_used_up_is_a_rate_limit_and_not_asked_for_again(
+    gateway_with: StartGateway,
+    sdk: MakeClient,
+    period: str,
+    stream: bool,
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        key = key_with(**NOTHING_LEFT, quota_period=period)
+        gateway = await gateway_with(site(channel(up.base_url), key=key))
+        error = await refused(sdk(gateway, max_retries=RETRIES), stream=stream)
+        assert isinstance(error, RateLimitError)
+        assert (error.code, error.response.headers["x-should-retry"]) == ("insufficient_quota", "false")
+        assert int(error.response.headers["retry-after"]) > 0
+        await gateway.rows(1)
+        assert not up.received
+
+
+@pytest.mark.parametrize(
+    ("period", "status", "kind"), [("daily", 403, PermissionDeniedError), ("lifetime", 429, RateLimitError)]
+)
+async def test_an_operator_decides_which_of_the_two_it_is(
+    gateway_with: StartGateway,
+    sdk: MakeClient,
+    period: str,
+    status: int,
+    kind: type[APIStatusError],
+) -> None:
+    key = key_with(**NOTHING_LEFT, quota_period=period, quota_status=status)
+    gateway = await gateway_with(site(channel("http://127.0.0.1:9/v1"), key=key))
+    error = await refused(sdk(gateway, max_retries=RETRIES), stream=False)
+    assert isinstance(error, kind)
+    assert error.code == "insufficient_quota"
+    await gateway.rows(1)
+
+
+@pytest.mark.slow
+async def test_a_rate_limit_is_asked_for_again_when_it_says_and_then_passes(
+    gateway_with: StartGateway,
+    sdk: MakeClient,
+) -> None:
+    """The SDK waits the one second that it is told."""
+    go = asyncio.Event()
+    async with ScriptedUpstream(stream_until(go), [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url), key=key_with(max_concurrency=1)))
+        client = sdk(gateway, max_retries=RETRIES)
+        stream = await chat(client, stream=True)
+        second = asyncio.create_task(chat(client))
+        await until_limited(gateway)
+        go.set()
+        assert [chunk async for chunk in stream]
+        completion = await second
+        assert completion.choices[0].message.content == "hello"
+        rows = await gateway.rows(3)
+        assert sorted(row.status for row in rows) == [200, 200, 429]
+        assert sum(row.cost_nanos for row in rows) == 2 * 19_000
+        assert len(up.received) == 2
+
+
+async def test_the_sdk_can_read_how_it_stands(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url), key=key_with(rpm=1)))
+        client = sdk(gateway)
+        raw = await client.chat.completions.with_raw_response.create(model="m", messages=ASK)
+        assert raw.headers["x-ratelimit-limit-requests"] == "1"
+        assert raw.headers["x-ratelimit-remaining-requests"] == "0"
+        assert raw.headers["x-ratelimit-reset-requests"] == "1m0s"
+        error = await refused(client, stream=False)
+        assert isinstance(error, RateLimitError)
+        assert error.code == "rate_limit_exceeded"
+        assert "x-should-retry" not in error.response.headers
+        assert 50 <= int(error.response.headers["retry-after"]) <= 60
+        assert error.response.headers["x-ratelimit-remaining-requests"] == "0"
+        await gateway.rows(2)
+
+
+@pytest.mark.parametrize(
+    ("restriction", "code"),
+    [({"models": ["other"]}, "model_not_allowed"), ({"allow_ips": ["203.0.113.0/24"]}, "ip_not_allowed")],
+)
+async def test_a_restriction_is_a_denied_permission_and_not_asked_for_again(
+    gateway_with: StartGateway,
+    sdk: MakeClient,
+    restriction: dict[str, Any],
+    code: str,
+) -> None:
+    gateway = await gateway_with(site(channel("http://127.0.0.1:9/v1"), key=key_with(**restriction)))
+    error = await refused(sdk(gateway, max_retries=RETRIES), stream=True)
+    assert isinstance(error, PermissionDeniedError)
+    assert (error.code, error.response.request.headers["x-stainless-retry-count"]) == (code, "0")
+    await gateway.rows(1 if code == "model_not_allowed" else 0)
