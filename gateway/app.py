@@ -171,7 +171,7 @@ async def _open_books(site: Site, stack: AsyncExitStack) -> _Books:
     journal = FileJournal(site.folder.private_file("requests.journal"))
     stack.callback(journal.close)
     flush = FlushLedger(outbox, ledger, journal)
-    stack.push_async_callback(flush.flush)
+    stack.push_async_callback(flush.finish)
     now_ms = int(site.clock() * 1000)
     # A command that only looks must not decide about money by a configuration that may be another than the gateway's.
     on_crash = site.config.ledger.on_crash if site.declare else None

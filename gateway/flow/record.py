@@ -1,5 +1,8 @@
 """What a call leaves behind: the parcels of its way through the house, and the row that is written from them."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import attrs
 
 from gateway.domain.call import Call, Operation
@@ -13,7 +16,7 @@ from gateway.flow.routing import Attempt
 CLIENT_CLOSED_STATUS = 499
 """The status of a row whose caller left before it was answered; no caller ever sees it."""
 INTERRUPTED_STATUS = 500
-"""The status of a row whose call a crash has cut off; what its caller saw of it is not known."""
+"""The status of a row whose call was cut off by a stop or a crash; what its caller saw of it is not known."""
 
 
 @attrs.frozen
@@ -50,6 +53,9 @@ class Outcome:
 
 
 NOTHING_CHARGED = Charge(0, 0)
+_STATUS: Mapping[Ending, int] = MappingProxyType(
+    {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS},
+)
 _SILENT = Delivery()
 
 
@@ -97,39 +103,13 @@ def write_row(
 
 def write_interrupted(arrival: Arrival, call: Call, attempt: Attempt, reserved_nanos: int) -> RequestRow:
     """The row of a call that is about to be made, for if nothing more should ever be heard of it."""
-    caller = arrival.caller
-    return RequestRow(
-        id=arrival.id,
-        started_ms=arrival.started_ms,
-        settled_ms=arrival.started_ms,
-        operation=arrival.operation,
-        account_id=caller.account.id,
-        account=caller.account.name,
-        key_id=caller.key.id,
-        key_name=caller.key.name,
-        model=call.model,
-        channel=attempt.channel.name,
-        status=INTERRUPTED_STATUS,
-        ending="interrupted",
-        error_code=None,
-        stream=call.stream,
-        attempts=1,
-        prompt_tokens=0,
-        completion_tokens=0,
-        cached_tokens=0,
-        usage_source="none",
-        cost_nanos=0,
-        reserved_nanos=reserved_nanos,
-        overrun_nanos=0,
-        first_byte_ms=None,
-        total_ms=0,
-        client_request_id=arrival.client_request_id,
-    )
+    outcome = Outcome("interrupted", arrival.started_at, arrival.started_ms)
+    return write_row(arrival, call, outcome, delivery=Delivery(attempt, 1), reserved_nanos=reserved_nanos)
 
 
 def _read_status(delivery: Delivery, outcome: Outcome) -> int:
     if delivery.first_byte_at is not None:
         return 200
-    if outcome.ending == "client_closed":
-        return CLIENT_CLOSED_STATUS
-    return outcome.fault.status if outcome.fault else 200
+    if outcome.fault is not None:
+        return outcome.fault.status
+    return _STATUS.get(outcome.ending, 200)

@@ -61,3 +61,8 @@ class FlushLedger:
                     self._outbox.failing = False
                     log.info("store_recovered", rows=len(rows))
         return True
+
+    async def finish(self) -> None:
+        """Store what is left. What cannot be stored is said; the journal has it for the next start, if it could."""
+        if not await self.flush():
+            log.error("rows_left_behind", rows=len(self._outbox))
