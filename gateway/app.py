@@ -25,7 +25,7 @@ from gateway.flow.discovery import find_keyed, find_local
 from gateway.flow.listing import fetch_models
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
-from gateway.flow.recovery import recover
+from gateway.flow.recovery import open_bank, recover
 from gateway.flow.relay import Relay
 from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
@@ -177,8 +177,7 @@ async def _open_books(site: Site, stack: AsyncExitStack) -> _Books:
     on_crash = site.config.ledger.on_crash if site.declare else None
     await recover(journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
     journal.renew()
-    bank = Bank(site.clock)
-    bank.load(await ledger.list_spending(bank.today), bank.today)
+    bank = await open_bank(ledger, site.clock)
     accounting = Accounting(bank, ledger, outbox, clock=site.clock)
     return _Books(database, journal, outbox, bank, accounting, flush)
 

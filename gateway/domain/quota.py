@@ -91,6 +91,11 @@ class Tally:
     credit_nanos: int = 0
     overrun_nanos: int = 0
 
+    def add(self, spent_nanos: int, credit_nanos: int) -> None:
+        """Count more of both."""
+        self.spent_nanos += spent_nanos
+        self.credit_nanos += credit_nanos
+
 
 @attrs.define
 class Window:

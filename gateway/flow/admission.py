@@ -4,7 +4,7 @@ Money is decided in memory, in one go on the event loop, over the key and its ac
 provider before it, and nothing that was set aside outlives its call.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
@@ -58,12 +58,28 @@ class Bank:
 
     def load(self, spending: Iterable[Spending], day: Day) -> None:
         """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
+        for purse, line in self._split(spending):
+            purse.lifetime.add(line.lifetime_nanos, line.lifetime_credit_nanos)
+            purse.monthly.at(day.month_start_s).add(line.month_nanos, line.month_credit_nanos)
+            purse.daily.at(day.start_s).add(line.day_nanos, line.day_credit_nanos)
+
+    def load_before(self, spending: Iterable[Spending], day: Day) -> None:
+        """Take in what was spent on ``day``, the one before that which ``load`` is of: clocks are set back, too."""
+        next_day = read_day(day.end_s)
+        for purse, line in self._split(spending):
+            purse.daily.at(day.start_s).add(line.day_nanos, line.day_credit_nanos)
+            if next_day.month_start_s != day.month_start_s:
+                purse.monthly.at(day.month_start_s).add(line.month_nanos, line.month_credit_nanos)
+
+    def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Purse, Spending]]:
+        """Every purse that a line is of, with what of the line is the purse's."""
         for line in spending:
             account = self.find_purse("account", line.account_id)
-            if line.key_id is not None:
-                _add_spending(self.find_purse("key", line.key_id), line, day)
-                line = attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)  # noqa: PLW2901
-            _add_spending(account, line, day)
+            if line.key_id is None:
+                yield account, line
+                continue
+            yield self.find_purse("key", line.key_id), line
+            yield account, attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
     def find_purse(self, owner: Owner, owner_id: int) -> Purse:
         """The purse of a key or an account."""
@@ -103,16 +119,6 @@ class Bank:
         purse = self.find_purse(owner, owner_id)
         purse.use(quota, day)
         return purse
-
-
-def _add_spending(purse: Purse, line: Spending, day: Day) -> None:
-    for tally, spent, credit in (
-        (purse.lifetime, line.lifetime_nanos, line.lifetime_credit_nanos),
-        (purse.monthly.at(day.month_start_s), line.month_nanos, line.month_credit_nanos),
-        (purse.daily.at(day.start_s), line.day_nanos, line.day_credit_nanos),
-    ):
-        tally.spent_nanos += spent
-        tally.credit_nanos += credit
 
 
 class Admission:

@@ -1,12 +1,14 @@
 """What a crash has left: every call that the store does not know gets its row and, if so decided, its charge."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import structlog
 
 from gateway.domain.ledger import Journal, Ledger, Leftover, OnCrash
+from gateway.domain.quota import read_day
 from gateway.domain.request import RequestRow
+from gateway.flow.admission import Bank
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -44,6 +46,15 @@ async def recover(
                 cost_nanos=row.cost_nanos,
             )
     log.info("journal_recovered", rows=len(rows), interrupted=sum(row.ending == "interrupted" for row in rows))
+
+
+async def open_bank(ledger: Ledger, clock: Callable[[], float]) -> Bank:
+    """Every purse as the store knows it, today and the day before. Raises ``StoreUnavailable``."""
+    bank = Bank(clock)
+    today, yesterday = bank.today, read_day(bank.today.start_s - 1)
+    bank.load_before(await ledger.list_spending(yesterday), yesterday)
+    bank.load(await ledger.list_spending(today), today)
+    return bank
 
 
 def _interrupt(row: RequestRow, now_ms: int, *, charged: bool) -> RequestRow:

@@ -9,7 +9,7 @@ next start, where a call's last note counts. When it has grown, it is written an
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -170,8 +170,7 @@ def _read(path: Path) -> list[Leftover]:
         if not line:
             continue
         try:
-            kind, *values = orjson.loads(line)
-            row = RequestRow(**dict(zip(fields, values, strict=True)))
+            kind, row = _read_note(line, fields)
         except (orjson.JSONDecodeError, TypeError, ValueError):
             skipped.append(number)
             continue
@@ -179,6 +178,14 @@ def _read(path: Path) -> list[Leftover]:
     if skipped and skipped != [len(lines) - 1]:
         _keep_aside(path, len(skipped))
     return list(found.values())
+
+
+def _read_note(line: bytes, fields: Sequence[str]) -> tuple[int, RequestRow]:
+    """Raises ``ValueError`` or ``TypeError`` where it is none."""
+    note = orjson.loads(line)
+    if not isinstance(note, list) or not note or note[0] not in (_STARTED, _SETTLED):  # an object has an order, too
+        raise ValueError("not a note")
+    return note[0], RequestRow(**dict(zip(fields, note[1:], strict=True)))
 
 
 def _keep_aside(path: Path, skipped: int) -> None:

@@ -25,7 +25,7 @@ from gateway.flow.accounting import Accounting
 from gateway.flow.admission import Admission, Bank, Grant
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome
-from gateway.flow.recovery import recover
+from gateway.flow.recovery import open_bank, recover
 from gateway.flow.routing import Attempt
 from gateway.flow.settlement import Settlement
 from gateway.jobs.flush_ledger import FlushLedger
@@ -150,7 +150,10 @@ class Books:
         self.journal = FileJournal(self._path, rotate_bytes=2_000)
         self.outbox = Outbox()
         self.flush = FlushLedger(self.outbox, self.disk, self.journal)
-        self.bank = Bank(lambda: self.now)
+        self._build(Bank(lambda: self.now))
+
+    def _build(self, bank: Bank) -> None:
+        self.bank = bank
         self.admission = Admission(self.bank, MemoryCounters(lambda: self.pulse), self.journal, self.outbox)
         self.settlement = Settlement(self.admission, self.journal, self.outbox)
         self.accounting = Accounting(self.bank, self.disk, self.outbox, clock=lambda: self.now)
@@ -161,7 +164,7 @@ class Books:
         self._open()
         left = self.journal.leftovers
         await recover(left, self.disk, self.journal, on_crash=on_crash, now_ms=int(self.now * 1000))
-        self.bank.load(await self.disk.list_spending(self.bank.today), self.bank.today)
+        self._build(await open_bank(self.disk, lambda: self.now))
 
     def close(self) -> None:
         """As on SIGTERM: what the next process has to know is in the journal."""

@@ -266,6 +266,20 @@ def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
     }
 
 
+async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yesterdays_spending(books: Books) -> None:
+    caller = caller_of(capped(100, "daily"))
+    books.settle(await books.admit(caller, call_for(70)), 70)
+    await books.flush.flush()
+    yesterday = books.now
+    books.now = books.bank.today.end_s
+    await books.crash("release")
+    assert books.bank.find_purse("key", 7).lifetime.spent_nanos == 70
+    await books.admit(caller, call_for(100))
+    books.now = yesterday
+    with pytest.raises(QuotaExhausted):
+        await books.admit(caller, call_for(31))
+
+
 def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_look() -> None:
     bank = Bank(lambda: NOON)
     bank.load([Spending(1, 7, 130)], bank.today)

@@ -109,7 +109,9 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         self.do(self.administration.reload())
         day = read_day(self.books.now)
-        self.days, self.months = [day.start_s, 0], [day.month_start_s, 0]
+        before = read_day(day.start_s - 1)  # whoever starts reads the day before, too
+        earlier = before.month_start_s if before.month_start_s != day.month_start_s else 0
+        self.days, self.months = [day.start_s, before.start_s], [day.month_start_s, earlier]
 
     # the reckoning
 
@@ -339,7 +341,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Set the clock, but to no day or month that had its money and that this process does not remember.
 
         A purse knows the period that runs and the one that ran before it: enough for a clock that is set back over
-        midnight, not for one that is set back twice, or before the start of the process.
+        midnight, also the one before the start of the process, not for one that is set back twice.
         """
         day = read_day(now)
         for known, start_s, end_s in (

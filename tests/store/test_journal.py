@@ -135,7 +135,13 @@ _SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(
 _JSON = st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner)).map(
     orjson.dumps
 )
-_GARBAGE = st.binary() | _JSON | st.lists(_SCALARS, min_size=len(FIELDS) - 1, max_size=len(FIELDS)).map(orjson.dumps)
+_KEYS = st.dictionaries(st.text(max_size=2), st.none(), min_size=len(FIELDS) + 1, max_size=len(FIELDS) + 1)
+_GARBAGE = (
+    st.binary()
+    | _JSON
+    | _KEYS.map(orjson.dumps)
+    | st.lists(_SCALARS, min_size=len(FIELDS) - 1, max_size=len(FIELDS)).map(orjson.dumps)
+)
 
 
 @given(garbage=st.lists(_GARBAGE, min_size=3, max_size=3))
