@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 import attrs
 
+from gateway.domain.fault import Conflict
 from gateway.domain.quota import DAY_S, Day
 from gateway.domain.request import RequestRow
 
@@ -108,12 +109,13 @@ def counts_as_usage(row: RequestRow) -> bool:
     return row.attempts > 0
 
 
-def is_same_credit(known: Entry, entry: Entry) -> bool:
-    """Whether two credits under one reference are one: of the same kind, and of the same amount if it is a top-up.
+def check_same_credit(known: Entry, entry: Entry) -> None:
+    """Raise ``Conflict`` where two credits under one reference are not one: of one kind, top-ups of one amount.
 
     The amount of a "set" is a difference, which another moment gives another value.
     """
-    return known.kind == entry.kind and (entry.kind == "set" or known.amount_nanos == entry.amount_nanos)
+    if known.kind != entry.kind or (entry.kind == "top_up" and known.amount_nanos != entry.amount_nanos):
+        raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")
 
 
 class Ledger(Protocol):

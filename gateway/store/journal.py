@@ -72,7 +72,7 @@ class FileJournal:
         for request_id in ids:
             self._open.pop(request_id, None)
         if self._size > self._rotate_at:
-            self._rotate()
+            self.renew()
 
     def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` where a note could not be written now."""
@@ -83,13 +83,9 @@ class FileJournal:
             raise StoreUnavailable("The gateway's journal cannot be written to", retry_after_s=5) from error
         self._size -= _NOTE_BYTES
 
-    def renew(self) -> None:
-        """Write the file anew, with the notes that still matter."""
-        self._rotate()
-
     def close(self) -> None:
         """Leave what the next process has to know."""
-        self._rotate()
+        self.renew()
         os.close(self._file)
         self._file = -1  # a number that is another file's by now must not be written to
 
@@ -115,7 +111,7 @@ class FileJournal:
             self.failing = True
             log.error("journal_not_written", error=str(error))
 
-    def _rotate(self) -> None:
+    def renew(self) -> None:
         """Write the file anew; where that fails, go on with the old one and try again when it has grown as much."""
         self._rotate_at = self._size + self._rotate_bytes
         try:

@@ -10,7 +10,6 @@ from sqlalchemy.dialects.sqlite import insert as insert_or
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.domain.fault import Conflict
 from gateway.domain.ledger import (
     Entry,
     KeyTotals,
@@ -18,9 +17,9 @@ from gateway.domain.ledger import (
     UsageAxis,
     UsageFilter,
     UsageLine,
+    check_same_credit,
     counts_as_usage,
     day_of,
-    is_same_credit,
 )
 from gateway.domain.quota import Day
 from gateway.domain.request import RequestRow
@@ -63,7 +62,9 @@ class SqlLedger:
             if entry.reference is not None:
                 known = select(entries).where(_is_of(entry), entries.c.reference == entry.reference)
                 for row in await connection.execute(known):
-                    return check_same(read_entry(row), entry), False
+                    stored = read_entry(row)
+                    check_same_credit(stored, entry)
+                    return stored, False
             sequence = await connection.scalar(
                 insert(entries).values(write_entry(entry)).returning(entries.c.sequence),
             )
@@ -213,10 +214,3 @@ def _is_of(entry: Entry) -> ColumnElement[bool]:
         entries.c.account_id == entry.account_id,
         entries.c.key_id.is_(None) if entry.key_id is None else entries.c.key_id == entry.key_id,
     )
-
-
-def check_same(known: Entry, entry: Entry) -> Entry:
-    """``known``, where it is what ``entry`` would be. Raises ``Conflict``."""
-    if not is_same_credit(known, entry):
-        raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")
-    return known

@@ -13,9 +13,9 @@ from gateway.domain.ledger import (
     UsageAxis,
     UsageFilter,
     UsageLine,
+    check_same_credit,
     counts_as_usage,
     day_of,
-    is_same_credit,
 )
 from gateway.domain.quota import Day
 from gateway.domain.request import RequestFilter, RequestRow, StoredRequest
@@ -96,8 +96,7 @@ class MemoryStore:
         """Store a credit, or find the one that its purse has under its reference."""
         for known in self._credits_of(entry.account_id, entry.key_id):
             if entry.reference is not None and known.reference == entry.reference:
-                if not is_same_credit(known, entry):
-                    raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")
+                check_same_credit(known, entry)
                 return known, False
         return self._add_entry(entry), True
 

@@ -6,17 +6,16 @@ cap the limit is a number that stands for none, and the total is that of the day
 """
 
 from datetime import timedelta
-from typing import Any
 
-import orjson
 from aiohttp import web
 
 from gateway.domain.fault import InvalidRequest
 from gateway.domain.ledger import UsageFilter
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.quota import DAY_S
+from gateway.web.admin.forms import write_json
 from gateway.web.keys import CALLER, ROOMS
-from gateway.web.query import day_of, read_date, write_number
+from gateway.web.query import day_of_time, number_of_day, read_date
 
 NO_LIMIT_USD = 100_000_000
 """What ``hard_limit_usd`` says where there is no cap; others of the convention's gateways say the same."""
@@ -32,7 +31,7 @@ async def get_subscription(request: web.Request) -> web.Response:
     limit_usd: float = NO_LIMIT_USD
     if purse.quota.limit_nanos is not None and purse.quota.capped:
         limit_usd = (purse.quota.limit_nanos + purse.tally(day).credit_nanos) / NANOS_PER_USD
-    return _json(
+    return write_json(
         {
             "object": "billing_subscription",
             "has_payment_method": True,
@@ -51,8 +50,8 @@ async def get_usage(request: web.Request) -> web.Response:
     """
     caller, rooms = request[CALLER], request.app[ROOMS]
     end_date, start_date = read_date(request.query, "end_date"), read_date(request.query, "start_date")
-    end = write_number(end_date or day_of(rooms.clock()) + timedelta(days=1))
-    start = write_number(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
+    end = number_of_day(end_date or day_of_time(rooms.clock()) + timedelta(days=1))
+    start = number_of_day(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
     if not start < end <= start + _MOST_DAYS:
         raise InvalidRequest(f"'end_date' must be 1 to {_MOST_DAYS} days after 'start_date'", param="end_date")
     purse, day = rooms.accounting.find_stricter(caller.key, caller.account)
@@ -66,7 +65,7 @@ async def get_usage(request: web.Request) -> web.Response:
     lines = await rooms.accounting.list_usage("day", wanted)
     costs = {int(line.label): line.cost_nanos for line in lines}
     total_nanos = purse.tally(day).spent_nanos if purse.quota.capped else sum(costs.values())
-    return _json(
+    return write_json(
         {
             "object": "list",
             "total_usage": _cents(total_nanos),
@@ -83,7 +82,3 @@ async def get_usage(request: web.Request) -> web.Response:
 
 def _cents(amount_nanos: int) -> float:
     return amount_nanos * _CENTS / NANOS_PER_USD
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type="application/json")

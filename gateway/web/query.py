@@ -41,16 +41,16 @@ def read_date(query: Mapping[str, str], name: str) -> date | None:
     return day
 
 
-def write_number(day: date) -> int:
+def number_of_day(day: date) -> int:
     """A day as the ledger counts it: days since 1970."""
     return day.toordinal() - _EPOCH
 
 
-def read_day(number: int) -> date:
+def day_of_number(number: int) -> date:
     """The day of a number of days since 1970."""
     return date.fromordinal(number + _EPOCH)
 
 
-def day_of(now_s: float) -> date:
+def day_of_time(now_s: float) -> date:
     """The day, in UTC, of Unix seconds."""
     return datetime.fromtimestamp(now_s // DAY_S * DAY_S, UTC).date()

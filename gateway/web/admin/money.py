@@ -16,7 +16,7 @@ from gateway.flow.administration import read_spec
 from gateway.web.admin.forms import read_id, write_json, write_listing
 from gateway.web.body import read_json
 from gateway.web.keys import OFFICE, ROOMS
-from gateway.web.query import day_of, read_date, read_day, read_number, write_number
+from gateway.web.query import day_of_number, day_of_time, number_of_day, read_date, read_number
 
 _AXES: tuple[UsageAxis, ...] = get_args(UsageAxis)
 _DAYS_SHOWN = 30
@@ -103,8 +103,8 @@ async def _name_lines(request: web.Request, axis: UsageAxis) -> dict[str, str]:
 
 
 def _read_days(request: web.Request) -> tuple[date, date]:
-    until = read_date(request.query, "until") or day_of(request.app[ROOMS].clock())
-    since = read_date(request.query, "since") or read_day(max(write_number(until) - _DAYS_SHOWN + 1, 0))
+    until = read_date(request.query, "until") or day_of_time(request.app[ROOMS].clock())
+    since = read_date(request.query, "since") or day_of_number(max(number_of_day(until) - _DAYS_SHOWN + 1, 0))
     if since > until:
         raise InvalidRequest("'since' must not be after 'until'", param="since")
     return since, until
@@ -114,8 +114,8 @@ async def _read_filter(request: web.Request, since: date, until: date) -> UsageF
     administration, query = request.app[OFFICE].administration, request.query
     account = query.get("account")
     return UsageFilter(
-        since=write_number(since),
-        until=write_number(until),
+        since=number_of_day(since),
+        until=number_of_day(until),
         account_id=None if account is None else (await administration.get_account_noun(account)).id,
         key_id=read_number(query, "key"),
         model=query.get("model"),
@@ -135,7 +135,7 @@ def _sum_up(lines: Sequence[UsageLine]) -> UsageLine:
 
 def _label(label: str, axis: UsageAxis, names: dict[str, str]) -> str:
     if axis == "day":
-        return read_day(int(label)).isoformat()
+        return day_of_number(int(label)).isoformat()
     return label if axis == "model" else names.get(label, f"{label} (deleted)")
 
 
