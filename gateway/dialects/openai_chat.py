@@ -10,6 +10,7 @@ import attrs
 import orjson
 
 from gateway.dialects import sse
+from gateway.dialects.gate import PassingGate
 from gateway.dialects.openai_bounds import bound_output, bound_prompt
 from gateway.dialects.openai_error import Secrets, read_error_value
 from gateway.dialects.openai_fields import (
@@ -32,6 +33,8 @@ from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_usage
 DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
 _ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
+MAX_STICKY_CHARS = 256
+_STICKY = ("prompt_cache_key", "user", "safety_identifier")
 _BOUNDS = (
     ("temperature", 0.0, 2.0),
     ("top_p", 0.0, 1.0),
@@ -54,14 +57,10 @@ def read_chat_call(body: Body) -> Call:
     """
     model = read_model(body)
     prompt_chars = _read_messages(body)
-    stream = read_flag(body, "stream")
-    options = read_object(body, "stream_options")
-    if options and not stream:
-        raise InvalidRequest("'stream_options' is only allowed when 'stream' is true", param="stream_options")
+    stream, wants_usage = read_stream(body)
     for name in ("max_tokens", "max_completion_tokens"):
         read_integer(body, name, 1, MAX_TOKENS)
-    for name, low, high in _BOUNDS:
-        read_number(body, name, low, high)
+    check_sampling(body)
     read_list(body, "tools")
     read_text(body, "user")
     return Call(
@@ -70,11 +69,36 @@ def read_chat_call(body: Body) -> Call:
         body=body,
         stream=stream,
         choices=read_integer(body, "n", 1, MAX_CHOICES) or 1,
-        wants_usage=read_flag(options, "include_usage", "stream_options.include_usage") if options else False,
+        wants_usage=wants_usage,
         prompt_chars=prompt_chars,
         prompt_bound=bound_prompt(body),
         output_bound=bound_output(body),
+        sticky=find_sticky(body),
     )
+
+
+def read_stream(body: Body) -> tuple[bool, bool]:
+    """Whether the answer is to be streamed, and whether with the usage frame."""
+    stream = read_flag(body, "stream")
+    options = read_object(body, "stream_options")
+    if options and not stream:
+        raise InvalidRequest("'stream_options' is only allowed when 'stream' is true", param="stream_options")
+    return stream, read_flag(options, "include_usage", "stream_options.include_usage") if options else False
+
+
+def check_sampling(body: Body) -> None:
+    """Refuse a temperature, a ``top_p`` or a penalty that no provider accepts."""
+    for name, low, high in _BOUNDS:
+        read_number(body, name, low, high)
+
+
+def find_sticky(body: Body) -> str | None:
+    """What the caller says its calls with the same prompt have in common: its cache key, else whom it calls for."""
+    for name in _STICKY:
+        value = body.get(name)
+        if isinstance(value, str) and 0 < len(value) <= MAX_STICKY_CHARS:
+            return value
+    return None
 
 
 def _read_messages(body: Body) -> int:
@@ -109,19 +133,23 @@ def _count_content(content: object, where: str) -> int:
     return chars
 
 
-def write_chat_body(call: Call, model: str) -> bytes:
-    """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed."""
+def write_chat_body(call: Call, model: str) -> Body:
+    """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed.
+
+    A fresh dict of the call's own values; ``read_completions_call`` makes calls for it too.
+    """
     body = call.body | {"model": model}
     if call.stream:
         body["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
-    return orjson.dumps(body)
+    return body
 
 
-class ChatGate:
+class ChatGate(PassingGate):
     """What of a provider's stream may leave: whole events, up to the end mark, without a usage frame nobody asked for.
 
     An event that has not ended is held, so that a stream which breaks in the middle of one can still end in a clean
-    error event. What is let through is byte for byte what came.
+    error event. What is let through is byte for byte what came. It fits the port ``gate.Gate``, for chat and for the
+    legacy completions, whose frames differ only in where their text is.
 
     Attributes:
         events: complete events with data so far, the end mark not counted.
@@ -129,24 +157,17 @@ class ChatGate:
         fault: the provider reported an error, or an event without an end; whatever follows it is dropped.
     """
 
-    __slots__ = ("_begun", "_secrets", "_splitter", "_strip", "ended", "events", "fault")
+    __slots__ = ("_call", "_strip", "_tap")
 
-    def __init__(self, *, strip_usage: bool, secrets: Secrets = ()) -> None:
-        self._strip = strip_usage
-        self._secrets = secrets
-        self._splitter = sse.EventSplitter()
-        self._begun = False
-        self.events = 0
-        self.ended = False
-        self.fault: UpstreamError | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more can leave."""
-        return self.ended or self.fault is not None
+    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+        super().__init__(secrets)
+        self._call = call
+        self._strip = not call.wants_usage
+        self._tap = Tap()
 
     def feed(self, data: bytes) -> bytes:
         """A piece in, what may leave out."""
+        self._tap.feed(data)
         # The usual piece is whole events and nothing special in them: a few looks and it leaves as it lies.
         if (
             data.startswith(_CHUNK_BEGINS)
@@ -163,25 +184,7 @@ class ChatGate:
             return data
         return self._feed_slowly(data)
 
-    def _feed_slowly(self, data: bytes) -> bytes:
-        if self.closed:
-            return b""
-        try:
-            events = self._splitter.split(data)
-        except sse.EventTooLong:
-            self.fault = UpstreamError("The provider sent an event without an end", phase="stream")
-            return b""
-        return b"".join([self._pass(event) for event in events])
-
-    def _pass(self, event: bytes) -> bytes:
-        if self.closed:
-            return b""
-        if not self._begun:
-            self._begun = True
-            event = event.removeprefix(sse.BOM)
-        payload = sse.read_data(event)
-        if not payload:
-            return event
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
         if payload.startswith(DONE):
             self.ended = True
             return event
@@ -194,7 +197,7 @@ class ChatGate:
             return b""
         return event
 
-    def finish(self, tap: Tap, choices: int) -> bytes:
+    def finish(self) -> bytes:
         """The stream has ended at its transport; what is still to be written. Raises ``UpstreamError`` if it was cut.
 
         A stream is complete at its end mark, or where every choice has given its finish reason. In the second case
@@ -204,10 +207,24 @@ class ChatGate:
             return b""
         rest = self._splitter.take()
         marked = (sse.read_data(rest) or b"").startswith(DONE)
-        if marked or (not rest.strip() and read_tail(tap.tail).finished >= choices):
+        if marked or (not rest.strip() and read_tail(self._tap.tail).finished >= self._call.choices):
             self.ended = True
             return DONE_EVENT
         raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+
+    def read_usage(self) -> Usage:
+        """The usage of what was streamed: the provider's word, else an estimate from a sample of the text."""
+        tap = self._tap
+        tail = read_tail(tap.tail)
+        if tail.usage is not None:
+            return tail.usage
+        if not self.events:
+            return Usage(source="estimate") if tap.size else Usage()
+        # The end alone is a poor sample where an event that never ended fills it: the beginning is one too.
+        head = read_tail(tap.head) if tail.sample_events < self.events and not tap.whole else _NOTHING
+        sampled = tail.sample_events + head.sample_events
+        chars = (tail.sample_chars + head.sample_chars) * self.events // max(sampled, 1)
+        return Usage(estimate_tokens(self._call.prompt_chars), estimate_tokens(chars), 0, "estimate")
 
 
 def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> UpstreamError | None:
@@ -245,7 +262,7 @@ def read_tail(raw: bytes) -> Tail:
     usage: Usage | None = None
     finished: set[int] = set()
     events = chars = 0
-    for event in sse.EventSplitter().split(raw):
+    for event in split_events(raw):
         payload = sse.read_data(event) or b""
         if payload.startswith(DONE):
             break
@@ -258,8 +275,16 @@ def read_tail(raw: bytes) -> Tail:
             if choice.get("finish_reason") is not None:
                 index = choice.get("index")
                 finished.add(index if isinstance(index, int) else 0)
-            chars += _count_delta(choice.get("delta"))
+            chars += _count_choice(choice, "delta")
     return Tail(usage, len(finished), events, chars)
+
+
+def split_events(raw: bytes) -> list[bytes]:
+    """The whole events in the end or the beginning of a stream; none where it is one that never ends."""
+    try:
+        return sse.EventSplitter().split(raw)
+    except sse.EventTooLong:
+        return []
 
 
 def _read_chunk(payload: bytes) -> dict[str, Any] | None:
@@ -274,6 +299,12 @@ def _objects(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def _count_choice(choice: dict[str, Any], where: str) -> int:
+    """Characters of a choice: in its delta or its message, or in the ``text`` that the legacy completions have."""
+    text = choice.get("text")
+    return (len(text) if isinstance(text, str) else 0) + _count_delta(choice.get(where))
+
+
 def _count_delta(delta: object) -> int:
     if not isinstance(delta, dict):
         return 0
@@ -284,20 +315,6 @@ def _count_delta(delta: object) -> int:
         arguments = function.get("arguments") if isinstance(function, dict) else None
         chars += len(arguments) if isinstance(arguments, str) else 0
     return chars
-
-
-def read_stream_usage(tap: Tap, events: int, prompt_chars: int) -> Usage:
-    """The usage of what was streamed: the provider's word, else an estimate from a sample of the text."""
-    tail = read_tail(tap.tail)
-    if tail.usage is not None:
-        return tail.usage
-    if not events:
-        return Usage(source="estimate") if tap.size else Usage()
-    # The end alone is a poor sample where an event that never ended fills it: the beginning is one too.
-    head = read_tail(tap.head) if tail.sample_events < events and not tap.whole else _NOTHING
-    sampled = tail.sample_events + head.sample_events
-    chars = (tail.sample_chars + head.sample_chars) * events // max(sampled, 1)
-    return Usage(estimate_tokens(prompt_chars), estimate_tokens(chars), 0, "estimate")
 
 
 def read_chat_answer(raw: bytes, prompt_chars: int, secrets: Secrets = ()) -> Usage:
@@ -311,19 +328,25 @@ def read_chat_answer(raw: bytes, prompt_chars: int, secrets: Secrets = ()) -> Us
     usage = read_usage(value.get("usage"), completes=True)
     if usage is not None:
         return usage
-    chars = sum(_count_delta(choice.get("message")) for choice in _objects(value.get("choices")))
+    chars = sum(_count_choice(choice, "message") for choice in _objects(value.get("choices")))
     return Usage(estimate_tokens(prompt_chars), estimate_tokens(chars), 0, "estimate")
 
 
 def read_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
     """A provider's JSON answer with status 200. Raises ``UpstreamError`` for anything but an object without error."""
+    value = read_any_object(raw)
+    error = read_error_value(value, secrets)
+    if error is not None:
+        raise UpstreamError(f"The provider reported an error: {error.message}")
+    return value
+
+
+def read_any_object(raw: bytes) -> dict[str, Any]:
+    """The same, with or without an error in it."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         raise UpstreamError("The provider's answer is not JSON") from None
     if not isinstance(value, dict):
         raise UpstreamError("The provider's answer is not a JSON object")
-    error = read_error_value(value, secrets)
-    if error is not None:
-        raise UpstreamError(f"The provider reported an error: {error.message}")
     return value

@@ -80,9 +80,9 @@ def _bound_input(value: Any) -> int:
     )
 
 
-def write_embeddings_body(call: Call, model: str) -> bytes:
+def write_embeddings_body(call: Call, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
-    return orjson.dumps(call.body | {"model": model})
+    return call.body | {"model": model}
 
 
 def read_embeddings_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
@@ -105,11 +105,12 @@ def read_embeddings_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> tup
 
 def _convert(vector: Any, encoding: str) -> Any:
     if encoding == "base64":
-        return vector if isinstance(vector, str) else _write_base64(vector)
+        return vector if isinstance(vector, str) else write_base64(vector)
     return vector if isinstance(vector, list) else _read_base64(vector)
 
 
-def _write_base64(vector: object) -> str:
+def write_base64(vector: object) -> str:
+    """Numbers as base64 of little-endian float32. Raises ``UpstreamError`` where ``vector`` is no array of numbers."""
     if not isinstance(vector, list):
         raise UpstreamError("The provider's answer has an embedding that is neither numbers nor base64")
     try:

@@ -4,8 +4,11 @@ Ours: ``{"error": {"message", "type", "param", "code"}}``, all four keys always,
 Theirs: read from whatever a provider answered, with addresses, keys and account ids masked.
 """
 
+import math
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import attrs
@@ -14,6 +17,7 @@ import orjson
 from gateway.domain.fault import (
     STATUS,
     Fault,
+    UpstreamDenied,
     UpstreamError,
     UpstreamFault,
     UpstreamLimited,
@@ -35,9 +39,18 @@ Secrets = Sequence[str]
 
 
 _TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
+_NOT_FOUND = STATUS["not_found"]
+"""What this provider has not, another may have: a model that left its list, a path that an older server lacks."""
 _CREDENTIALS = frozenset({401, 402, 403})
 _PASSING_TROUBLE = frozenset({408, 425})
 _MAX_RETRY_AFTER_S = 120
+_USED_UP = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"}
+)
+"""What providers call an account with nothing left, under the status of a rate limit: OpenAI, Moonshot."""
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?\Z", re.ASCII)
+_LONGEST_DATE = 64
+_DAY_S = 86_400.0
 
 
 @attrs.frozen
@@ -113,29 +126,51 @@ def _word(value: object, secrets: Secrets) -> str | None:
     return mask(value, secrets)[:100] if isinstance(value, str) and value else None
 
 
-def read_fault(status: int, retry_after: str | None, raw: bytes, secrets: Secrets) -> UpstreamFault:
+def read_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
     """A provider's answer outside 2xx -> the fault it is.
 
     The caller's own mistakes (4xx) go to the caller with the provider's words; the provider's trouble (5xx, a
-    redirect) and ours with it (401, 402, 403) do not. Every one of ``secrets`` is masked.
+    redirect) and ours with it (401, 402, 403, a used-up account) do not. Every one of ``secrets`` is masked.
+    ``rest_s`` is its ``Retry-After``; see ``read_retry_after``.
     """
-    if status in _CREDENTIALS:
-        return UpstreamError("The provider refused the gateway's credentials", should_retry=False)
-    error = read_error(raw, secrets) or ProviderError("The provider gave no reason")
+    fault = _find_fault(status, read_error(raw, secrets) or ProviderError("The provider gave no reason"))
+    fault.rest_s = rest_s
+    if isinstance(fault, UpstreamLimited):
+        fault.retry_after_s = min(max(math.ceil(rest_s or 1), 1), _MAX_RETRY_AFTER_S)
+    return fault
+
+
+def _find_fault(status: int, error: ProviderError) -> UpstreamFault:
     message = error.message
+    if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
+        return UpstreamDenied("The provider refused the gateway's credentials", should_retry=False)
     if status == _TOO_MANY_REQUESTS:
-        limited = UpstreamLimited(message, status=status, type=error.type, param=error.param, code=error.code)
-        limited.retry_after_s = read_retry_after(retry_after)
-        return limited
+        return UpstreamLimited(message, status=status, type=error.type, param=error.param, code=error.code)
     if 400 <= status < 500 and status not in _PASSING_TROUBLE:  # noqa: PLR2004
-        return UpstreamRefused(message, status=status, type=error.type, param=error.param, code=error.code)
+        refused = UpstreamRefused(message, status=status, type=error.type, param=error.param, code=error.code)
+        refused.retryable = status == _NOT_FOUND
+        return refused
     if status >= 500:  # noqa: PLR2004
         return UpstreamError(f"The provider failed with status {status}: {message}")
     return UpstreamError(f"The provider answered with status {status}")
 
 
-def read_retry_after(value: str | None) -> int:
-    """``Retry-After`` in seconds, from 1 to 120; a date or nonsense is read as 1."""
-    if value is not None and value.isascii() and value.isdigit():
-        return min(max(int(value[:9]), 1), _MAX_RETRY_AFTER_S)
-    return 1
+def _read_date(text: str) -> datetime:
+    """A date of RFC 9110, 5.6.7; the form without a zone is of UTC too."""
+    date = parsedate_to_datetime(text)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+def read_retry_after(value: str | None, now_s: float) -> float | None:
+    """``Retry-After`` in seconds from ``now_s`` (Unix time): RFC 9110, 10.2.3, a number of seconds or a date.
+
+    None where it is missing, negative, past or nonsense; at most a day.
+    """
+    if value is None:
+        return None
+    text = value.strip()[:_LONGEST_DATE]
+    try:
+        seconds = float(text) if _NUMBER.match(text) else _read_date(text).timestamp() - now_s
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(seconds, _DAY_S) if seconds > 0 else None

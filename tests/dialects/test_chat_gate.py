@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.dialects import sse
 from gateway.dialects.openai_chat import DONE_EVENT, ChatGate
-from gateway.dialects.tap import Tap
+from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError
 from tests.fakes.upstream import DONE, delta, event, usage_frame
 
@@ -58,12 +58,16 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise([0, *places, len(data)])]
 
 
+def open_gate(*, strip: bool = False, choices: int = 1) -> ChatGate:
+    return ChatGate(Call("chat", "m", {}, choices=choices, wants_usage=not strip))
+
+
 def play(gate: ChatGate, pieces: list[bytes]) -> bytes:
     return b"".join([gate.feed(piece) for piece in pieces])
 
 
 def run(data: bytes, marks: list[int] | None = None, *, strip: bool = False) -> tuple[bytes, ChatGate]:
-    gate = ChatGate(strip_usage=strip)
+    gate = open_gate(strip=strip)
     return play(gate, cut(data, marks or [])), gate
 
 
@@ -199,7 +203,7 @@ def test_the_word_error_alone_is_no_fault(value: Any) -> None:
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate = ChatGate(strip_usage=True)
+    gate = open_gate(strip=True)
     piece = b"data: " + b"x" * (1024 * 1024)
     while not gate.closed:
         assert gate.feed(piece) == b""
@@ -218,17 +222,15 @@ def test_events_with_data_are_counted_and_comments_and_the_end_are_not() -> None
     data = b": hi\n\n" + event(delta("a")) + event(delta("b")) + b": hi\n\n" + FINISH + DONE
     assert by_the_byte(data)[1].events == 3
     assert run(data, [6])[1].events == 3
-    gate = ChatGate(strip_usage=False)
+    gate = open_gate()
     play(gate, [event(delta("a")), event(delta("b")) + event(delta("c"))])
     assert gate.events == 3
 
 
 def finish(*events: bytes, choices: int = 1) -> bytes:
-    gate, tap = ChatGate(strip_usage=False), Tap()
-    for item in events:
-        tap.feed(item)
-        gate.feed(item)
-    rest = gate.finish(tap, choices)
+    gate = open_gate(choices=choices)
+    play(gate, list(events))
+    rest = gate.finish()
     assert gate.ended
     return rest
 
@@ -280,14 +282,14 @@ def test_what_the_gate_adds_is_the_end_mark() -> None:
     ],
 )
 def test_a_chunk_that_only_looks_like_an_error_or_a_usage_frame_leaves(chunk: bytes) -> None:
-    gate = ChatGate(strip_usage=True)
+    gate = open_gate(strip=True)
     assert gate.feed(chunk) == chunk
     assert (gate.fault, gate.events) == (None, 1)
 
 
 @pytest.mark.parametrize("error", [b'"no"', b' {"message":"no"}', b'\n{"message":"no"}'])
 def test_an_error_is_found_behind_any_spacing(error: bytes) -> None:
-    gate = ChatGate(strip_usage=True)
+    gate = open_gate(strip=True)
     data = b'data: {"error" :' + error.replace(b"\n", b"\t") + b"}\n\n"
     assert gate.feed(data) == b""
     assert gate.fault is not None

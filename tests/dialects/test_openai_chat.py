@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.dialects import sse
 from gateway.dialects.openai_chat import (
+    MAX_STICKY_CHARS,
+    ChatGate,
     read_answer_object,
     read_chat_answer,
     read_chat_call,
-    read_stream_usage,
     read_tail,
     write_chat_body,
 )
-from gateway.dialects.tap import Tap
+from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.usage import MAX_TOKENS, Usage
 from tests.fakes.upstream import COMPLETION, chat_events, delta, event, usage_frame
@@ -151,27 +153,50 @@ def test_only_text_counts_as_prompt() -> None:
 def test_the_body_for_the_provider_carries_its_own_name_of_the_model_and_every_field() -> None:
     body = HELLO | {"unknown": {"x": [1, None]}, "seed": 2**63}
     call = read_chat_call(body)
-    assert orjson.loads(write_chat_body(call, "theirs")) == body | {"model": "theirs"}
-    assert body["model"] == "m"
+    written = write_chat_body(call, "theirs")
+    assert written == body | {"model": "theirs"}
+    written["seed"] = 1  # a quirk of the provider's
+    assert (body["model"], body["seed"]) == ("m", 2**63)
 
 
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_obfuscation": False}])
 def test_a_stream_always_asks_for_usage_and_keeps_the_other_options(options: dict[str, Any] | None) -> None:
     call = read_chat_call(HELLO | {"stream": True, "stream_options": options})
-    written = orjson.loads(write_chat_body(call, "m"))
+    written = write_chat_body(call, "m")
     assert written["stream_options"] == {**(options or {}), "include_usage": True}
     assert call.body["stream_options"] == options
 
 
 def test_a_call_without_a_stream_gets_no_stream_options() -> None:
-    assert "stream_options" not in orjson.loads(write_chat_body(read_chat_call(HELLO), "m"))
+    assert "stream_options" not in write_chat_body(read_chat_call(HELLO), "m")
 
 
-def fill(*events: bytes) -> Tap:
-    tap = Tap()
+@pytest.mark.parametrize(
+    ("extra", "sticky"),
+    [
+        ({}, None),
+        ({"safety_identifier": "s"}, "s"),
+        ({"safety_identifier": "s", "user": "u"}, "u"),
+        ({"safety_identifier": "s", "user": "u", "prompt_cache_key": "k"}, "k"),
+        ({"user": "u", "prompt_cache_key": None}, "u"),
+        ({"user": "u", "prompt_cache_key": 5}, "u"),
+        ({"user": "u", "prompt_cache_key": ["k"]}, "u"),
+        ({"user": ""}, None),
+        ({"prompt_cache_key": "k" * MAX_STICKY_CHARS}, "k" * MAX_STICKY_CHARS),
+        ({"prompt_cache_key": "k" * (MAX_STICKY_CHARS + 1), "user": "u"}, "u"),
+    ],
+)
+def test_the_cache_key_is_what_calls_have_in_common_and_else_whom_they_are_for(
+    extra: dict[str, Any], sticky: str | None
+) -> None:
+    assert read_chat_call(HELLO | extra).sticky == sticky
+
+
+def used(*events: bytes, prompt_chars: int = 0) -> Usage:
+    gate = ChatGate(Call("chat", "m", {}, prompt_chars=prompt_chars))
     for item in events:
-        tap.feed(item)
-    return tap
+        gate.feed(item)
+    return gate.read_usage()
 
 
 def test_the_tail_says_usage_and_what_finished() -> None:
@@ -186,6 +211,10 @@ def test_a_first_event_that_was_cut_is_skipped() -> None:
         assert read_tail(raw[start:]).usage == Usage(5, 7, 0, "upstream")
 
 
+def test_an_end_or_a_beginning_that_is_one_endless_event_says_nothing() -> None:
+    assert read_tail(b"data: " + b"x" * (sse.MAX_EVENT_BYTES + 1)).sample_events == 0
+
+
 def test_every_choice_finishes_once() -> None:
     chunks = [{"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]} for index in (0, 1, 1, 2)]
     assert read_tail(b"".join(map(event, chunks))).finished == 3
@@ -195,6 +224,7 @@ def test_text_of_every_kind_is_sampled() -> None:
     tools = {"tool_calls": [{"function": {"arguments": "1234"}}, {"function": None}, None, {}]}
     texts = {"content": "a", "reasoning_content": "bb", "reasoning": "ccc", "refusal": "dddd"}
     assert read_tail(event({"choices": [{"delta": texts | tools}]})).sample_chars == 1 + 2 + 3 + 4 + 4
+    assert read_tail(event({"choices": [{"text": "abc"}, {"text": None}, {"text": ["a"]}]})).sample_chars == 3
 
 
 @given(st.lists(JSON, max_size=4))
@@ -216,38 +246,36 @@ def test_a_tail_of_any_bytes_is_read(raw: bytes) -> None:
 
 
 def test_the_providers_word_on_usage_wins() -> None:
-    tap = fill(event(delta("x" * 1000)), event(usage_frame(2, 3)))
-    assert read_stream_usage(tap, 2, 10_000) == Usage(2, 3, 0, "upstream")
+    said = used(event(delta("x" * 1000)), event(usage_frame(2, 3)), prompt_chars=10_000)
+    assert said == Usage(2, 3, 0, "upstream")
 
 
 def test_the_last_usage_that_can_be_believed_counts() -> None:
     frames = [usage_frame(1, 1), usage_frame(2, 2), usage_frame(-1, 5), usage_frame(1, 2**40), {"usage": "lots"}]
-    assert read_stream_usage(fill(*map(event, frames)), 5, 0) == Usage(2, 2, 0, "upstream")
+    assert used(*map(event, frames)) == Usage(2, 2, 0, "upstream")
 
 
 def test_usage_on_the_last_chunk_counts_too() -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}
-    tap = fill(event(delta("x", "stop", usage=usage)))
-    assert read_stream_usage(tap, 1, 0) == Usage(3, 4, 2, "upstream")
+    assert used(event(delta("x", "stop", usage=usage))) == Usage(3, 4, 2, "upstream")
 
 
 def test_without_usage_the_whole_is_estimated_from_the_end() -> None:
-    events = [event(delta("abcd"))] * 5000
-    usage = read_stream_usage(fill(*events), 5000, 40)
+    usage = used(*[event(delta("abcd"))] * 5000, prompt_chars=40)
     assert usage.source == "estimate"
     assert usage.prompt_tokens == 10
     assert usage.completion_tokens == 5000
 
 
 def test_a_stream_of_nothing_costs_nothing() -> None:
-    assert read_stream_usage(Tap(), 0, 100) == Usage()
-    assert read_stream_usage(fill(b": hello\n\n"), 0, 100) == Usage(source="estimate")
+    assert used(prompt_chars=100) == Usage()
+    assert used(b": hello\n\n", prompt_chars=100) == Usage(source="estimate")
 
 
-@given(st.lists(JSON, max_size=4), st.integers(0, 10_000), st.integers(0, 10**7))
-def test_usage_is_never_negative(values: list[Any], events: int, chars: int) -> None:
-    tap = fill(*(b"data: " + orjson.dumps(value) + b"\n\n" for value in values))
-    usage = read_stream_usage(tap, events, chars)
+@given(st.lists(JSON, max_size=4), st.integers(0, 500), st.integers(0, 10**7))
+def test_usage_is_never_negative(values: list[Any], plain: int, chars: int) -> None:
+    odd = [b"data: " + orjson.dumps(value) + b"\n\n" for value in values]
+    usage = used(event(delta("abcd")) * plain, *odd, prompt_chars=chars)
     assert usage.prompt_tokens >= 0
     assert usage.completion_tokens >= 0
     assert 0 <= usage.cached_tokens <= usage.prompt_tokens

@@ -1,5 +1,10 @@
 """The error object, both ways."""
 
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Any
 
 import orjson
@@ -9,7 +14,15 @@ from hypothesis import strategies as st
 
 from gateway.dialects import sse
 from gateway.dialects.openai_error import mask, read_error, read_fault, read_retry_after, write_error, write_error_event
-from gateway.domain.fault import Fault, InvalidRequest, UpstreamError, UpstreamFault, UpstreamLimited, UpstreamRefused
+from gateway.domain.fault import (
+    Fault,
+    InvalidRequest,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -130,17 +143,22 @@ CONVENTION = (
 
 @pytest.mark.parametrize("status", [400, 404, 405, 409, 413, 415, 418, 422, 451])
 def test_the_callers_own_mistake_keeps_the_providers_words(status: int) -> None:
-    fault = read_fault(status, None, CONVENTION, [])
+    fault = read_fault(status, CONVENTION, [])
     assert type(fault) is UpstreamRefused
-    assert not fault.retryable
     shown = (fault.status, fault.message, fault.type, fault.param, fault.public_code)
     assert shown == (status, "too long", "invalid_request_error", "messages", "context_length")
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(400, False), (404, True), (405, False), (413, False), (422, False)])
+def test_only_a_model_that_one_provider_does_not_know_may_be_another_ones(status: int, retryable: bool) -> None:
+    fault = read_fault(status, CONVENTION, [])
+    assert (fault.retryable, fault.blame, fault.answered) == (retryable, "nobody", True)
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
 @pytest.mark.parametrize("raw", [b"", b"<html>no</html>", b'{"detail":"x"}'])
 def test_a_refusal_in_another_shape_is_an_upstream_error(status: int, raw: bytes) -> None:
-    fault = read_fault(status, None, raw, [])
+    fault = read_fault(status, raw, [])
     assert (fault.status, fault.type, fault.public_code, fault.param) == (
         status,
         "upstream_error",
@@ -151,23 +169,72 @@ def test_a_refusal_in_another_shape_is_an_upstream_error(status: int, raw: bytes
 
 @pytest.mark.parametrize("status", [401, 402, 403])
 def test_a_refusal_of_our_key_is_our_trouble_and_says_nothing(status: int) -> None:
-    fault = read_fault(status, None, CONVENTION, [])
-    assert type(fault) is UpstreamError
-    assert (fault.status, fault.public_code, fault.retryable) == (502, "upstream_error", True)
+    fault = read_fault(status, CONVENTION, [])
+    assert type(fault) is UpstreamDenied
+    assert (fault.status, fault.public_code, fault.retryable, fault.should_retry) == (
+        502,
+        "upstream_error",
+        True,
+        False,
+    )
     assert "too long" not in fault.message
 
 
+@pytest.mark.parametrize("field", ["code", "type"])
+@pytest.mark.parametrize(
+    "word",
+    ["insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"],
+)
+def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_limit(field: str, word: str) -> None:
+    """OpenAI's "Error codes" guide: a 429 "You exceeded your current quota"; Moonshot calls it by another name."""
+    raw = orjson.dumps({"error": {"message": "You exceeded your current quota", field: word}})
+    fault = read_fault(429, raw, [], rest_s=3.0)
+    assert type(fault) is UpstreamDenied
+    assert (fault.status, fault.public_code, fault.retry_after_s) == (502, "upstream_error", None)
+    assert "quota" not in fault.message
+
+
+@pytest.mark.parametrize("status", [400, 404, 500])
+def test_those_words_under_another_status_are_no_refusal_of_our_key(status: int) -> None:
+    raw = orjson.dumps({"error": {"message": "no", "code": "insufficient_quota"}})
+    assert not isinstance(read_fault(status, raw, []), UpstreamDenied)
+
+
+@pytest.mark.parametrize("word", ["rate_limit_exceeded", "insufficient_quotas", "INSUFFICIENT_QUOTA", None, 429, []])
+def test_any_other_429_is_a_rate_limit(word: object) -> None:
+    raw = orjson.dumps({"error": {"message": "slow down", "code": word, "type": word}})
+    assert type(read_fault(429, raw, [])) is UpstreamLimited
+
+
 def test_a_providers_rate_limit_may_be_tried_elsewhere() -> None:
-    fault = read_fault(429, "7", CONVENTION, [])
+    fault = read_fault(429, CONVENTION, [], rest_s=7.0)
     assert type(fault) is UpstreamLimited
     assert (fault.status, fault.retry_after_s, fault.retryable) == (429, 7, True)
+    shown = (fault.message, fault.type, fault.param, fault.public_code)
+    assert shown == ("too long", "invalid_request_error", "messages", "context_length")
+
+
+@pytest.mark.parametrize(
+    ("rest_s", "told"), [(None, 1), (0.2, 1), (1.0, 1), (1.5, 2), (119.5, 120), (121.0, 120), (86_400.0, 120)]
+)
+def test_a_limited_caller_is_told_a_wait_of_whole_seconds_that_the_client_libraries_still_obey(
+    rest_s: float | None, told: int
+) -> None:
+    fault = read_fault(429, CONVENTION, [], rest_s=rest_s)
+    assert (fault.retry_after_s, fault.rest_s) == (told, rest_s)
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 503, 529, 302])
+def test_how_long_a_provider_wants_to_be_left_alone_is_kept_whatever_it_said(status: int) -> None:
+    assert read_fault(status, CONVENTION, [], rest_s=2.5).rest_s == 2.5
+    assert read_fault(status, CONVENTION, []).rest_s is None
 
 
 @pytest.mark.parametrize(
     "status", [300, 301, 302, 307, 308, 399, 408, 425, 500, 502, 503, 504, 529, 599, 999, 100, 199]
 )
 def test_any_other_status_is_the_providers_trouble(status: int) -> None:
-    fault = read_fault(status, None, CONVENTION, [])
+    fault = read_fault(status, CONVENTION, [])
     assert type(fault) is UpstreamError
     assert (fault.status, fault.public_code, fault.retryable) == (502, "upstream_error", True)
 
@@ -176,7 +243,7 @@ def test_any_other_status_is_the_providers_trouble(status: int) -> None:
 @pytest.mark.parametrize("field", ["message", "type", "param", "code"])
 def test_the_channels_own_secrets_are_masked_in_every_field(status: int, field: str) -> None:
     raw = orjson.dumps({"error": {"message": "m", field: "the key hunter2-of-ours, or hunter2-of-ours"}})
-    fault = read_fault(status, None, raw, ["", "hunter2-of-ours"])
+    fault = read_fault(status, raw, ["", "hunter2-of-ours"])
     assert b"hunter2" not in write_error(fault, "req_1")
 
 
@@ -184,21 +251,116 @@ def test_a_secret_at_the_cut_of_a_long_message_leaves_nothing_behind() -> None:
     secret = "hunter2-of-ours"
     for start in range(1_985, 2_001):
         raw = orjson.dumps({"error": {"message": "m" * (start - 1) + " " + secret}})
-        assert "hun" not in read_fault(400, None, raw, [secret]).message
+        assert "hun" not in read_fault(400, raw, [secret]).message
 
 
-@given(st.integers(300, 599), st.none() | st.text(max_size=10), st.binary(max_size=60) | JSON.map(orjson.dumps))
-def test_any_answer_outside_2xx_is_a_fault_that_can_be_shown(status: int, retry_after: str | None, raw: bytes) -> None:
-    fault = read_fault(status, retry_after, raw, ["secret"])
+@given(st.integers(300, 599), st.none() | st.floats(0, 86_400), st.binary(max_size=60) | JSON.map(orjson.dumps))
+def test_any_answer_outside_2xx_is_a_fault_that_can_be_shown(status: int, rest_s: float | None, raw: bytes) -> None:
+    fault = read_fault(status, raw, ["secret"], rest_s=rest_s)
     assert isinstance(fault, UpstreamFault)
     assert orjson.loads(write_error(fault, "req_1"))["error"].keys() == {"message", "type", "param", "code"}
     assert 400 <= fault.status <= 599
 
 
+NOW_S = 1_792_567_680.0
+"""Wed, 21 Oct 2026 07:28:00 GMT."""
+DAY_S = 86_400.0
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("5", 5), ("0", 1), ("-3", 1), ("1e9", 1), ("999999999999999999999", 120), ("121", 120), ("NaN", 1), ("", 1),
-     (None, 1), ("1.5", 1), ("Wed, 21 Oct 2026 07:28:00 GMT", 1), ("٣", 1), (" 5", 1)],
-)  # fmt: skip
-def test_retry_after_is_read_within_bounds(value: str | None, seconds: int) -> None:
-    assert read_retry_after(value) == seconds
+    [
+        ("5", 5.0),
+        (" 5", 5.0),
+        ("5\t", 5.0),
+        ("0.5", 0.5),
+        ("1.5", 1.5),
+        ("007", 7.0),
+        ("121", 121.0),
+        ("86401", DAY_S),
+        ("999999999999999999999", DAY_S),
+        ("9" * 63, DAY_S),
+        ("9" * 10_000, DAY_S),
+        (None, None),
+        ("", None),
+        ("0", None),
+        ("0.0", None),
+        ("-3", None),
+        ("+3", None),
+        ("1e9", None),
+        ("1_000", None),
+        ("0x10", None),
+        (".5", None),
+        ("5.", None),
+        ("5 s", None),
+        ("5, 6", None),
+        ("NaN", None),
+        ("Infinity", None),
+        ("-inf", None),
+        ("\u0663", None),  # an Arabic three
+        ("soon", None),
+        (" ", None),
+        (",", None),
+        ("\x00", None),
+        (" " * 100 + "5", 5.0),
+        ("x" * 10_000, None),
+        ("5" + "x" * 10_000, None),
+    ],
+    ids=lambda value: ascii(value)[:24],
+)
+def test_retry_after_in_seconds_is_believed_within_bounds(value: str | None, seconds: float | None) -> None:
+    assert read_retry_after(value, NOW_S) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("Wed, 21 Oct 2026 07:28:30 GMT", 30.0),
+        ("Wednesday, 21-Oct-26 07:28:30 GMT", 30.0),  # RFC 9110, 5.6.7: the obsolete forms are read, too
+        ("Wed Oct 21 07:28:30 2026", 30.0),
+        ("Wed, 21 Oct 2026 09:28:30 +0200", 30.0),
+        ("Wed, 21 Oct 2026 08:28:00 GMT", 3_600.0),
+        ("Wed, 21 Oct 2027 07:28:00 GMT", DAY_S),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", DAY_S),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+        ("Wed, 21 Oct 2026 07:27:59 GMT", None),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", None),
+        ("Mon, 01 Jan 0001 00:00:00 GMT", None),
+        ("Wed, 32 Oct 2026 07:28:30 GMT", None),
+        ("Wed, 21 Oct 2026 25:28:30 GMT", None),
+        ("Wed, 21 Oct 99999999999 07:28:30 GMT", None),
+    ],
+)
+def test_retry_after_may_be_a_date(value: str, seconds: float | None) -> None:
+    assert read_retry_after(value, NOW_S) == seconds
+
+
+ZONELESS = """
+from gateway.dialects.openai_error import read_retry_after
+print(*(read_retry_after(date, 1_792_567_680.0) for date in ("Wed Oct 21 07:28:30 2026", "21 Oct 2026 07:28:30")))
+"""
+
+
+@pytest.mark.parametrize("zone", ["EST5", "CET-1"])
+def test_a_date_without_a_zone_is_of_utc_wherever_the_gateway_runs(zone: str) -> None:
+    """RFC 9110, 5.6.7: the form of C's asctime says no zone, and means UTC."""
+    command = [sys.executable, "-c", ZONELESS]
+    done = subprocess.run(command, env=os.environ | {"TZ": zone}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["30.0", "30.0"]
+
+
+WORDS = st.sampled_from(
+    ["Wed", ",", "21", "Oct", "2026", "07:28:30", "GMT", "+0200", "-0000", "0001", "9999", "99:99", "-", ":", ".", "0"]
+)
+
+
+@given(st.text(max_size=80) | st.lists(WORDS, max_size=10).map(" ".join), st.floats(0, 4e9))
+def test_whatever_stands_in_retry_after_is_a_wait_of_up_to_a_day_or_nothing(value: str, now_s: float) -> None:
+    seconds = read_retry_after(value, now_s)
+    assert seconds is None or 0 < seconds <= DAY_S
+
+
+@given(st.integers(1, 10**6))
+def test_a_number_and_the_date_of_that_moment_say_the_same(seconds: int) -> None:
+    date = format_datetime(datetime.fromtimestamp(NOW_S + seconds, UTC), usegmt=True)
+    assert read_retry_after(date, NOW_S) == read_retry_after(str(seconds), NOW_S) == min(seconds, DAY_S)

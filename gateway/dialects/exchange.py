@@ -1,0 +1,293 @@
+"""One call in the language of one provider: what is sent, and how the answer becomes the caller's.
+
+Where both sides speak the same language the bytes pass, and the answer is only looked at. Where they do not, the call
+becomes a ``Conversation`` and the answer a sequence of events, and each side's own language is written from those.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import attrs
+import orjson
+
+from gateway.dialects import (
+    anthropic_answer,
+    anthropic_body,
+    anthropic_conversation,
+    gemini_body,
+    gemini_embeddings,
+    gemini_events,
+    openai_answer,
+    openai_body,
+    openai_completions,
+    openai_conversation,
+    openai_moderations,
+    openai_responses,
+    rerank,
+)
+from gateway.dialects.anthropic_events import MessagesReader, MessagesWriter
+from gateway.dialects.anthropic_gate import MessagesGate
+from gateway.dialects.anthropic_passing import write_passed_body
+from gateway.dialects.gate import Gate, Reader, Translation, Writer, read_events_usage
+from gateway.dialects.hub import Conversation, Event
+from gateway.dialects.openai_chat import ChatGate, read_chat_answer, write_chat_body
+from gateway.dialects.openai_embeddings import read_embeddings_answer, write_embeddings_body
+from gateway.dialects.openai_error import Secrets
+from gateway.dialects.openai_events import ChatReader, ChatWriter
+from gateway.domain.call import Call, Operation
+from gateway.domain.fault import UpstreamError
+from gateway.domain.usage import NO_USAGE, Usage
+from gateway.domain.wire import Wire
+
+Body = dict[str, Any]
+
+
+@attrs.frozen
+class Naming:
+    """What an answer is called where its provider does not say: its id, the model's own name, the time (Unix s)."""
+
+    id: str
+    model: str
+    now_s: int
+
+
+class Exchange(Protocol):
+    """One call in one provider's language."""
+
+    @property
+    def naming(self) -> Naming:
+        """What the answer is called."""
+        ...
+
+    def write_body(self) -> Body:
+        """What is sent; the outermost dict is fresh. Raises ``InvalidRequest`` where it cannot be said."""
+        ...
+
+    def open_gate(self, secrets: Secrets) -> Gate:
+        """A gate for the stream that answers."""
+        ...
+
+    def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        """A whole answer -> the caller's bytes, and what it used. Raises an ``UpstreamFault`` where it is none."""
+        ...
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """JSON can be read that cannot be written again: what is nested 254 to 1024 deep. Raises ``UpstreamError``."""
+    try:
+        yield
+    except orjson.JSONEncodeError:
+        raise UpstreamError("The provider's answer is nested too deeply to be passed on") from None
+
+
+def _open_none(_call: Call, _secrets: Secrets) -> Gate:
+    raise UpstreamError("An answer of this kind is not streamed")
+
+
+@attrs.frozen
+class _Direct:
+    """How a call that needs no hub is sent, read whole, and let through where it streams."""
+
+    write: Callable[[Call, str], Body]
+    read: Callable[[bytes, Call, Naming, Secrets], tuple[bytes, Usage]]
+    gate: Callable[[Call, Secrets], Gate] = _open_none
+
+
+@attrs.frozen
+class _Passed:
+    """``Exchange`` without the hub between."""
+
+    call: Call
+    naming: Naming
+    direct: _Direct
+
+    def write_body(self) -> Body:
+        return self.direct.write(self.call, self.naming.model)
+
+    def open_gate(self, secrets: Secrets) -> Gate:
+        return self.direct.gate(self.call, secrets)
+
+    def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        with _writing():
+            return self.direct.read(raw, self.call, self.naming, secrets)
+
+
+@attrs.frozen
+class _Asked:
+    """A language in which callers ask: read from, and answered in."""
+
+    read_conversation: Callable[[Body], Conversation]
+    open_writer: Callable[[Call, Naming], Writer]
+    write_answer: Callable[[Sequence[Event], Naming], bytes]
+
+
+@attrs.frozen
+class _Spoken:
+    """A language that providers speak: written to, and read from."""
+
+    write_body: Callable[[Conversation, Call, str], Body]
+    open_reader: Callable[[Call, Naming, Secrets], Reader]
+    read_answer: Callable[[bytes, Naming, Secrets], list[Event]]
+
+
+@attrs.frozen
+class _Translated:
+    """``Exchange`` between two languages."""
+
+    call: Call
+    naming: Naming
+    asked: _Asked
+    spoken: _Spoken
+
+    def write_body(self) -> Body:
+        return self.spoken.write_body(self.asked.read_conversation(self.call.body), self.call, self.naming.model)
+
+    def open_gate(self, secrets: Secrets) -> Gate:
+        return Translation(
+            self.spoken.open_reader(self.call, self.naming, secrets),
+            self.asked.open_writer(self.call, self.naming),
+            prompt_chars=self.call.prompt_chars,
+        )
+
+    def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        events = self.spoken.read_answer(raw, self.naming, secrets)
+        with _writing():
+            written = self.asked.write_answer(events, self.naming)
+        return written, read_events_usage(events, self.call.prompt_chars)
+
+
+def _untouched(
+    read: Callable[[bytes, Call, Secrets], Usage],
+) -> Callable[[bytes, Call, Naming, Secrets], tuple[bytes, Usage]]:
+    """A reader that only looks, as one that gives the bytes too."""
+    return lambda raw, call, _naming, secrets: (raw, read(raw, call, secrets))
+
+
+def _read_count(raw: bytes, _call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:
+    anthropic_answer.read_count_answer(raw, secrets)
+    return raw, NO_USAGE
+
+
+def _write_gemini_count(call: Call, model: str) -> Body:
+    return gemini_body.write_count_body(anthropic_conversation.read_conversation(call.body), model)
+
+
+def _read_gemini_count(raw: bytes, _call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:
+    return anthropic_answer.write_count_answer(gemini_body.read_count_answer(raw, secrets)), NO_USAGE
+
+
+_DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
+    {
+        "openai_chat": _Direct(
+            write_chat_body,
+            _untouched(lambda raw, call, secrets: read_chat_answer(raw, call.prompt_chars, secrets)),
+            ChatGate,
+        ),
+        "openai_embeddings": _Direct(
+            write_embeddings_body,
+            lambda raw, call, _naming, secrets: read_embeddings_answer(raw, call, secrets),
+        ),
+        "openai_completions": _Direct(
+            openai_completions.write_completions_body,
+            _untouched(openai_completions.read_completions_answer),
+            openai_completions.CompletionsGate,
+        ),
+        "openai_moderations": _Direct(
+            openai_moderations.write_moderations_body,
+            _untouched(openai_moderations.read_moderations_answer),
+        ),
+        "openai_responses": _Direct(
+            openai_responses.write_responses_body,
+            _untouched(openai_responses.read_responses_answer),
+            openai_responses.ResponsesGate,
+        ),
+        "rerank": _Direct(rerank.write_rerank_body, _untouched(rerank.read_rerank_answer)),
+        "anthropic_messages": _Direct(
+            write_passed_body,
+            _untouched(anthropic_answer.read_passed_answer),
+            MessagesGate,
+        ),
+        "anthropic_count_tokens": _Direct(write_passed_body, _read_count),
+        "gemini_count_tokens": _Direct(_write_gemini_count, _read_gemini_count),
+        "gemini_embeddings": _Direct(
+            gemini_embeddings.write_embeddings_body,
+            lambda raw, call, naming, secrets: gemini_embeddings.read_embeddings_answer(
+                raw,
+                call,
+                naming.model,
+                secrets,
+            ),
+        ),
+    },
+)
+
+_ASKED: Mapping[str, _Asked] = MappingProxyType(
+    {
+        "chat": _Asked(
+            openai_conversation.read_conversation,
+            lambda call, naming: ChatWriter(
+                answer_id=f"chatcmpl-{naming.id}",
+                model=naming.model,
+                created_s=naming.now_s,
+                wants_usage=call.wants_usage,
+            ),
+            lambda events, naming: openai_answer.write_answer(
+                events,
+                answer_id=f"chatcmpl-{naming.id}",
+                model=naming.model,
+                created_s=naming.now_s,
+            ),
+        ),
+        "messages": _Asked(
+            anthropic_conversation.read_conversation,
+            lambda _call, naming: MessagesWriter(naming.model, f"msg_{naming.id}"),
+            lambda events, naming: anthropic_answer.write_answer(
+                events,
+                model=naming.model,
+                message_id=f"msg_{naming.id}",
+            ),
+        ),
+    },
+)
+
+_SPOKEN: Mapping[Wire, _Spoken] = MappingProxyType(
+    {
+        "openai_chat": _Spoken(
+            lambda conversation, call, model: openai_body.write_body(conversation, model, stream=call.stream),
+            lambda call, _naming, secrets: ChatReader(call.choices, secrets),
+            lambda raw, _naming, secrets: openai_answer.read_answer(raw, secrets),
+        ),
+        "anthropic_messages": _Spoken(
+            lambda conversation, call, model: anthropic_body.write_body(conversation, model, stream=call.stream),
+            lambda _call, _naming, secrets: MessagesReader(secrets),
+            lambda raw, _naming, secrets: anthropic_answer.read_answer(raw, secrets),
+        ),
+        "gemini_generate": _Spoken(
+            lambda conversation, _call, model: gemini_body.write_body(conversation, model),
+            lambda _call, naming, secrets: gemini_events.GenerateReader(naming.id, naming.model, secrets),
+            lambda raw, naming, secrets: gemini_events.read_answer(
+                raw,
+                answer_id=naming.id,
+                model=naming.model,
+                secrets=secrets,
+            ),
+        ),
+    },
+)
+_OWN: Mapping[str, Wire] = MappingProxyType({"chat": "openai_chat", "messages": "anthropic_messages"})
+"""The language an operation is asked in, where it can be answered in another."""
+
+
+def make_exchange(call: Call, wire: Wire, naming: Naming) -> Exchange:
+    """``call`` in the language ``wire``, which is one of those that ``domain/wire.py`` names for its operation."""
+    if is_translated(call.operation, wire):
+        return _Translated(call, naming, _ASKED[call.operation], _SPOKEN[wire])
+    return _Passed(call, naming, _DIRECT[wire])
+
+
+def is_translated(operation: Operation, wire: Wire) -> bool:
+    """Whether what is asked for as ``operation`` goes through the hub on its way to a provider that speaks ``wire``."""
+    return _OWN.get(operation, wire) != wire

@@ -1,0 +1,246 @@
+"""The gate of a stream: a provider's bytes in, what may leave to the caller out, and the usage once it has ended.
+
+Same language on both sides has a gate of its own, through which bytes pass as they lie. Between two languages it is
+``Translation``: a reader of the one and a writer of the other, with hub events between them.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import attrs
+
+from gateway.dialects import sse
+from gateway.dialects.hub import Ended, Event, Failed, RefusalDelta, Started, TextDelta, ThoughtDelta, ToolDelta, Used
+from gateway.dialects.openai_error import Secrets
+from gateway.domain.fault import UpstreamError, UpstreamFault
+from gateway.domain.usage import Usage, estimate_tokens
+
+
+class Gate(Protocol):
+    """What of one provider's stream may leave.
+
+    Attributes:
+        events: complete events with data so far, the end mark not counted.
+        ended: the end mark has passed; whatever follows it is dropped.
+        fault: the provider reported an error, or an event without an end; whatever follows it is dropped.
+    """
+
+    ended: bool
+    fault: UpstreamFault | None
+
+    @property
+    def events(self) -> int:
+        """How many so far."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can leave."""
+        ...
+
+    def feed(self, data: bytes) -> bytes:
+        """A piece in, what may leave out: whole events only. Never raises; see ``fault``."""
+        ...
+
+    def finish(self) -> bytes:
+        """The transport has ended; what is still to be written. Raises ``UpstreamError`` where the stream was cut."""
+        ...
+
+    def read_usage(self) -> Usage:
+        """What was used by what passed: the provider's word, else an estimate that says so."""
+        ...
+
+
+class PassingGate:
+    """What every gate between two sides of one language does: whole events leave as they lie, as long as they may.
+
+    A language says in ``_judge`` what its events mean, and in a ``feed`` of its own which pieces need no look at all.
+    An event that has not ended is held, so that a stream which breaks in the middle of one can still end in a clean
+    error event.
+
+    Attributes:
+        events: complete events with data so far that say something of an answer.
+        ended: see ``Gate``.
+        fault: see ``Gate``.
+    """
+
+    __slots__ = ("_begun", "_secrets", "_splitter", "ended", "events", "fault")
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._splitter = sse.EventSplitter()
+        self._begun = False
+        self.events = 0
+        self.ended = False
+        self.fault: UpstreamFault | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can leave."""
+        return self.ended or self.fault is not None
+
+    def _feed_slowly(self, data: bytes) -> bytes:
+        """A piece in, event by event."""
+        if self.closed:
+            return b""
+        try:
+            events = self._splitter.split(data)
+        except sse.EventTooLong:
+            self.fault = UpstreamError("The provider sent an event without an end", phase="stream")
+            return b""
+        return b"".join([self._pass(event) for event in events])
+
+    def _pass(self, event: bytes) -> bytes:
+        """A whole event in, what may leave of it out."""
+        if self.closed:
+            return b""
+        if not self._begun:
+            self._begun = True
+            event = event.removeprefix(sse.BOM)
+        payload = sse.read_data(event)
+        return self._judge(event, payload) if payload else event
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        """An event with its data in, what may leave out."""
+        raise NotImplementedError
+
+
+class Reader(Protocol):
+    """One dialect's stream as events, from however its bytes were cut."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What the events that ``data`` completes say. Nothing comes after an ``Ended`` or a ``Failed``.
+
+        Never raises: an event that makes no sense, or has no end, is a ``Failed``.
+        """
+        ...
+
+    def finish(self) -> list[Event]:
+        """The transport has ended. Ends with ``Ended`` where the answer is whole without its mark, else raises.
+
+        Raises ``UpstreamError`` where the stream was cut.
+        """
+        ...
+
+
+class Writer(Protocol):
+    """Events as one dialect's stream."""
+
+    def write(self, event: Event) -> bytes:
+        """The bytes that say ``event``; none where the dialect need not say it. ``Ended`` writes the end mark.
+
+        ``Failed`` writes nothing: how a stream ends in a fault is the relay's business.
+        """
+        ...
+
+
+class Meter:
+    """Counts what events say was used.
+
+    Attributes:
+        events: those that say something of an answer.
+    """
+
+    __slots__ = ("_begun", "_chars", "_usage", "events")
+
+    def __init__(self) -> None:
+        self._begun: Usage | None = None
+        self._usage: Usage | None = None
+        self._chars = 0
+        self.events = 0
+
+    def note(self, event: Event) -> None:
+        """Count ``event``, which is neither ``Failed`` nor ``Ended``."""
+        match event:
+            case TextDelta() | ThoughtDelta() | RefusalDelta():
+                self.events += 1
+                self._chars += len(event.text)
+            case ToolDelta():
+                self.events += 1
+                self._chars += len(event.arguments)
+            case Started():  # no answer yet: until there is something of one, another channel may do better
+                self._begun = event.usage
+            case Used():
+                self._usage = event.usage
+            case _:
+                self.events += 1
+
+    def read_usage(self, prompt_chars: int) -> Usage:
+        """The provider's word, else an estimate; of a prompt of so many characters."""
+        if self._usage is not None:
+            return self._usage
+        if not self.events:
+            return Usage()
+        begun = self._begun or Usage(estimate_tokens(prompt_chars))
+        return attrs.evolve(begun, completion_tokens=estimate_tokens(self._chars), source="estimate")
+
+
+def read_events_usage(events: Iterable[Event], prompt_chars: int) -> Usage:
+    """What the events of a whole answer say was used, else an estimate."""
+    meter = Meter()
+    for event in events:
+        if not isinstance(event, Ended | Failed):
+            meter.note(event)
+    return meter.read_usage(prompt_chars)
+
+
+class Translation:
+    """A gate between two languages; see ``Gate``.
+
+    Args:
+        reader: of the provider's language.
+        writer: of the caller's.
+        prompt_chars: characters of the prompt, for an estimate.
+    """
+
+    __slots__ = ("_meter", "_prompt_chars", "_reader", "_writer", "ended", "fault")
+
+    def __init__(self, reader: Reader, writer: Writer, *, prompt_chars: int) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._prompt_chars = prompt_chars
+        self._meter = Meter()
+        self.ended = False
+        self.fault: UpstreamFault | None = None
+
+    @property
+    def events(self) -> int:
+        """Events so far that say something of an answer."""
+        return self._meter.events
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can leave."""
+        return self.ended or self.fault is not None
+
+    def feed(self, data: bytes) -> bytes:
+        """A piece in, what may leave out."""
+        return b"" if self.closed else self._pass(self._reader.feed(data))
+
+    def finish(self) -> bytes:
+        """The transport has ended. Raises ``UpstreamError`` where the stream was cut."""
+        if self.ended:
+            return b""
+        written = b"" if self.closed else self._pass(self._reader.finish())
+        if self.fault is not None:
+            raise self.fault
+        if not self.closed:
+            raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+        return written
+
+    def read_usage(self) -> Usage:
+        """The provider's word, else an estimate."""
+        return self._meter.read_usage(self._prompt_chars)
+
+    def _pass(self, events: list[Event]) -> bytes:
+        written = []
+        for event in events:
+            if isinstance(event, Failed):
+                self.fault = event.fault
+                break
+            written.append(self._writer.write(event))
+            if isinstance(event, Ended):
+                self.ended = True
+                break
+            self._meter.note(event)
+        return b"".join(written)
