@@ -1,14 +1,15 @@
-"""Anthropic, through its compatibility with the convention.
+"""Anthropic, in its own language; it has no embeddings.
 
-Chat: platform.claude.com/docs/en/api/openai-sdk (Bearer key, ``stream_options`` supported, no embeddings).
-Model list: platform.claude.com/docs/en/api/models-list (``x-api-key``, a version header, at most 1000 a page).
+platform.claude.com/docs/en/api/messages, .../messages-count-tokens and .../models-list (at most 1000 a page): the key
+in an ``x-api-key`` header, and a version. Vendors that speak this language under an address of their own are reached
+with this provider and that ``base_url``; their files say which.
 """
 
-from gateway.providers.base import Provider
+from gateway.providers.base import COUNT_TOKENS, MESSAGES, Provider
 
 
-def _sign_list(key: str) -> dict[str, str]:
-    return {"x-api-key": key, "anthropic-version": "2023-06-01"}
+def _sign(key: str) -> dict[str, str]:
+    return {"anthropic-version": "2023-06-01"} | ({"x-api-key": key} if key else {})
 
 
 ANTHROPIC = Provider(
@@ -16,6 +17,7 @@ ANTHROPIC = Provider(
     title="Anthropic",
     base_url="https://api.anthropic.com/v1",
     env_key="ANTHROPIC_API_KEY",
-    sign_list=_sign_list,
-    list_query="?limit=1000",
+    endpoints=(MESSAGES, COUNT_TOKENS),
+    sign=_sign,
+    models_path="/models?limit=1000",
 )

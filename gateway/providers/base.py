@@ -1,16 +1,20 @@
-"""What a vendor is to the gateway: an address, a signer, and small pure quirks."""
+"""What a vendor is to the gateway: an address, a signer, the languages it speaks where, and small pure quirks."""
 
-from collections.abc import Callable
-from typing import Literal
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
 
 import attrs
 
 from gateway.domain.channel import Channel
 from gateway.domain.plan import Plan
+from gateway.domain.wire import Wire
 
-Path = Literal["/chat/completions", "/embeddings", "/models"]
+Body = dict[str, Any]
 Signer = Callable[[str], dict[str, str]]
+Quirk = Callable[[Body, str], None]
+"""Changes a body in place, just before it is sent under the provider's own name of the model: a field the vendor
+refuses is dropped, another name is given to one. The outermost dict is its own to change; what is in it is shared."""
 
 
 def sign_bearer(key: str) -> dict[str, str]:
@@ -24,8 +28,40 @@ def keep_model_id(listed: str) -> str:
 
 
 @attrs.frozen
+class Endpoint:
+    """Where a vendor takes calls in one language. ``{model}`` in a path stands for the model's name, percent-encoded.
+
+    Attributes:
+        wire: the language.
+        path: behind the base URL.
+        stream_path: the same for streams, where that differs.
+        quirks: what this vendor's dialect of the language asks for.
+    """
+
+    wire: Wire
+    path: str
+    stream_path: str | None = None
+    quirks: tuple[Quirk, ...] = ()
+
+    def shape(self, body: Body, model: str) -> None:
+        """Apply every quirk to ``body``."""
+        for quirk in self.quirks:
+            quirk(body, model)
+
+
+CHAT = Endpoint("openai_chat", "/chat/completions")
+EMBEDDINGS = Endpoint("openai_embeddings", "/embeddings")
+COMPLETIONS = Endpoint("openai_completions", "/completions")
+MODERATIONS = Endpoint("openai_moderations", "/moderations")
+RESPONSES = Endpoint("openai_responses", "/responses")
+RERANK = Endpoint("rerank", "/rerank")
+MESSAGES = Endpoint("anthropic_messages", "/messages")
+COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
+
+
+@attrs.frozen
 class Provider:
-    """One vendor of the chat-completion convention.
+    """One vendor.
 
     Attributes:
         slug: what a channel's ``provider`` says.
@@ -33,10 +69,12 @@ class Provider:
         base_url: its address; None where every channel has to say its own.
         env_key: the environment variable that usually holds its key; None where there is no custom.
         local_port: the port on which it usually listens on the same machine; None for remote vendors.
+        endpoints: the languages it speaks, and where.
         sign: key -> headers.
         sign_list: the same for its model list, where that differs.
+        models_path: where its model list is, with its query; None where it has none.
+        list_dialect: the language of that list.
         read_model_id: its listed id -> the id callers use.
-        list_query: query string of its model list.
     """
 
     slug: str
@@ -44,28 +82,50 @@ class Provider:
     base_url: str | None = None
     env_key: str | None = None
     local_port: int | None = None
+    endpoints: tuple[Endpoint, ...] = (CHAT, EMBEDDINGS)
     sign: Signer = sign_bearer
     sign_list: Signer | None = None
+    models_path: str | None = "/models"
+    list_dialect: Literal["openai", "gemini"] = "openai"
     read_model_id: Callable[[str], str] = keep_model_id
-    list_query: str = ""
 
-    def plan_post(self, channel: Channel, path: Path, key: str, body: bytes, *, stream: bool) -> Plan:
-        """A POST of ``body``. Nothing of the caller's travels but the body: every header is ours or the channel's."""
+    def find_endpoint(self, wires: tuple[Wire, ...]) -> Endpoint | None:
+        """The first of ``wires`` that the vendor speaks; None where it speaks none of them."""
+        for wire in wires:
+            for endpoint in self.endpoints:
+                if endpoint.wire == wire:
+                    return endpoint
+        return None
+
+    def plan_post(
+        self,
+        channel: Channel,
+        endpoint: Endpoint,
+        body: bytes,
+        *,
+        model: str,
+        key: str,
+        stream: bool,
+        extra: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """A POST of ``body``. Every header is ours (``extra`` included) or the channel's."""
         ours = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream" if stream else "application/json",
             "Accept-Encoding": "identity",
             **self.sign(key),
+            **(extra or {}),
         }
-        headers = _lay_over(ours, channel)
-        return Plan("POST", channel.base_url + path, headers, body, channel.timeouts, channel.proxy)
+        path = (endpoint.stream_path if stream else None) or endpoint.path
+        if "{model}" in path:
+            path = path.replace("{model}", quote(model, safe=""))
+        return Plan("POST", channel.base_url + path, _lay_over(ours, channel), body, channel.timeouts, channel.proxy)
 
     def plan_models(self, channel: Channel, key: str) -> Plan:
-        """A GET of the provider's model list."""
+        """A GET of the provider's model list. Only for a provider that has ``models_path``."""
         sign = self.sign_list or self.sign
         headers = _lay_over({"Accept": "application/json", "Accept-Encoding": "identity", **sign(key)}, channel)
-        url = f"{channel.base_url}/models{self.list_query}"
-        return Plan("GET", url, headers, None, channel.timeouts, channel.proxy)
+        return Plan("GET", f"{channel.base_url}{self.models_path}", headers, None, channel.timeouts, channel.proxy)
 
 
 def _lay_over(ours: dict[str, str], channel: Channel) -> dict[str, str]:

@@ -1,5 +1,13 @@
-"""Any server of the convention: the channel says its ``base_url``."""
+"""Any server of the convention: the channel says its ``base_url``. What it has not it answers with its own error.
 
-from gateway.providers.base import Provider
+The convention's reference: developers.openai.com/api/reference; it knows no rerank, which is Jina's and Cohere's, as in
+docs.vllm.ai/en/stable/serving/online_serving.
+"""
 
-CUSTOM = Provider(slug="custom", title="Any OpenAI-compatible server")
+from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MODERATIONS, RERANK, RESPONSES, Provider
+
+CUSTOM = Provider(
+    slug="custom",
+    title="Any OpenAI-compatible server",
+    endpoints=(CHAT, EMBEDDINGS, COMPLETIONS, MODERATIONS, RESPONSES, RERANK),
+)

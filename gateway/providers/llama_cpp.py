@@ -3,6 +3,21 @@
 Its own default port is 8080, which is ours; 8081 is where it is put beside us.
 """
 
-from gateway.providers.base import Provider
+from gateway.providers.base import (
+    CHAT,
+    COMPLETIONS,
+    COUNT_TOKENS,
+    EMBEDDINGS,
+    MESSAGES,
+    RERANK,
+    RESPONSES,
+    Provider,
+)
 
-LLAMA_CPP = Provider(slug="llama_cpp", title="llama.cpp", base_url="http://127.0.0.1:8081/v1", local_port=8081)
+LLAMA_CPP = Provider(
+    slug="llama_cpp",
+    title="llama.cpp",
+    base_url="http://127.0.0.1:8081/v1",
+    local_port=8081,
+    endpoints=(CHAT, MESSAGES, COUNT_TOKENS, EMBEDDINGS, COMPLETIONS, RESPONSES, RERANK),
+)

@@ -1,5 +1,21 @@
-"""LM Studio's local server. lmstudio.ai/docs/api/openai-api: no key unless one was set."""
+"""LM Studio's local server. lmstudio.ai/docs/developer/openai-compat: no key unless one was set; ``max_tokens``.
 
-from gateway.providers.base import Provider
+Anthropic's messages: lmstudio.ai/docs/developer/anthropic-compat, with a Bearer key as well.
+"""
 
-LM_STUDIO = Provider(slug="lm_studio", title="LM Studio", base_url="http://127.0.0.1:1234/v1", local_port=1234)
+from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, Endpoint, Provider
+from gateway.providers.quirks import limit_as_max_tokens
+
+LM_STUDIO = Provider(
+    slug="lm_studio",
+    title="LM Studio",
+    base_url="http://127.0.0.1:1234/v1",
+    local_port=1234,
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,)),
+        MESSAGES,
+        EMBEDDINGS,
+        COMPLETIONS,
+        RESPONSES,
+    ),
+)

@@ -1,34 +1,33 @@
-"""Every vendor, by slug."""
+"""Every vendor, by slug: each file of this folder that defines the provider of its own name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from types import MappingProxyType
 
-from gateway.providers.anthropic import ANTHROPIC
+import gateway.providers
 from gateway.providers.base import Provider
-from gateway.providers.custom import CUSTOM
-from gateway.providers.demo import DEMO
-from gateway.providers.gemini import GEMINI
-from gateway.providers.llama_cpp import LLAMA_CPP
-from gateway.providers.lm_studio import LM_STUDIO
-from gateway.providers.ollama import OLLAMA
-from gateway.providers.openai import OPENAI
-from gateway.providers.openrouter import OPENROUTER
-from gateway.providers.vllm import VLLM
+
+FIRST = ("openai", "anthropic", "gemini", "openrouter")
+LAST = ("custom", "demo")
+"""Between these two the vendors stand by name."""
+
+
+def _find_providers() -> Iterator[Provider]:
+    package = gateway.providers
+    for name in sorted(module.name for module in iter_modules(package.__path__)):
+        if name != "registry":
+            found = getattr(import_module(f"{package.__name__}.{name}"), name.upper(), None)
+            if isinstance(found, Provider):
+                yield found
+
+
+def _find_place(slug: str) -> tuple[int, str]:
+    if slug in FIRST:
+        return FIRST.index(slug) - len(FIRST), slug
+    return (1 + LAST.index(slug) if slug in LAST else 0), slug
+
 
 PROVIDERS: Mapping[str, Provider] = MappingProxyType(
-    {
-        provider.slug: provider
-        for provider in (
-            OPENAI,
-            ANTHROPIC,
-            GEMINI,
-            OPENROUTER,
-            OLLAMA,
-            LM_STUDIO,
-            VLLM,
-            LLAMA_CPP,
-            CUSTOM,
-            DEMO,
-        )
-    },
+    {provider.slug: provider for provider in sorted(_find_providers(), key=lambda found: _find_place(found.slug))},
 )

@@ -4,54 +4,99 @@ import attrs
 import pytest
 
 from gateway.domain.channel import Channel, Timeouts
-from gateway.providers.base import Path, Provider, find_url_problem, keep_model_id, sign_bearer
+from gateway.domain.wire import Wire
+from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider, find_url_problem, keep_model_id, sign_bearer
 from gateway.providers.registry import PROVIDERS
 
 CHANNEL = Channel("up", "custom", "http://host:1/v1", timeouts=Timeouts(1, 2, 3, 4), proxy="http://proxy:3128")
 OURS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-PATHS: tuple[Path, ...] = ("/chat/completions", "/embeddings")
+BEARER = {"Authorization": "Bearer the-key"}
+SIGNED = dict.fromkeys(PROVIDERS, BEARER) | {
+    "anthropic": {"x-api-key": "the-key", "anthropic-version": "2023-06-01"},
+    "azure_openai": {"api-key": "the-key"},
+    "gemini": {"x-goog-api-key": "the-key"},
+}
+LISTS = dict.fromkeys(PROVIDERS, "/models") | {
+    "anthropic": "/models?limit=1000",
+    "azure_openai": None,
+    "gemini": "/models?pageSize=1000",
+}
+PAIRS = [
+    pytest.param(provider, endpoint, id=f"{provider.slug}-{endpoint.wire}")
+    for provider in PROVIDERS.values()
+    for endpoint in provider.endpoints
+]
 
 
-@pytest.mark.parametrize("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("provider", "endpoint"), PAIRS)
 @pytest.mark.parametrize(("stream", "accept"), [(True, "text/event-stream"), (False, "application/json")])
 def test_a_post_carries_the_body_and_no_header_but_ours(
-    provider: Provider, path: Path, stream: bool, accept: str
+    provider: Provider, endpoint: Endpoint, stream: bool, accept: str
 ) -> None:
-    plan = provider.plan_post(CHANNEL, path, "the-key", b"body", stream=stream)
+    plan = provider.plan_post(CHANNEL, endpoint, b"body", model="some/model", key="the-key", stream=stream)
+    path = ((endpoint.stream_path if stream else None) or endpoint.path).replace("{model}", "some%2Fmodel")
     assert (plan.method, plan.url, plan.body) == ("POST", "http://host:1/v1" + path, b"body")
     assert (plan.timeouts, plan.proxy) == (CHANNEL.timeouts, CHANNEL.proxy)
-    assert plan.headers == OURS | {"Accept": accept, "Authorization": "Bearer the-key"}
+    assert plan.headers == OURS | {"Accept": accept} | SIGNED[provider.slug]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 def test_without_a_key_nothing_is_signed(provider: Provider) -> None:
-    plan = provider.plan_post(CHANNEL, "/chat/completions", "", b"", stream=False)
-    assert plan.headers == OURS | {"Accept": "application/json"}
+    version = {"anthropic-version": "2023-06-01"} if provider.slug == "anthropic" else {}
+    plan = provider.plan_post(CHANNEL, provider.endpoints[0], b"", model="m", key="", stream=False)
+    assert plan.headers == OURS | {"Accept": "application/json"} | version
 
 
-LISTS = {
-    slug: ("http://host:1/v1/models", {"Authorization": "Bearer the-key"}) for slug in PROVIDERS if slug != "anthropic"
-}
-LISTS["anthropic"] = (
-    "http://host:1/v1/models?limit=1000",
-    {"x-api-key": "the-key", "anthropic-version": "2023-06-01"},
-)
-
-
-@pytest.mark.parametrize("slug", LISTS)
+@pytest.mark.parametrize("slug", [slug for slug, path in LISTS.items() if path])
 def test_a_model_list_is_asked_for_as_its_vendor_documents(slug: str) -> None:
-    url, signature = LISTS[slug]
     plan = PROVIDERS[slug].plan_models(CHANNEL, "the-key")
-    assert (plan.method, plan.url, plan.body) == ("GET", url, None)
+    assert (plan.method, plan.url, plan.body) == ("GET", f"http://host:1/v1{LISTS[slug]}", None)
     assert (plan.timeouts, plan.proxy) == (CHANNEL.timeouts, CHANNEL.proxy)
-    assert plan.headers == {"Accept": "application/json", "Accept-Encoding": "identity", **signature}
+    assert plan.headers == {"Accept": "application/json", "Accept-Encoding": "identity"} | SIGNED[slug]
+
+
+def test_only_gemini_lists_its_models_in_a_language_of_its_own_and_only_azure_not_at_all() -> None:
+    assert {slug for slug, found in PROVIDERS.items() if found.list_dialect != "openai"} == {"gemini"}
+    assert {slug for slug, found in PROVIDERS.items() if found.models_path is None} == {"azure_openai"}
+
+
+@pytest.mark.parametrize(
+    ("stream", "url"),
+    [
+        (False, "https://x/v1beta/models/gemini-3-flash:generateContent"),
+        (True, "https://x/v1beta/models/gemini-3-flash:streamGenerateContent?alt=sse"),
+    ],
+)
+def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: str) -> None:
+    gemini = PROVIDERS["gemini"]
+    channel = Channel("g", "gemini", "https://x/v1beta")
+    plan = gemini.plan_post(channel, gemini.endpoints[0], b"{}", model="gemini-3-flash", key="k", stream=stream)
+    assert plan.url == url
+
+
+@pytest.mark.parametrize("model", ["../../secret", "a?b=c", "a#b", "a b", "a%2e", "ü", "models/x:y"])
+def test_a_models_name_cannot_leave_its_place_in_the_path(model: str) -> None:
+    gemini = PROVIDERS["gemini"]
+    plan = gemini.plan_post(CHANNEL, gemini.endpoints[0], b"{}", model=model, key="k", stream=False)
+    name = plan.url.removeprefix("http://host:1/v1/models/").removesuffix(":generateContent")
+    assert name.isascii()
+    assert set("/?# :").isdisjoint(name)
+
+
+def test_extra_headers_of_ours_are_sent_and_a_channels_win_over_them() -> None:
+    provider = PROVIDERS["anthropic"]
+    channel = attrs.evolve(CHANNEL, headers=(("Anthropic-Beta", "theirs"),))
+    for sent, expected in ((CHANNEL, "ours"), (channel, "theirs")):
+        plan = provider.plan_post(
+            sent, provider.endpoints[0], b"", model="m", key="k", stream=False, extra={"anthropic-beta": "ours"}
+        )
+        assert [value for name, value in plan.headers.items() if name.lower() == "anthropic-beta"] == [expected]
 
 
 def test_a_channels_own_headers_are_added_and_win() -> None:
     channel = attrs.evolve(CHANNEL, headers=(("X-Title", "us"), ("Authorization", "Basic x")))
     for plan in (
-        PROVIDERS["custom"].plan_post(channel, "/embeddings", "the-key", b"", stream=False),
+        PROVIDERS["custom"].plan_post(channel, EMBEDDINGS, b"", model="m", key="the-key", stream=False),
         PROVIDERS["custom"].plan_models(channel, "the-key"),
     ):
         assert plan.headers["X-Title"] == "us"
@@ -62,16 +107,25 @@ def test_a_channels_own_headers_are_added_and_win() -> None:
 def test_a_channels_own_header_replaces_ours_in_any_spelling(name: str) -> None:
     channel = attrs.evolve(CHANNEL, headers=((name, "theirs"),))
     for plan in (
-        PROVIDERS["custom"].plan_post(channel, "/embeddings", "the-key", b"", stream=False),
+        PROVIDERS["custom"].plan_post(channel, EMBEDDINGS, b"", model="m", key="the-key", stream=False),
         PROVIDERS["custom"].plan_models(channel, "the-key"),
     ):
         assert [value for header, value in plan.headers.items() if header.lower() == name.lower()] == ["theirs"]
 
 
 def test_a_plan_never_shows_headers_body_or_proxy() -> None:
-    plan = PROVIDERS["openai"].plan_post(CHANNEL, "/embeddings", "the-key", b"secret", stream=False)
+    plan = PROVIDERS["openai"].plan_post(CHANNEL, CHAT, b"secret", model="m", key="the-key", stream=False)
     for secret in ("the-key", "secret", "proxy"):
         assert secret not in repr(plan).replace("proxy=", "")
+
+
+def test_the_language_that_was_asked_for_first_is_found_first() -> None:
+    vllm, anthropic, groq = (PROVIDERS[slug] for slug in ("vllm", "anthropic", "groq"))
+    both: tuple[Wire, ...] = ("anthropic_messages", "openai_chat")
+    assert vllm.find_endpoint(("anthropic_messages", "openai_chat")) == Endpoint("anthropic_messages", "/messages")
+    assert vllm.find_endpoint(("openai_chat", "anthropic_messages")) == CHAT
+    assert [found.wire for found in (anthropic.find_endpoint(both), groq.find_endpoint(both)) if found] == list(both)
+    assert groq.find_endpoint(("openai_embeddings", "gemini_embeddings")) is None
 
 
 def test_a_key_is_signed_as_a_bearer() -> None:

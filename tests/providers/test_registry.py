@@ -1,36 +1,64 @@
 """The registry: complete, and consistent with its own rules."""
 
 import importlib
+import inspect
 import pkgutil
+import re
+
+import pytest
 
 import gateway.providers
+from gateway.domain.wire import WIRES
 from gateway.providers.base import Provider, find_url_problem
 from gateway.providers.registry import PROVIDERS
+
+NOT_VENDORS = {"base", "quirks", "registry"}
+MODULES = [module.name for module in pkgutil.iter_modules(gateway.providers.__path__)]
+PAGE = re.compile(r"\b([a-z0-9-]+\.)+(ai|cn|com|dev)(/[\w.-]+)+")
+"""An address of a documentation, without its scheme."""
 
 
 def find_declared() -> dict[str, Provider]:
     """Module -> the provider that it defines."""
-    found = {}
-    for module in pkgutil.iter_modules(gateway.providers.__path__):
-        if module.name in {"base", "registry"}:
-            continue
-        values = vars(importlib.import_module(f"gateway.providers.{module.name}")).values()
-        (found[module.name],) = [value for value in values if isinstance(value, Provider)]
-    return found
+    declared = {}
+    for name in sorted(set(MODULES) - NOT_VENDORS):
+        values = vars(importlib.import_module(f"gateway.providers.{name}")).values()
+        (declared[name],) = [value for value in values if isinstance(value, Provider)]
+    return declared
 
 
 def test_every_vendors_file_defines_one_provider_that_is_registered_under_its_name() -> None:
     declared = find_declared()
-    assert len(declared) >= 10
+    assert len(declared) >= 22
     assert dict(PROVIDERS) == declared
-
-
-def test_every_vendor_has_a_title_and_no_two_share_a_variable_or_a_port() -> None:
-    assert all(provider.title for provider in PROVIDERS.values())
     assert all(slug == provider.slug for slug, provider in PROVIDERS.items())
+
+
+def test_what_is_no_vendor_is_not_registered() -> None:
+    assert set(MODULES) >= NOT_VENDORS
+    assert NOT_VENDORS.isdisjoint(PROVIDERS)
+
+
+def test_the_order_is_that_of_the_best_known_then_by_name_then_what_is_no_vendor() -> None:
+    slugs = list(PROVIDERS)
+    assert slugs[:4] == ["openai", "anthropic", "gemini", "openrouter"]
+    assert slugs[-2:] == ["custom", "demo"]
+    assert slugs[4:-2] == sorted(slugs[4:-2])
+
+
+def test_the_registry_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        PROVIDERS["x"] = PROVIDERS["demo"]  # type: ignore[index]
+
+
+def test_every_vendor_has_a_title_and_no_two_share_one_or_a_variable_or_a_port_or_an_address() -> None:
+    found = PROVIDERS.values()
+    assert all(provider.title for provider in found)
     for values in (
-        [provider.env_key for provider in PROVIDERS.values() if provider.env_key],
-        [provider.local_port for provider in PROVIDERS.values() if provider.local_port],
+        [provider.title for provider in found],
+        [provider.env_key for provider in found if provider.env_key],
+        [provider.local_port for provider in found if provider.local_port],
+        [provider.base_url for provider in found if provider.base_url],
     ):
         assert len(values) == len(set(values))
 
@@ -47,6 +75,85 @@ def test_remote_vendors_are_reached_by_tls_and_local_ones_on_their_port() -> Non
         assert provider.base_url is None or not provider.base_url.endswith("/")
 
 
+def test_those_without_an_address_are_the_ones_whose_channels_say_it() -> None:
+    assert {slug for slug, provider in PROVIDERS.items() if not provider.base_url} == {"azure_openai", "custom", "demo"}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
+def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -> None:
+    wires = [endpoint.wire for endpoint in provider.endpoints]
+    assert wires
+    assert len(wires) == len(set(wires))
+    assert set(wires) <= {wire for operation in WIRES.values() for wire in operation}
+    for endpoint in provider.endpoints:
+        for path in (endpoint.path, endpoint.stream_path or endpoint.path):
+            assert re.fullmatch(r"(/[\w-]+|/\{model\}:\w+)+(\?alt=sse)?", path)
+    assert provider.models_path is None or provider.models_path.startswith("/models")
+
+
+def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
+    for provider in PROVIDERS.values():
+        assert provider.find_endpoint(WIRES["chat"]), provider.slug
+        assert provider.find_endpoint(WIRES["messages"]), provider.slug
+
+
+SPEAKS = {
+    "anthropic_messages": {
+        "anthropic", "openrouter", "deepseek", "fireworks", "llama_cpp", "lm_studio", "ollama", "siliconflow", "vllm",
+    },
+    "anthropic_count_tokens": {"anthropic", "llama_cpp", "vllm"},
+    "openai_responses": {
+        "openai", "azure_openai", "openrouter", "dashscope", "deepseek", "fireworks", "groq", "llama_cpp", "lm_studio",
+        "moonshot", "ollama", "vllm", "xai", "custom",
+    },
+    "openai_completions": {
+        "openai", "azure_openai", "openrouter", "deepseek", "fireworks", "llama_cpp", "lm_studio", "ollama", "together",
+        "vllm", "xai", "custom",
+    },
+    "openai_moderations": {"openai", "mistral", "custom"},
+    "rerank": {"openrouter", "llama_cpp", "siliconflow", "together", "vllm", "zhipu", "custom"},
+}  # fmt: skip
+WITHOUT_EMBEDDINGS = {"anthropic", "deepseek", "groq", "moonshot", "xai", "zai"}
+NOT_THE_CONVENTION = {"anthropic", "gemini"}
+
+
+@pytest.mark.parametrize("wire", SPEAKS)
+def test_who_speaks_what_beside_chat(wire: str) -> None:
+    assert {slug for slug, found in PROVIDERS.items() if any(one.wire == wire for one in found.endpoints)} == SPEAKS[
+        wire
+    ]
+
+
+def test_who_has_embeddings_and_who_does_not_speak_the_convention() -> None:
+    assert {
+        slug for slug, found in PROVIDERS.items() if not found.find_endpoint(WIRES["embeddings"])
+    } == WITHOUT_EMBEDDINGS
+    assert {
+        slug for slug, found in PROVIDERS.items() if not found.find_endpoint(("openai_chat",))
+    } == NOT_THE_CONVENTION
+
+
+@pytest.mark.parametrize("slug", [slug for slug in PROVIDERS if slug != "demo"])
+def test_a_vendors_file_names_the_documentation_it_is_from(slug: str) -> None:
+    assert PAGE.search(inspect.getdoc(importlib.import_module(f"gateway.providers.{slug}")) or "")
+
+
 def test_the_variables_are_those_people_have_set_already() -> None:
-    keys = {provider.env_key for provider in PROVIDERS.values() if provider.env_key}
-    assert keys == {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"}
+    assert {slug: found.env_key for slug, found in PROVIDERS.items() if found.env_key} == {
+        "openai": "OPENAI_API_KEY",
+        "anthropic": "ANTHROPIC_API_KEY",
+        "gemini": "GEMINI_API_KEY",
+        "openrouter": "OPENROUTER_API_KEY",
+        "azure_openai": "AZURE_OPENAI_API_KEY",
+        "dashscope": "DASHSCOPE_API_KEY",
+        "deepseek": "DEEPSEEK_API_KEY",
+        "fireworks": "FIREWORKS_API_KEY",
+        "groq": "GROQ_API_KEY",
+        "mistral": "MISTRAL_API_KEY",
+        "moonshot": "MOONSHOT_API_KEY",
+        "siliconflow": "SILICONFLOW_API_KEY",
+        "together": "TOGETHER_API_KEY",
+        "xai": "XAI_API_KEY",
+        "zai": "ZAI_API_KEY",
+        "zhipu": "ZHIPUAI_API_KEY",
+    }

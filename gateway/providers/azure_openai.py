@@ -1,0 +1,37 @@
+"""OpenAI's models, and others, in Microsoft's cloud, through the v1 API.
+
+learn.microsoft.com/azure/foundry/openai/api-version-lifecycle and .../openai/latest: no ``api-version``, the key in an
+``api-key`` header. A channel's ``base_url`` is ``https://RESOURCE.openai.azure.com/openai/v1``, and a model is the name
+of a deployment. The list at ``/models`` names what could be deployed, not what is: a channel says its models itself.
+
+A deployment may have any name, and be of a model of another vendor: what OpenAI's reasoning models ask for
+(.../openai/how-to/reasoning) is done for deployments that are named like one.
+"""
+
+from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, Body, Endpoint, Provider
+from gateway.providers.openai import drop_sampling, may_think
+from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, limit_as_max_completion_tokens
+
+
+def _sign(key: str) -> dict[str, str]:
+    return {"api-key": key} if key else {}
+
+
+def _rename_limit(body: Body, model: str) -> None:
+    if may_think(model):
+        limit_as_max_completion_tokens(body, model)
+
+
+AZURE_OPENAI = Provider(
+    slug="azure_openai",
+    title="Azure OpenAI",
+    env_key="AZURE_OPENAI_API_KEY",
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, quirks=(_rename_limit, drop_sampling, *KEEP_TO_THE_CONVENTION)),
+        EMBEDDINGS,
+        COMPLETIONS,
+        RESPONSES,
+    ),
+    sign=_sign,
+    models_path=None,
+)

@@ -1,0 +1,23 @@
+"""DeepSeek; it has no embeddings.
+
+api-docs.deepseek.com/api/create-chat-completion (roles system, user, assistant and tool; ``max_tokens``),
+.../api/create-completion (fill in the middle, beta), .../guides/responses_api, .../guides/anthropic_api (its
+``base_url`` is this one and ``/anthropic``). While a model thinks, sampling parameters are ignored without an error
+(.../guides/thinking_mode). A channel with its own ``base_url`` must not end it in ``/v1``.
+"""
+
+from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
+from gateway.providers.quirks import developer_as_system, limit_as_max_tokens
+
+DEEPSEEK = Provider(
+    slug="deepseek",
+    title="DeepSeek",
+    base_url="https://api.deepseek.com",
+    env_key="DEEPSEEK_API_KEY",
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens, developer_as_system)),
+        Endpoint("anthropic_messages", "/anthropic/v1/messages"),
+        Endpoint("openai_completions", "/beta/completions"),
+        RESPONSES,
+    ),
+)

@@ -1,0 +1,28 @@
+"""Groq; it has no embeddings.
+
+console.groq.com/docs/openai: requests with ``logprobs``, ``top_logprobs``, ``logit_bias``, ``messages[].name`` or more
+than one choice are refused. console.groq.com/docs/api-reference, /docs/responses-api.
+"""
+
+from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
+from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, drop, drop_idle, drop_in_messages
+
+GROQ = Provider(
+    slug="groq",
+    title="Groq",
+    base_url="https://api.groq.com/openai/v1",
+    env_key="GROQ_API_KEY",
+    endpoints=(
+        Endpoint(
+            "openai_chat",
+            CHAT.path,
+            quirks=(
+                drop("logit_bias"),
+                drop_idle("logprobs", "top_logprobs", "n"),
+                drop_in_messages("name"),
+                *KEEP_TO_THE_CONVENTION,
+            ),
+        ),
+        RESPONSES,
+    ),
+)

@@ -1,0 +1,42 @@
+"""Mistral AI. docs.mistral.ai/api: chat, embeddings, moderations, models.
+
+What it does not know it refuses (422, ``extra_forbidden``), in a request and in its messages; the fields it knows are
+those of ChatCompletionRequest and EmbeddingRequest in that reference. Usage comes with a stream's last chunk unasked.
+Fill in the middle (``/fim/completions``) answers in the shape of a chat and is not served here.
+"""
+
+from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, Endpoint, Provider
+from gateway.providers.quirks import (
+    developer_as_system,
+    drop,
+    drop_idle,
+    drop_in_messages,
+    limit_as_max_tokens,
+    rename,
+)
+
+_UNKNOWN = (
+    "stream_options", "user", "safety_identifier", "logit_bias", "store", "verbosity", "prompt_cache_retention",
+    "prompt_cache_options",
+)  # fmt: skip
+_CHAT_QUIRKS = (
+    limit_as_max_tokens,
+    rename("seed", "random_seed"),
+    drop(*_UNKNOWN),
+    drop_idle("logprobs", "top_logprobs", "functions", "function_call", "modalities", "audio", "web_search_options"),
+    developer_as_system,
+    drop_in_messages("name", roles=("system", "user", "assistant")),
+    drop_in_messages("refusal", "annotations", "audio", "function_call", "reasoning_content", "reasoning"),
+)
+
+MISTRAL = Provider(
+    slug="mistral",
+    title="Mistral AI",
+    base_url="https://api.mistral.ai/v1",
+    env_key="MISTRAL_API_KEY",
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, quirks=_CHAT_QUIRKS),
+        Endpoint("openai_embeddings", EMBEDDINGS.path, quirks=(rename("dimensions", "output_dimension"), drop("user"))),
+        MODERATIONS,
+    ),
+)

@@ -1,0 +1,30 @@
+"""Moonshot AI (Kimi); it has no embeddings.
+
+platform.kimi.ai/docs/api/overview; /docs/api/models-overview: with the Kimi K2.5 family temperature, nucleus and
+penalties "cannot be modified". Keys of platform.kimi.com (China) are for ``base_url`` ``https://api.moonshot.cn/v1``.
+Anthropic's messages are at another address: provider "anthropic" with ``base_url``
+``https://api.moonshot.ai/anthropic/v1``.
+"""
+
+import re
+
+from gateway.providers.base import CHAT, RESPONSES, Body, Endpoint, Provider
+from gateway.providers.quirks import developer_as_system, drop
+
+_SAMPLES_ITS_OWN_WAY = re.compile(r"kimi-k2\.\d.*")
+
+_drop_sampling = drop("temperature", "top_p", "presence_penalty", "frequency_penalty")
+
+
+def _leave_sampling(body: Body, model: str) -> None:
+    if _SAMPLES_ITS_OWN_WAY.fullmatch(model):
+        _drop_sampling(body, model)
+
+
+MOONSHOT = Provider(
+    slug="moonshot",
+    title="Moonshot AI",
+    base_url="https://api.moonshot.ai/v1",
+    env_key="MOONSHOT_API_KEY",
+    endpoints=(Endpoint("openai_chat", CHAT.path, quirks=(_leave_sampling, developer_as_system)), RESPONSES),
+)

@@ -1,0 +1,34 @@
+"""xAI.
+
+docs.x.ai/developers/rest-api-reference/inference; text completions are a legacy there, and its compatibility with
+Anthropic's messages is "fully deprecated": not served here. docs.x.ai/docs/guides/reasoning: reasoning models refuse
+the penalties and ``stop``, and some of them ``reasoning_effort``.
+"""
+
+import re
+
+from gateway.providers.base import CHAT, COMPLETIONS, RESPONSES, Body, Endpoint, Provider
+from gateway.providers.quirks import drop, drop_idle
+
+_NEVER_THINKS = re.compile(r"grok-2.*|grok-3(?!-mini).*|.*non-reasoning.*")
+_HAS_NO_EFFORT = re.compile(r"grok-3(?!-mini).*|grok-4(-.*)?|grok-4\.20(?!-multi-agent).*")
+
+_drop_penalties = drop("presence_penalty", "frequency_penalty")
+_drop_idle_stop = drop_idle("stop")
+
+
+def _shape_for_reasoning(body: Body, model: str) -> None:
+    if not _NEVER_THINKS.fullmatch(model):
+        _drop_penalties(body, model)
+        _drop_idle_stop(body, model)
+    if _HAS_NO_EFFORT.fullmatch(model):
+        body.pop("reasoning_effort", None)
+
+
+XAI = Provider(
+    slug="xai",
+    title="xAI",
+    base_url="https://api.x.ai/v1",
+    env_key="XAI_API_KEY",
+    endpoints=(Endpoint("openai_chat", CHAT.path, quirks=(_shape_for_reasoning,)), COMPLETIONS, RESPONSES),
+)
