@@ -41,9 +41,9 @@ HEADER = """\
 #
 # A model may be a glob; an exact name wins over it, and the longest glob over others. A price with a provider is for
 # channels of that provider, one without for every channel. Tiers are for the whole of a request whose prompt is longer.
-# Not told apart here: writing to a cache (as input), sound and pictures in a prompt (as text), searches, batch and
-# priority service. Answers in pictures, sound or video have their own, higher price. Where a price changes with the
-# hour it is the highest of the day. Changes already known: {changes}.
+# Not told apart here: sound and pictures in a prompt (as text), searches, batch and priority service. Answers in
+# pictures, sound or video have their own, higher price. Where a price changes with the hour it is the highest of the
+# day. Changes already known: {changes}.
 """
 
 DEMO = (
@@ -136,6 +136,7 @@ SOURCES = (
         r"|meta-llama/Llama-[23]-.*|mistralai/.*-v0\.1|deepseek-ai/deepseek-coder.*",
     ),
     Source("fireworks", "fireworks", "Fireworks", resells=True),
+    Source("openrouter", "openrouter", "OpenRouter", resells=True),
 )
 
 # Regular expressions of the package become globs. Its dates are all of this century.
@@ -153,12 +154,13 @@ ANSWERS = {  # what an answer is made of, and how the package counts it
     "output_audio_mtok": "output_audio_tokens",
     "output_video_mtok": "output_video_tokens",
 }
-SAMPLES = (  # tokens of the prompt, cached ones among them, tokens of the answer
+SAMPLES = (
     *(
-        (prompt, prompt // 3, 777)
+        Usage(prompt, 777, prompt // 3, written_tokens=prompt // 4, written_long_tokens=prompt // 9)
         for prompt in (1_000, 100_001, 128_001, 200_000, 200_001, 256_001, 272_001, 1_000_001)
     ),
-    (1_000, 0, 0),
+    Usage(1_000, 777, 300),
+    Usage(1_000),
 )
 
 
@@ -206,15 +208,19 @@ def read_section(name: str, prices: types.ModelPrice) -> PriceSection:
     """The package's prices as a ``[[price]]``."""
     hour = next((_base(getattr(prices, key)) for key in HOURS if getattr(prices, key)), Decimal(0))
     fresh, cached, answer = prices.input_mtok, prices.cache_read_mtok, getattr(prices, find_answer(prices))
+    written, written_long = prices.cache_write_mtok, prices.cache_write_1h_mtok
+    rates = (fresh, cached, answer, written, written_long)
     return PriceSection(
         name,
         input_usd_per_million=_base(fresh),
         cached_input_usd_per_million=None if cached is None else _base(cached),
         output_usd_per_million=_base(answer),
         usd_per_second=(hour / 3600).quantize(Decimal("1e-9"), ROUND_CEILING),
+        cache_write_usd_per_million=None if written is None else _base(written),
+        cache_write_long_usd_per_million=None if written_long is None else _base(written_long),
         tiers=tuple(
-            TierSection(start, _tier(fresh, start), _tier(cached, start), _tier(answer, start))
-            for start in sorted({tier.start for price in (fresh, cached, answer) for tier in _tiers(price)})
+            TierSection(start, *(_tier(price, start) for price in rates))
+            for start in sorted({tier.start for price in rates for tier in _tiers(price)})
         ),
     )
 
@@ -330,7 +336,7 @@ def find_disagreements(prices: PriceList, day: date) -> Iterator[str]:
                 skipped = re.fullmatch(source.skip, name) or re.fullmatch(source.skip, example)
                 if not skipped and not find_reason(model, theirs):
                     yield f"{source.vendor}: {example} has no price"
-            elif any(_differ(theirs, ours, *sample) for sample in SAMPLES):
+            elif any(_differ(theirs, ours, sample) for sample in SAMPLES):
                 yield f"{source.vendor}: {example} is {theirs} there, {ours} here"
             else:
                 agreed.add((model.id, ours))
@@ -345,13 +351,21 @@ def _list_examples(vendor: types.Provider) -> Iterator[tuple[str, str]]:
             yield from ((name, stem + more) for more in EXAMPLES if stem != name)
 
 
-def _differ(theirs: types.ModelPrice, ours: Price, prompt: int, cached: int, answer: int) -> bool:
-    counts = {"input_tokens": prompt, "cache_read_tokens": cached, "output_tokens": answer}
-    counts |= {ANSWERS[find_answer(theirs)]: answer}
+def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
+    if theirs.cache_write_1h_mtok is None:  # who has no price for it does not sell it
+        usage = attrs.evolve(usage, written_long_tokens=0)
+    counts = {
+        "input_tokens": usage.prompt_tokens,
+        "cache_read_tokens": usage.cached_tokens,
+        "cache_write_tokens": usage.written_tokens,
+        "cache_write_1h_tokens": usage.written_long_tokens,
+        "output_tokens": usage.completion_tokens,
+        ANSWERS[find_answer(theirs)]: usage.completion_tokens,
+    }
     seconds = 90 if _find_told_keys(theirs) & set(HOURS) else 0
     counts |= {"audio_seconds": seconds, "input_audio_seconds": seconds}
     exact = theirs.calc_price(types.Usage(**counts))["total_price"] * NANOS_PER_USD
-    cost = cost_nanos(ours, Usage(prompt, answer, cached, duration_ms=seconds * 1000))
+    cost = cost_nanos(ours, attrs.evolve(usage, duration_ms=seconds * 1000))
     return not 0 <= cost - exact < 1 + seconds  # the price of a second is itself rounded up
 
 

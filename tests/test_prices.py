@@ -21,7 +21,13 @@ from scripts import update_prices
 
 SCRIPT = Path(update_prices.__file__)
 DAY = date(2026, 11, 21)
-RATES = ("input_usd_per_million", "cached_input_usd_per_million", "output_usd_per_million")
+RATES = (
+    "input_usd_per_million",
+    "cached_input_usd_per_million",
+    "output_usd_per_million",
+    "cache_write_usd_per_million",
+    "cache_write_long_usd_per_million",
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,14 @@ def test_a_tier_that_leaves_a_price_out_keeps_it() -> None:
     section = {"model": "m", "provider": "gemini", **dict.fromkeys(RATES, 2)}
     price = read_table({**section, "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSection).price()
     two, three = nanos(Decimal(2)), nanos(Decimal(3))
-    assert price == Price("m", two, two, two, provider="gemini", tiers=(Tier(5, three, two, two),))
+    kept = {"cache_write_nanos_per_million": two, "cache_write_long_nanos_per_million": two}
+    assert price == Price("m", two, two, two, provider="gemini", tiers=(Tier(5, three, two, two, **kept),), **kept)
+
+
+def test_a_tier_has_every_price_that_depends_on_a_prompts_length() -> None:
+    section = {"above_tokens": 5, **{name: number for number, name in enumerate(RATES, 1)}}
+    (tier,) = read_table({"model": "m", "tiers": [section]}, PriceSection).price().tiers
+    assert tier == Tier(5, *(nanos(Decimal(number)) for number in range(1, 6)))
 
 
 def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() -> None:
@@ -57,6 +70,8 @@ def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() ->
         ("provider", 5, "provider"),
         (RATES[0], 1_000.1, RATES[0]),
         (RATES[2], -1, RATES[2]),
+        (RATES[3], 1_001, RATES[3]),
+        (RATES[4], -1, RATES[4]),
         ("usd_per_image", 101, "usd_per_image"),
         ("usd_per_second", 11, "usd_per_second"),
         ("tiers", {}, "tiers"),
@@ -149,6 +164,24 @@ def test_the_demo_has_a_price_for_everything_it_does(shipped: PriceList) -> None
     assert costs == {"demo-chat": "0.455", "demo-embedding": "0.02", "demo-image": "0.004", "demo-video": "0.045"}
 
 
+@pytest.mark.parametrize(
+    ("model", "provider", "dollars"),
+    [("claude-opus-5-5", "anthropic", ("4", "5", "8")), ("claude-haiku-5-5", "anthropic", ("0.5", "0.625", "1")),
+     ("gpt-6.1-sol", "openai", ("4", "5", "5")), ("gemini-2.5-pro", "gemini", ("2.5", "2.5", "2.5"))],
+)  # fmt: skip
+def test_a_million_tokens_cost_more_where_they_are_written_into_a_cache(
+    shipped: PriceList, model: str, provider: str, dollars: tuple[str, str, str]
+) -> None:
+    """Read, written, written for an hour."""
+    price = shipped.find(model, provider)
+    usages = (
+        Usage(1_000_000),
+        Usage(1_000_000, written_tokens=1_000_000),
+        Usage(1_000_000, written_tokens=1_000_000, written_long_tokens=1_000_000),
+    )
+    assert tuple(usd(cost_nanos(price, usage)) for usage in usages) == dollars
+
+
 def test_what_a_reseller_asks_is_for_its_own_channels(shipped: PriceList) -> None:
     assert shipped.find("openai/gpt-oss-120b", "groq") != shipped.find("openai/gpt-oss-120b", "together")
     assert shipped.find("openai/gpt-oss-120b", "custom") is None
@@ -210,7 +243,7 @@ def test_a_list_that_disagrees_with_the_package_is_refused() -> None:
     told = "\n".join(update_prices.find_disagreements(PriceList(wrong), DAY))
     for problem in ("openai: gpt-4o has no price", "openai: gpt-6.1-sol is ", "anthropic: claude-2 is "):
         assert problem in told
-    assert "gpt-4o-mini" not in told
+    assert "openai: gpt-4o-mini" not in told
 
 
 @pytest.mark.parametrize(
@@ -264,7 +297,8 @@ def test_tiers_hours_and_drawn_answers_become_a_price() -> None:
         output_mtok=Decimal(5),
         output_image_mtok=tiered(30, 60),
         audio_hours=Decimal(1),
-        cache_write_mtok=Decimal(9),
+        cache_write_mtok=tiered(4, 8),
+        cache_write_1h_mtok=Decimal(9),
     )
     assert update_prices.read_section("m", prices).price() == Price(
         "m",
@@ -272,5 +306,7 @@ def test_tiers_hours_and_drawn_answers_become_a_price() -> None:
         nanos(Decimal("0.1")),
         nanos(Decimal(30)),
         second_nanos=277_778,
-        tiers=(Tier(200_000, nanos(Decimal(2)), nanos(Decimal("0.1")), nanos(Decimal(60))),),
+        cache_write_nanos_per_million=nanos(Decimal(4)),
+        cache_write_long_nanos_per_million=nanos(Decimal(9)),
+        tiers=(Tier(200_000, *(nanos(Decimal(rate)) for rate in ("2", "0.1", "60", "8", "9"))),),
     )

@@ -6,7 +6,10 @@ import attrs
 
 from gateway.domain.usage import Usage
 
-Operation = Literal["chat", "embeddings"]
+Operation = Literal[
+    "chat", "messages", "count_tokens", "embeddings", "completions", "moderations", "rerank", "responses"
+]
+"""What is asked for, and in which of the callers' languages: ``chat`` is the convention's, ``messages`` Anthropic's."""
 
 
 @attrs.frozen
@@ -22,6 +25,10 @@ class Call:
         prompt_chars: characters of text in the prompt, for an estimate.
         prompt_bound: tokens that the prompt will hardly exceed: no token is shorter than a byte.
         output_bound: tokens of one answer that are set aside for it; 0 where an answer has none.
+        written_bound: tokens of ``prompt_bound`` that may be written into a provider's cache, at a price of their own.
+        sticky: what the caller's calls with the same prompt have in common; None where it did not say.
+        features: Anthropic's ``anthropic-beta`` header, which goes with a body in that language.
+        version: Anthropic's ``anthropic-version`` header, which says what a body in that language means.
     """
 
     operation: Operation
@@ -34,8 +41,17 @@ class Call:
     prompt_chars: int = 0
     prompt_bound: int = 0
     output_bound: int = 0
+    written_bound: int = 0
+    sticky: str | None = None
+    features: str | None = None
+    version: str | None = None
 
     @property
     def need(self) -> Usage:
         """The usage to set money aside for."""
-        return Usage(self.prompt_bound, self.output_bound * self.choices)
+        return Usage(
+            self.prompt_bound,
+            self.output_bound * self.choices,
+            written_tokens=self.written_bound,
+            written_long_tokens=self.written_bound,
+        )

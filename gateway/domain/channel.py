@@ -1,14 +1,17 @@
 """A channel: one way to one provider, with the keys, models and timers that belong to it."""
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, Protocol
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from gateway.domain.caller import Status
 from gateway.domain.price import ONE_PPM
 
-Origin = Literal["file", "environment", "local", "demo"]
-"""Where a channel came from: the configuration file, a provider key, a local server, or the built-in demo."""
+Origin = Literal["file", "environment", "local", "demo", "stored"]
+"""Where a channel came from: the configuration file, a provider key, a local server, the demo, or the store."""
 
 
 @attrs.frozen
@@ -31,7 +34,10 @@ DEFAULT_TIMEOUTS = Timeouts()
 
 @attrs.frozen
 class Channel:
-    """One way to one provider. ``base_url`` ends before ``/chat/completions``."""
+    """One way to one provider. ``base_url`` ends before ``/chat/completions``; ``id`` is 0 where it is not stored.
+
+    What it is made with and does not show (``repr=False``) is secret, and sealed where it is stored.
+    """
 
     name: str
     provider: str
@@ -50,14 +56,27 @@ class Channel:
     headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     multiplier_ppm: int = ONE_PPM
     origin: Origin = "file"
+    id: int = 0
+    status: Status = "active"
+    created_ms: int = 0
+    patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
+    """Those of ``models`` that are globs: what matches them is served, and cannot be listed."""
+
+    @patterns.default
+    def _find_patterns(self) -> tuple[str, ...]:
+        return tuple(model for model in self.models if is_glob(model))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be heard outside: its keys and the values of its headers."""
-        return (*self.api_keys, *(value for _, value in self.headers))
+        """What must not be heard outside: its keys, the values of its headers, the password of its proxy."""
+        password = urlsplit(self.proxy).password if self.proxy else None
+        passwords = {password, unquote(password)} if password else ()
+        return (*self.api_keys, *(value for _, value in self.headers), *passwords)
 
     def find_alias(self, model: str) -> str | None:
         """The provider's own name of ``model`` where the channel maps it, else None."""
+        if not self.model_map:
+            return None
         return next((theirs for ours, theirs in self.model_map if ours == model), None)
 
     def upstream_model(self, model: str) -> str:
@@ -71,3 +90,32 @@ class Channel:
     def keeps(self, model: str) -> bool:
         """Whether a synchronised model passes the channel's filter (``models`` as globs; none keeps all)."""
         return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
+
+    def matches(self, model: str) -> bool:
+        """Whether a channel that is not synchronised serves ``model`` because it matches one of its globs."""
+        return not self.sync and any(fnmatchcase(model, glob) for glob in self.patterns)
+
+
+def is_glob(name: str) -> bool:
+    """Whether a name stands for every name that matches it."""
+    return any(mark in name for mark in "*?[")
+
+
+class ChannelStore(Protocol):
+    """Where channels live that are added while the gateway runs. Names are unique; ``origin`` is always ``stored``."""
+
+    async def list_channels(self) -> Sequence[Channel]:
+        """Every channel, by id."""
+        ...
+
+    async def add_channel(self, channel: Channel) -> Channel:
+        """Store a new channel (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` on its name."""
+        ...
+
+    async def put_channel(self, channel: Channel) -> None:
+        """Replace the channel of the same id. Raises ``NotFound``, or ``Conflict`` on its name."""
+        ...
+
+    async def delete_channel(self, channel_id: int) -> None:
+        """Remove the channel; requests keep its name. Raises ``NotFound``."""
+        ...

@@ -6,7 +6,7 @@ one place: ``web/middleware.py`` before the first byte, ``flow/relay.py`` after 
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from gateway.domain.rate import UNLIMITED, Standing
 
@@ -31,6 +31,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "internal_error": 500,
         "api_not_implemented": 501,
         "upstream_error": 502,
+        "no_available_channel": 503,
         "overloaded": 503,
         "upstream_timeout": 504,
     },
@@ -208,15 +209,32 @@ class StoreUnavailable(Fault):
     code = "overloaded"
 
 
+class NoAvailableChannel(Fault):
+    """Channels serve the model, and every one of them is cooling down or full."""
+
+    code = "no_available_channel"
+
+
+Blame = Literal["channel", "key", "model", "nobody"]
+"""What a provider's fault is held against: the channel; the key it was asked with; that key for that model (its rate
+limit); or nobody there, for the mistake was the caller's or ours."""
+
+
 class UpstreamFault(Fault):
     """The provider's side failed. ``retryable``: another channel may do better.
 
     Attributes:
         phase: where it failed, for the log: connect, headers, body, stream, answer.
+        blame: what it is held against.
+        rest_s: how long the provider asks to be left alone; None where it did not ask.
+        answered: the provider is well, whatever it said: it was asked and it answered.
     """
 
     code = "upstream_error"
     retryable: bool = True
+    blame: Blame = "channel"
+    rest_s: float | None = None
+    answered: bool = False
 
     def __init__(self, message: str, *, phase: str = "answer", should_retry: bool | None = None) -> None:
         super().__init__(message, should_retry=should_retry)
@@ -225,6 +243,13 @@ class UpstreamFault(Fault):
 
 class UpstreamError(UpstreamFault):
     """Garbage, a broken connection, or a status that is the provider's own trouble."""
+
+
+class UpstreamDenied(UpstreamFault):
+    """The provider does not accept the gateway's key, or that key's account has nothing left."""
+
+    blame: Blame = "key"
+    answered = True
 
 
 class UpstreamTimeout(UpstreamFault):
@@ -240,6 +265,8 @@ class UpstreamRefused(UpstreamFault):
     """
 
     retryable = False
+    blame: Blame = "nobody"
+    answered = True
 
     def __init__(
         self,
@@ -261,6 +288,18 @@ class UpstreamLimited(UpstreamRefused):
     """The provider's own rate limit (429): another channel may have room."""
 
     retryable = True
+    blame: Blame = "model"
+
+
+class NotExpressible(UpstreamRefused):
+    """The language a channel speaks has no words for what was asked: another channel's may have. Nothing was sent."""
+
+    retryable = True
+    answered = False
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, status=STATUS["invalid_request"], type=GATEWAY_TYPE, param=param)
+        self.public_code = InvalidRequest.code
 
 
 class ShuttingDown(UpstreamFault):
@@ -268,6 +307,7 @@ class ShuttingDown(UpstreamFault):
 
     code = "overloaded"
     retryable = False
+    blame: Blame = "nobody"
 
 
 class ClientGone(Exception):  # noqa: N818 - a condition, as the faults are

@@ -33,6 +33,8 @@ class Tier:
     input_nanos_per_million: int = 0
     cached_input_nanos_per_million: int | None = None
     output_nanos_per_million: int = 0
+    cache_write_nanos_per_million: int | None = None
+    cache_write_long_nanos_per_million: int | None = None
 
 
 def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
@@ -44,7 +46,9 @@ def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
 class Price:
     """What a model, or every model a glob matches, costs: in nano-USD per million tokens, per image and per second.
 
-    ``cached_input_nanos_per_million`` None: as input. ``provider`` None: whoever serves the model.
+    ``cached_input_nanos_per_million`` and ``cache_write_nanos_per_million`` None: as input;
+    ``cache_write_long_nanos_per_million`` (to keep it for an hour) None: as any cache write. ``provider`` None: whoever
+    serves the model.
     """
 
     model: str
@@ -53,6 +57,8 @@ class Price:
     output_nanos_per_million: int = 0
     image_nanos: int = 0
     second_nanos: int = 0
+    cache_write_nanos_per_million: int | None = None
+    cache_write_long_nanos_per_million: int | None = None
     provider: str | None = None
     tiers: tuple[Tier, ...] = attrs.field(default=(), converter=_order_tiers)
 
@@ -77,13 +83,8 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     if price is None:
         return 0
     rates: Price | Tier = price.find_tier(usage.prompt_tokens) or price
-    cached_rate = rates.cached_input_nanos_per_million
-    if cached_rate is None:
-        cached_rate = rates.input_nanos_per_million
-    fresh = usage.prompt_tokens - usage.cached_tokens
     per_million = (
-        fresh * rates.input_nanos_per_million
-        + usage.cached_tokens * cached_rate
+        _prompt_nanos(rates, usage)
         + usage.completion_tokens * rates.output_nanos_per_million
         + usage.images * price.image_nanos * _PER_MILLION
         + usage.duration_ms * price.second_nanos * (_PER_MILLION // 1_000)
@@ -91,21 +92,45 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     return -(-per_million * multiplier_ppm // (_PER_MILLION * ONE_PPM))
 
 
+def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
+    """A prompt's cost times a million; each of its tokens counts once, whatever its parts are said to be."""
+    rate = rates.input_nanos_per_million
+    cached = min(usage.cached_tokens, usage.prompt_tokens)
+    if not usage.written_tokens:
+        return (usage.prompt_tokens - cached) * rate + cached * _or(rates.cached_input_nanos_per_million, rate)
+    written = min(usage.written_tokens, usage.prompt_tokens - cached)
+    kept_long = min(usage.written_long_tokens, written)
+    write_rate = _or(rates.cache_write_nanos_per_million, rate)
+    return (
+        (usage.prompt_tokens - cached - written) * rate
+        + cached * _or(rates.cached_input_nanos_per_million, rate)
+        + (written - kept_long) * write_rate
+        + kept_long * _or(rates.cache_write_long_nanos_per_million, write_rate)
+    )
+
+
+def _or(rate: int | None, other: int) -> int:
+    return other if rate is None else rate
+
+
 class PriceList:
     """Prices by model and provider.
 
     Args:
         layers: lists of prices, asked one after the other: what an earlier one has, however general, is not asked of
-            a later one. Within a list a price replaces those before it of the same model and provider.
+            a later one. A ``PriceList`` stands for its own.
+            Within a list a price replaces those before it of the same model and provider.
     """
 
-    def __init__(self, *layers: Iterable[Price]) -> None:
-        self._layers = tuple(_Layer(prices) for prices in layers)
+    def __init__(self, *layers: "Iterable[Price] | PriceList") -> None:
+        self.layers: tuple[_Layer, ...] = ()
+        for prices in layers:
+            self.layers += prices.layers if isinstance(prices, PriceList) else (_Layer(prices),)
         # The same few models are asked for with every request, and a list is hundreds of globs long.
         self._remembered = lru_cache(_MOST_REMEMBERED)(self._search)
 
     def __len__(self) -> int:
-        return sum(map(len, self._layers))
+        return sum(map(len, self.layers))
 
     def find(self, model: str, provider: str | None = None) -> Price | None:
         """The price of ``model`` at ``provider``, or None where no list has one.
@@ -116,7 +141,7 @@ class PriceList:
         return self._remembered(model, provider)
 
     def _search(self, model: str, provider: str | None) -> Price | None:
-        found = (layer.find(model, provider) for layer in self._layers)
+        found = (layer.find(model, provider) for layer in self.layers)
         return next((price for price in found if price is not None), None)
 
 

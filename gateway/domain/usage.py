@@ -20,7 +20,11 @@ CHARS_PER_TOKEN = 4
 
 @attrs.frozen
 class Usage:
-    """Counts. ``cached_tokens`` are part of ``prompt_tokens``; ``images`` are made, ``duration_ms`` made or heard."""
+    """Counts. ``images`` are made, ``duration_ms`` made or heard.
+
+    ``cached_tokens`` (read from a cache) and ``written_tokens`` (written into one, ``written_long_tokens`` of them for
+    an hour) are parts of ``prompt_tokens``.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -28,12 +32,15 @@ class Usage:
     source: UsageSource = "none"
     images: int = 0
     duration_ms: int = 0
+    written_tokens: int = 0
+    written_long_tokens: int = 0
 
 
 NO_USAGE = Usage()
 
 
-def _count(value: object) -> int | None:
+def read_count(value: object) -> int | None:
+    """A number of tokens as a provider said it; None where it cannot be believed."""
     if type(value) is not int or not 0 <= value <= MAX_TOKENS:
         return None
     return value
@@ -44,16 +51,26 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
 
     ``completes``: the call has a completion, so that its tokens must be said too.
     A charge is never negative and never a float's rounding: anything but an integer in range is refused whole.
+    What came from a cache is in ``prompt_tokens_details`` (the convention's OpenAPI document, ``CompletionUsage``);
+    DeepSeek says ``prompt_cache_hit_tokens`` (its "Context Caching" guide), Moonshot ``cached_tokens`` beside it.
     """
     if not isinstance(raw, Mapping):
         return None
-    prompt = _count(raw.get("prompt_tokens"))
-    completion = _count(raw.get("completion_tokens", None if completes else 0))
+    prompt = read_count(raw.get("prompt_tokens"))
+    completion = read_count(raw.get("completion_tokens", None if completes else 0))
     if prompt is None or completion is None:
         return None
-    details: Any = raw.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
-    return Usage(prompt, completion, min(cached or 0, prompt), "upstream")
+    said: Any = raw.get("prompt_tokens_details")
+    details = said if isinstance(said, Mapping) else {}
+    places = (details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens"))
+    cached = next((place for place in places if read_count(place) is not None), None)
+    return share_prompt(prompt, completion, cached=cached, written=details.get("cache_write_tokens"))
+
+
+def share_prompt(prompt: int, completion: int, *, cached: object, written: object) -> Usage:
+    """Reported usage, of whose prompt a part came from a cache and another went into one, as far as can be believed."""
+    read = min(read_count(cached) or 0, prompt)
+    return Usage(prompt, completion, read, "upstream", written_tokens=min(read_count(written) or 0, prompt - read))
 
 
 def estimate_tokens(chars: int) -> int:

@@ -1,8 +1,10 @@
 """A channel: its names of models, its filter, and what it never shows."""
 
+import attrs
 import pytest
 
-from gateway.domain.channel import Channel
+from gateway.dialects.openai_error import mask
+from gateway.domain.channel import Channel, is_glob
 
 CHANNEL = Channel(
     "up",
@@ -50,6 +52,72 @@ def test_a_channel_with_groups_serves_their_keys_alone(
     groups: tuple[str, ...], group: str | None, served: bool
 ) -> None:
     assert Channel("up", "custom", "http://x", groups=groups).serves(group) is served
+
+
+@pytest.mark.parametrize(
+    ("name", "glob"),
+    [("gpt-4", False), ("gpt-*", True), ("o?", True), ("o[13]", True), ("a]b", False), ("org/name:tag", False),
+     ("", False)],
+)  # fmt: skip
+def test_a_name_with_a_mark_stands_for_every_name_that_matches_it(name: str, glob: bool) -> None:
+    assert is_glob(name) is glob
+
+
+def test_the_globs_among_its_models_are_its_patterns() -> None:
+    channel = Channel("up", "custom", "http://x", models=("m", "gpt-*", "n", "o[13]"))
+    assert channel.patterns == ("gpt-*", "o[13]")
+    assert CHANNEL.patterns == ()
+
+
+def test_the_patterns_follow_the_models_of_a_changed_channel() -> None:
+    channel = attrs.evolve(Channel("up", "custom", "http://x", models=("gpt-*",)), models=("o?", "m"))
+    assert channel.patterns == ("o?",)
+    assert channel == Channel("up", "custom", "http://x", models=("o?", "m"))
+
+
+@pytest.mark.parametrize(
+    ("models", "sync", "model", "matches"),
+    [
+        (("gpt-*",), False, "gpt-4", True),
+        (("gpt-*",), False, "gpt-", True),
+        (("gpt-*",), False, "GPT-4", False),
+        (("m",), False, "m", False),  # it is offered by its name; nothing has to match
+        (("m", "o?"), False, "o1", True),
+        (("m", "o?"), False, "o10", False),
+        ((), False, "m", False),
+        (("gpt-*",), True, "gpt-4", False),  # there a glob only filters what is listed
+    ],
+)
+def test_a_channel_that_is_not_synchronised_serves_whatever_matches(
+    models: tuple[str, ...], sync: bool, model: str, matches: bool
+) -> None:
+    assert Channel("up", "custom", "http://x", models=models, sync=sync).matches(model) is matches
+
+
+@pytest.mark.parametrize(
+    ("proxy", "password"),
+    [
+        (None, []),
+        ("http://proxy:3128", []),
+        ("http://user@proxy:3128", []),
+        ("http://user:@proxy:3128", []),
+        ("http://user:hunter2-hunter2@proxy:3128", ["hunter2-hunter2"]),
+        ("http://:hunter2-hunter2@proxy", ["hunter2-hunter2"]),
+    ],
+)
+def test_the_password_of_its_proxy_is_among_its_secrets(proxy: str | None, password: list[str]) -> None:
+    channel = Channel("up", "custom", "http://x", ("k1", "k2"), proxy=proxy, headers=(("a", "v1"), ("b", "v2")))
+    assert list(channel.secrets) == ["k1", "k2", "v1", "v2", *password]
+
+
+def test_a_channel_without_secrets_has_none() -> None:
+    assert Channel("up", "custom", "http://x").secrets == ()
+
+
+@pytest.mark.parametrize("hidden", [*CHANNEL.secrets])
+def test_no_secret_of_a_channel_is_shown_and_all_are_masked(hidden: str) -> None:
+    assert hidden not in repr(CHANNEL)
+    assert hidden not in mask(f"I was sent {hidden}, which is wrong", CHANNEL.secrets)
 
 
 def test_a_channel_never_shows_its_secrets() -> None:

@@ -10,6 +10,8 @@ from gateway.domain.fault import (
     GATEWAY_TYPE,
     STATUS,
     Fault,
+    NoAvailableChannel,
+    NotExpressible,
     QuotaExhausted,
     RateLimited,
     UpstreamFault,
@@ -33,7 +35,7 @@ PUBLIC = {
     500: {"internal_error"},
     501: {"api_not_implemented"},
     502: {"upstream_error"},
-    503: {"overloaded"},
+    503: {"no_available_channel", "overloaded"},
     504: {"upstream_timeout"},
 }
 """The public table, by status."""
@@ -44,7 +46,8 @@ CHOOSING = (UpstreamRefused, QuotaExhausted)
 
 
 def make(kind: type[Fault]) -> Fault:
-    extra: dict[str, Any] = {"status": 418} if issubclass(kind, CHOOSING) else {}
+    chooses = issubclass(kind, CHOOSING) and kind is not NotExpressible
+    extra: dict[str, Any] = {"status": 418} if chooses else {}
     return kind("why", **extra)
 
 
@@ -94,6 +97,53 @@ def test_a_rate_limit_says_how_long_to_wait_and_how_the_caller_stands() -> None:
 def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> None:
     final = {kind.__name__ for kind in FAULTS if issubclass(kind, UpstreamFault) and not kind.retryable}
     assert final == {"UpstreamRefused", "ShuttingDown"}
+
+
+VERDICTS = {
+    "UpstreamFault": ("channel", False, True),
+    "UpstreamError": ("channel", False, True),
+    "UpstreamTimeout": ("channel", False, True),
+    "UpstreamDenied": ("key", True, True),
+    "UpstreamLimited": ("model", True, True),
+    "UpstreamRefused": ("nobody", True, False),
+    "NotExpressible": ("nobody", False, True),
+    "ShuttingDown": ("nobody", False, False),
+}
+"""What each is held against, whether the provider was asked and answered, whether another channel may do better."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FAULTS if issubclass(kind, UpstreamFault)])
+def test_every_fault_of_a_provider_says_what_it_is_held_against(kind: type[UpstreamFault]) -> None:
+    fault = make(kind)
+    assert isinstance(fault, UpstreamFault)
+    assert (fault.blame, fault.answered, fault.retryable) == VERDICTS[kind.__name__]
+    assert fault.rest_s is None
+
+
+def test_how_long_one_provider_asks_to_be_left_alone_is_its_own_matter() -> None:
+    one, other = make(UpstreamFault), make(UpstreamFault)
+    one.rest_s = 5.0  # type: ignore[attr-defined]
+    assert other.rest_s is None  # type: ignore[attr-defined]
+
+
+def test_what_a_channel_has_no_words_for_is_the_callers_invalid_request_in_the_gateways_words() -> None:
+    fault = NotExpressible("The channel has no words for it", param="messages[0]")
+    assert (fault.status, fault.type, fault.public_code, fault.param) == (
+        400,
+        GATEWAY_TYPE,
+        "invalid_request",
+        "messages[0]",
+    )
+
+
+def test_where_no_channel_is_available_waiting_helps() -> None:
+    fault = NoAvailableChannel("all are down", retry_after_s=7)
+    assert (fault.status, fault.public_code, fault.retry_after_s, fault.should_retry) == (
+        503,
+        "no_available_channel",
+        7,
+        None,
+    )
 
 
 def test_the_table_cannot_be_changed() -> None:

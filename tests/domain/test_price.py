@@ -22,18 +22,25 @@ PRICES = st.builds(
     output_nanos_per_million=RATES,
     image_nanos=st.integers(0, 10**11),
     second_nanos=st.integers(0, 10**10),
+    cache_write_nanos_per_million=st.none() | RATES,
+    cache_write_long_nanos_per_million=st.none() | RATES,
 )
-TIERS = st.lists(st.builds(Tier, TOKENS, RATES, st.none() | RATES, RATES), max_size=4)
-USAGES = st.builds(
-    lambda prompt, completion, cached, images, ms: Usage(
-        prompt, completion, min(cached, prompt), "upstream", images, ms
-    ),
-    TOKENS,
-    TOKENS,
-    TOKENS,
-    st.integers(0, MAX_IMAGES),
-    st.integers(0, MAX_DURATION_MS),
+TIERS = st.lists(
+    st.builds(Tier, TOKENS, RATES, st.none() | RATES, RATES, st.none() | RATES, st.none() | RATES), max_size=4
 )
+PART = st.integers(0, MAX_TOKENS // 4)
+
+
+@st.composite
+def draw_usage(draw: st.DrawFn) -> Usage:
+    """What a request used; the parts of its prompt fit into it."""
+    fresh, cached, short, long = (draw(PART) for _ in range(4))
+    images, duration_ms = draw(st.integers(0, MAX_IMAGES)), draw(st.integers(0, MAX_DURATION_MS))
+    prompt = fresh + cached + short + long
+    return Usage(prompt, draw(TOKENS), cached, "upstream", images, duration_ms, short + long, long)
+
+
+USAGES = draw_usage()
 MULTIPLIERS = st.integers(0, 10 * ONE_PPM)
 
 
@@ -41,10 +48,22 @@ def exact(price: Price, usage: Usage, multiplier_ppm: int) -> Fraction:
     """The cost without any rounding, reckoned as one would by hand."""
     passed = [tier for tier in price.tiers if usage.prompt_tokens > tier.above_tokens]
     rates = max(passed, key=lambda tier: tier.above_tokens) if passed else price
-    cached_rate = rates.cached_input_nanos_per_million
-    rate = rates.input_nanos_per_million if cached_rate is None else cached_rate
-    fresh = (usage.prompt_tokens - usage.cached_tokens) * rates.input_nanos_per_million
-    tokens = fresh + usage.cached_tokens * rate + usage.completion_tokens * rates.output_nanos_per_million
+    rate = rates.input_nanos_per_million
+    cached_rate, write_rate, long_rate = (
+        rates.cached_input_nanos_per_million,
+        rates.cache_write_nanos_per_million,
+        rates.cache_write_long_nanos_per_million,
+    )
+    cached_rate = rate if cached_rate is None else cached_rate
+    write_rate = rate if write_rate is None else write_rate
+    long_rate = write_rate if long_rate is None else long_rate
+    tokens = (
+        (usage.prompt_tokens - usage.cached_tokens - usage.written_tokens) * rate
+        + usage.cached_tokens * cached_rate
+        + (usage.written_tokens - usage.written_long_tokens) * write_rate
+        + usage.written_long_tokens * long_rate
+        + usage.completion_tokens * rates.output_nanos_per_million
+    )
     media = usage.images * price.image_nanos + Fraction(usage.duration_ms, 1000) * price.second_nanos
     return (Fraction(tokens, 10**6) + media) * Fraction(multiplier_ppm, ONE_PPM)
 
@@ -113,6 +132,8 @@ def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usa
         "upstream",
         usage.images + more.images,
         usage.duration_ms + more.duration_ms,
+        usage.written_tokens + more.written_tokens,
+        usage.written_long_tokens + more.written_long_tokens,
     )
     whole, parts = cost_nanos(price, both), cost_nanos(price, usage) + cost_nanos(price, more)
     assert whole >= max(cost_nanos(price, usage), cost_nanos(price, more))
@@ -137,6 +158,70 @@ def test_a_cached_token_is_never_dearer_where_its_rate_is_not(price: Price, usag
         assert cost_nanos(price, some) <= cost_nanos(price, fresh)
     else:
         assert cost_nanos(price, some) >= cost_nanos(price, fresh)
+
+
+WRITING = Price(
+    "m",
+    input_nanos_per_million=nanos(Decimal(4)),
+    cached_input_nanos_per_million=nanos(Decimal("0.4")),
+    cache_write_nanos_per_million=nanos(Decimal(5)),
+    cache_write_long_nanos_per_million=nanos(Decimal(8)),
+    tiers=(
+        Tier(
+            2_000_000,
+            nanos(Decimal(8)),
+            cache_write_nanos_per_million=nanos(Decimal(10)),
+            cache_write_long_nanos_per_million=nanos(Decimal(16)),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("usage", "dollars"),
+    [
+        (Usage(1_000_000), "4"),
+        (Usage(1_000_000, written_tokens=1_000_000), "5"),
+        (Usage(1_000_000, written_tokens=1_000_000, written_long_tokens=1_000_000), "8"),
+        (Usage(1_000_000, cached_tokens=500_000, written_tokens=400_000, written_long_tokens=100_000), "2.9"),
+        (Usage(4_000_000, written_tokens=3_000_000, written_long_tokens=1_000_000), "44"),
+    ],
+    ids=repr,
+)
+def test_writing_into_a_cache_has_its_own_price(usage: Usage, dollars: str) -> None:
+    """Anthropic's, for instance: a quarter over input, and twice the input where it is kept for an hour."""
+    assert usd(cost_nanos(WRITING, usage)) == dollars
+
+
+@pytest.mark.parametrize(("write", "long", "dollars"), [(None, None, "4"), (5, None, "5"), (None, 8, "6"), (0, 0, "0")])
+def test_a_write_without_a_price_is_as_input_and_a_long_one_as_any(
+    write: int | None, long: int | None, dollars: str
+) -> None:
+    rates = [None if rate is None else nanos(Decimal(rate)) for rate in (write, long)]
+    price = Price(
+        "m",
+        nanos(Decimal(4)),
+        cache_write_nanos_per_million=rates[0],
+        cache_write_long_nanos_per_million=rates[1],
+    )
+    usage = Usage(1_000_000, written_tokens=1_000_000, written_long_tokens=500_000)
+    assert usd(cost_nanos(price, usage)) == dollars
+
+
+@given(PRICES, st.tuples(TOKENS, TOKENS, TOKENS, TOKENS))
+def test_every_token_of_a_prompt_is_paid_once_whatever_its_parts_add_up_to(
+    price: Price, counts: tuple[int, int, int, int]
+) -> None:
+    prompt, cached, written, long = counts
+    cost = cost_nanos(price, Usage(prompt, 0, cached, written_tokens=written, written_long_tokens=long))
+    rates = [
+        price.input_nanos_per_million,
+        price.cached_input_nanos_per_million,
+        price.cache_write_nanos_per_million,
+        price.cache_write_long_nanos_per_million,
+    ]
+    told = [rate for rate in rates if rate is not None]
+    assert prompt * min(told) <= cost * 10**6 < prompt * max(told) + 10**6
 
 
 @given(PRICES)

@@ -16,7 +16,17 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=2)
         | st.dictionaries(
-            st.sampled_from(["prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens"]), inner
+            st.sampled_from(
+                [
+                    "prompt_tokens",
+                    "completion_tokens",
+                    "prompt_tokens_details",
+                    "cached_tokens",
+                    "cache_write_tokens",
+                    "prompt_cache_hit_tokens",
+                ]
+            ),
+            inner,
         )
     ),
     max_leaves=8,
@@ -41,7 +51,7 @@ def test_missing_usage_is_none(raw: object) -> None:
 
 
 def test_pictures_and_seconds_stand_behind_what_was_there_before() -> None:
-    assert attrs.astuple(Usage(1, 2, 3, "upstream", 4, 5)) == (1, 2, 3, "upstream", 4, 5)
+    assert attrs.astuple(Usage(1, 2, 3, "upstream", 4, 5)) == (1, 2, 3, "upstream", 4, 5, 0, 0)
     assert (Usage(1, 2).images, Usage(1, 2).duration_ms) == (0, 0)
 
 
@@ -61,11 +71,34 @@ def test_details_that_cannot_be_believed_are_no_discount_and_no_failure(details:
     assert read_usage({"prompt_tokens": 5, "prompt_tokens_details": details}) == Usage(5, 0, 0, "upstream")
 
 
+@pytest.mark.parametrize("details", [None, {}, "x", {"cached_tokens": None}, {"audio_tokens": 2}], ids=repr)
+@pytest.mark.parametrize("name", ["prompt_cache_hit_tokens", "cached_tokens"])
+def test_what_came_from_a_cache_is_read_where_deepseek_and_moonshot_say_it(name: str, details: object) -> None:
+    raw = {"prompt_tokens": 9, "prompt_tokens_details": details, name: 4}
+    assert read_usage(raw) == Usage(9, 0, 4, "upstream")
+
+
+def test_the_details_word_on_a_cache_comes_first() -> None:
+    raw = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 1}, "prompt_cache_hit_tokens": 4}
+    assert read_usage(raw) == Usage(9, 0, 1, "upstream")
+
+
+@given(COUNTS, COUNTS, COUNTS)
+def test_what_went_into_a_cache_is_a_part_of_the_prompt_that_came_from_none(
+    prompt: int, cached: int, written: int
+) -> None:
+    details = {"cached_tokens": cached, "cache_write_tokens": written}
+    usage = read_usage({"prompt_tokens": prompt, "prompt_tokens_details": details})
+    assert usage is not None
+    assert usage.written_tokens == min(written, prompt - usage.cached_tokens)
+
+
 @given(JSON)
 def test_whatever_a_provider_says_no_count_is_out_of_range(raw: Any) -> None:
     usage = read_usage(raw)
     if usage is not None:
         assert 0 <= usage.cached_tokens <= usage.prompt_tokens <= MAX_TOKENS
+        assert 0 <= usage.written_tokens <= usage.prompt_tokens - usage.cached_tokens
         assert 0 <= usage.completion_tokens <= MAX_TOKENS
 
 
