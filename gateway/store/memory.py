@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from gateway.domain.caller import Account, ApiKey
+from gateway.domain.channel import Channel
 from gateway.domain.fault import Conflict, NotFound
 from gateway.domain.ledger import (
     Entry,
@@ -22,11 +23,12 @@ from gateway.domain.request import RequestFilter, RequestRow, StoredRequest
 
 
 class MemoryStore:
-    """``AccountStore``, ``KeyStore``, ``RequestLog`` and ``Ledger`` in dictionaries."""
+    """``AccountStore``, ``KeyStore``, ``ChannelStore``, ``RequestLog`` and ``Ledger`` in dictionaries."""
 
     def __init__(self) -> None:
         self._accounts: dict[int, Account] = {}
         self._keys: dict[int, ApiKey] = {}
+        self._channels: dict[int, Channel] = {}
         self._requests: dict[str, StoredRequest] = {}
         self._entries: list[Entry] = []
         self._last_id = 0
@@ -77,6 +79,29 @@ class MemoryStore:
         """Remove the key."""
         if self._keys.pop(key_id, None) is None:
             raise NotFound(f"No key has the id {key_id}")
+
+    async def list_channels(self) -> Sequence[Channel]:
+        """Every channel, by id."""
+        return list(self._channels.values())
+
+    async def add_channel(self, channel: Channel) -> Channel:
+        """Store a new channel and return it with its id."""
+        channel = attrs.evolve(channel, id=self._next_id(), origin="stored")
+        self._check_channel(channel)
+        self._channels[channel.id] = channel
+        return channel
+
+    async def put_channel(self, channel: Channel) -> None:
+        """Replace the channel of the same id."""
+        if channel.id not in self._channels:
+            raise NotFound(f"No channel has the id {channel.id}")
+        self._check_channel(channel)
+        self._channels[channel.id] = attrs.evolve(channel, origin="stored")
+
+    async def delete_channel(self, channel_id: int) -> None:
+        """Remove the channel."""
+        if self._channels.pop(channel_id, None) is None:
+            raise NotFound(f"No channel has the id {channel_id}")
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> Sequence[StoredRequest]:
         """The newest that match, oldest of them first; with ``after``, the oldest after it."""
@@ -165,6 +190,10 @@ class MemoryStore:
         if any(other.name == account.name and other.id != account.id for other in self._accounts.values()):
             raise Conflict(f"An account called {account.name!r} exists already", param="name")
 
+    def _check_channel(self, channel: Channel) -> None:
+        if any(other.name == channel.name and other.id != channel.id for other in self._channels.values()):
+            raise Conflict(f"A channel called {channel.name!r} exists already", param="name")
+
     def _check_key(self, key: ApiKey) -> None:
         if key.account_id not in self._accounts:
             raise NotFound(f"No account has the id {key.account_id}")
@@ -183,6 +212,7 @@ def _matches(stored: StoredRequest, wanted: RequestFilter) -> bool:
         (wanted.key_id is None or row.key_id == wanted.key_id)
         and (wanted.model is None or row.model == wanted.model)
         and (wanted.status is None or row.status == wanted.status)
+        and (wanted.channel is None or row.channel == wanted.channel)
         and (wanted.after is None or stored.sequence > wanted.after)
     )
 

@@ -33,6 +33,8 @@ def _filter(statement: Select[tuple[object, ...]], wanted: RequestFilter) -> Sel
         statement = statement.where(requests.c.model == wanted.model)
     if wanted.status is not None:
         statement = statement.where(requests.c.status == wanted.status)
+    if wanted.channel is not None:
+        statement = statement.where(requests.c.channel == wanted.channel)
     if wanted.after is not None:
         statement = statement.where(requests.c.sequence > wanted.after)
     return statement

@@ -15,10 +15,12 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     UniqueConstraint,
+    text,
 )
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
 
 metadata = MetaData()
@@ -68,6 +70,21 @@ keys = Table(
     sqlite_autoincrement=True,
 )
 
+channels = Table(
+    "channels",
+    metadata,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("status", String(16), nullable=False),
+    Column("provider", String(64), nullable=False),
+    Column("base_url", Text, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""``settings`` has what has no column of its own, ``sealed`` what nobody must read: keys, headers and proxy."""
+
 requests = Table(
     "requests",
     metadata,
@@ -97,6 +114,7 @@ requests = Table(
     Column("first_byte_ms", Integer),
     Column("total_ms", Integer, nullable=False),
     Column("client_request_id", String(64)),
+    Column("tried", Text, nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     sqlite_autoincrement=True,

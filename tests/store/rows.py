@@ -33,6 +33,7 @@ ROW = RequestRow(
     first_byte_ms=4,
     total_ms=5,
     client_request_id="theirs-1",
+    tried="down=upstream_timeout:12,up=ok:3",
 )
 """Its cost is no float's, and its hold is as large as they come."""
 

@@ -207,7 +207,14 @@ async def test_an_account_takes_its_keys_with_it_and_leaves_its_requests(stores:
 
 async def test_a_request_is_read_back_as_it_was_written(stores: Stores) -> None:
     bare = attrs.evolve(
-        ROW, id="bare", channel=None, error_code=None, first_byte_ms=None, client_request_id=None, stream=False
+        ROW,
+        id="bare",
+        channel=None,
+        error_code=None,
+        first_byte_ms=None,
+        client_request_id=None,
+        stream=False,
+        tried="",
     )
     await stores.ledger.post([ROW, bare])
     stored = await stores.requests.list_requests(EVERYTHING, 10)
@@ -262,13 +269,18 @@ async def test_filters_restrict_together(stores: Stores) -> None:
             *make_rows(2, key_id=2, model="a", status=200),
             *make_rows(3, key_id=1, model="b", status=200),
             *make_rows(4, key_id=1, model="a", status=500),
-            *make_rows(5, key_id=1, model="a", status=200),
+            *make_rows(5, key_id=1, model="a", status=200, channel="other"),
+            *make_rows(6, key_id=9, model="c", status=403, channel=None),
         ]
     )
     wanted = {
         RequestFilter(key_id=1): ["req_1", "req_3", "req_4", "req_5"],
         RequestFilter(model="a"): ["req_1", "req_2", "req_4", "req_5"],
         RequestFilter(status=500): ["req_4"],
+        RequestFilter(channel="up"): ["req_1", "req_2", "req_3", "req_4"],
+        RequestFilter(channel="other"): ["req_5"],
+        RequestFilter(channel="up", model="a", status=200): ["req_1", "req_2"],
+        RequestFilter(channel="UP"): [],
         RequestFilter(key_id=1, model="a", status=200): ["req_1", "req_5"],
         RequestFilter(model="A"): [],
         RequestFilter(key_id=0): [],

@@ -174,10 +174,10 @@ def fit(values: Values, table: Table) -> Values:
 
 
 def bring_up(row: RequestRow) -> RequestRow:
-    """A row of the first version as it should be now: nothing was held for it, and no more is known of its account."""
+    """A row of the first version as it should be now: no more is known of its account, its hold and its attempts."""
     settled_ms = row.started_ms + row.total_ms
     account_id = FIRST_ACCOUNTS[row.account]
-    return attrs.evolve(row, settled_ms=settled_ms, account_id=account_id, reserved_nanos=0, overrun_nanos=0)
+    return attrs.evolve(row, settled_ms=settled_ms, account_id=account_id, reserved_nanos=0, overrun_nanos=0, tried="")
 
 
 async def test_what_the_first_version_stored_is_charged_as_if_it_came_now(first_path: Path) -> None:
@@ -237,4 +237,24 @@ async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_pa
         other.commit()
     database = await open_database(f"sqlite:///{first_path}")
     assert len(await SqlRequestLog(database).list_requests(RequestFilter(), 100)) == len(FIRST_ROWS)
+    await database.close()
+
+
+SECOND_TABLES = ("accounts", "keys", "requests", "entries", "usage_days")
+
+
+async def test_what_the_second_version_stored_stays_as_it_is(first_path: Path) -> None:
+    """A request of which no trail is known has none, and there are no channels yet."""
+    engine = create_engine(f"sqlite:///{first_path}")
+    with engine.begin() as connection:
+        upgrade_to(connection, "0002")
+        before = {name: connection.execute(text(f"SELECT * FROM {name}")).mappings().all() for name in SECOND_TABLES}  # noqa: S608 - names of ours
+    engine.dispose()
+    database = await open_database(f"sqlite:///{first_path}")
+    for name, rows in before.items():
+        more = {"tried": ""} if name == "requests" else {}
+        stored = await database.read(text(f"SELECT * FROM {name}"))  # noqa: S608 - as above
+        assert [dict(row._mapping) for row in stored] == [{**row, **more} for row in rows]
+        assert rows
+    assert await database.read(text("SELECT * FROM channels")) == []
     await database.close()
