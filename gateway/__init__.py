@@ -18,4 +18,4 @@ channel may do better; after it the relay itself writes one error event and ends
 A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -6,22 +6,21 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import attrs
-import structlog
 from aiohttp import web
 
 from gateway.config import Config
-from gateway.config_file import read_prices
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.fault import StoreUnavailable
 from gateway.domain.network import read_networks
-from gateway.domain.price import ONE_PPM
 from gateway.flow.accounting import Accounting
 from gateway.flow.administration import Administration
 from gateway.flow.admission import Admission, Bank
 from gateway.flow.auth import Directory
 from gateway.flow.discovery import find_keyed, find_local
+from gateway.flow.explain import Explainer
+from gateway.flow.fleet import Fetch, Fleet, Found
 from gateway.flow.listing import fetch_models
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
@@ -29,10 +28,14 @@ from gateway.flow.recovery import open_bank, recover
 from gateway.flow.relay import Relay
 from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
+from gateway.flow.switchboard import Switchboard
 from gateway.jobs.flush_ledger import FlushLedger
+from gateway.jobs.probe_channels import ProbeChannels
 from gateway.jobs.runner import JobRunner
 from gateway.jobs.sync_models import SyncModels
+from gateway.reload import Reloader, build_channels, build_tariff
 from gateway.store.accounts import SqlAccountStore
+from gateway.store.channels import SqlChannelStore
 from gateway.store.counters import MemoryCounters
 from gateway.store.engine import Database, StoreRefused, open_database
 from gateway.store.folder import DataFolder
@@ -40,6 +43,7 @@ from gateway.store.journal import FileJournal
 from gateway.store.keys import SqlKeyStore
 from gateway.store.ledger import SqlLedger
 from gateway.store.requests import SqlRequestLog
+from gateway.store.seal import Seal, SealBroken
 from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.port import Upstream
 from gateway.web.admin.routes import add_admin_routes, check_admin
@@ -51,8 +55,6 @@ from gateway.web.routes import add_routes
 
 FIRST_ACCOUNT = "local"
 FIRST_KEY = "first"
-
-log = structlog.stdlib.get_logger(__name__)
 
 
 @attrs.define
@@ -79,6 +81,7 @@ class Site:
         declare: whether the settings' accounts and keys are brought into the store.
         demo_pace_s: pause between the words of the built-in demo.
         clock: Unix seconds.
+        read_config: reads the settings anew, for a reload. Raises ``ConfigError``.
     """
 
     config: Config
@@ -88,6 +91,7 @@ class Site:
     declare: bool = True
     demo_pace_s: float = 0.03
     clock: Callable[[], float] = time.time
+    read_config: Callable[[], Config] | None = None
 
 
 def build(site: Site) -> web.Application:
@@ -115,33 +119,92 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         upstream, jobs = AiohttpUpstream(), JobRunner()
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(jobs.stop)
-        config, clock = site.config, site.clock
-        catalog, relay = Catalog(clock=clock), Relay(upstream)
-        demo = await _add_channels(site, catalog, upstream, stack)
+        ways = await _open_ways(site, books, upstream, stack)
         admission = Admission(books.bank, MemoryCounters(time.monotonic), books.journal, books.outbox)
         app[ROOMS] = Rooms(
             directory=administration.directory,
-            catalog=catalog,
-            router=_build_router(catalog, config),
+            catalog=ways.catalog,
+            switchboard=ways.switchboard,
+            router=ways.router,
             admission=admission,
-            relay=relay,
+            relay=Relay(upstream, ways.switchboard, clock=site.clock),
             settlement=Settlement(admission, books.journal, books.outbox),
             accounting=books.accounting,
             outbox=books.outbox,
             gate=Gate(),
-            clock=clock,
-            max_body_mb=config.server.max_body_mb,
-            trusted_proxies=read_networks(config.server.trusted_proxies),
+            clock=site.clock,
+            max_body_mb=site.config.server.max_body_mb,
+            trusted_proxies=read_networks(site.config.server.trusted_proxies),
         )
-        fetch, log_of_requests = partial(_fetch_models, upstream, clock), SqlRequestLog(books.database)
-        token = site.folder.admin_token()
-        app[OFFICE] = Office(administration, books.accounting, catalog, log_of_requests, fetch, token)
+        app[OFFICE] = _open_office(site, books, administration, ways)
         stack.push_async_callback(app[OFFICE].finish)
         app[PROBE] = books.check_writable
-        app[WELCOME] = Welcome(secret, tuple(listed.id for listed in catalog.list_models()), demo)
-        jobs.start("flush_ledger", books.flush.run)
-        jobs.start("sync_models", SyncModels(catalog, upstream, clock=clock).run)
+        demo = any(channel.origin == "demo" for channel in ways.catalog.channels)
+        app[WELCOME] = Welcome(secret, tuple(listed.id for listed in ways.catalog.list_models()), demo)
+        _start_jobs(jobs, books, ways, app[OFFICE])
         yield
+
+
+@attrs.frozen
+class _Ways:
+    """The ways to providers."""
+
+    catalog: Catalog
+    switchboard: Switchboard
+    fleet: Fleet
+    router: Router
+    fetch: Fetch
+
+
+async def _open_ways(site: Site, books: "_Books", upstream: Upstream, stack: AsyncExitStack) -> _Ways:
+    """The file's channels and the stored ones; without any, whatever can be found; without that, the demo."""
+    catalog, switchboard = Catalog(clock=site.clock), Switchboard(time.monotonic)
+    switchboard.settings = site.config.routing.settings()
+    master = bytes.fromhex(site.config.store.master_key) or site.folder.secret("master.key")
+    fetch = partial(_fetch_models, upstream, site.clock)
+    fleet = Fleet(
+        catalog,
+        switchboard,
+        SqlChannelStore(books.database, Seal(master)),
+        fetch=fetch,
+        discover=partial(_discover, site, upstream, stack),
+        clock=site.clock,
+    )
+    try:
+        await fleet.declare(build_channels(site.config))
+    except SealBroken as broken:
+        raise StoreRefused(str(broken)) from None
+    return _Ways(catalog, switchboard, fleet, Router(catalog, switchboard, build_tariff(site.config)), fetch)
+
+
+def _open_office(site: Site, books: "_Books", administration: Administration, ways: _Ways) -> Office:
+    reloader = Reloader(
+        site.config,
+        site.read_config,
+        administration=administration,
+        fleet=ways.fleet,
+        catalog=ways.catalog,
+        router=ways.router,
+        switchboard=ways.switchboard,
+    )
+    return Office(
+        administration=administration,
+        accounting=books.accounting,
+        catalog=ways.catalog,
+        fleet=ways.fleet,
+        explainer=Explainer(ways.catalog, ways.switchboard, ways.router, books.accounting, site.clock),
+        requests=SqlRequestLog(books.database),
+        reload=reloader.reload,
+        reload_logged=reloader.reload_logged,
+        sync_interval=lambda: reloader.config.routing.sync_interval_s,
+        token=site.folder.admin_token(),
+    )
+
+
+def _start_jobs(jobs: JobRunner, books: "_Books", ways: _Ways, office: Office) -> None:
+    jobs.start("flush_ledger", books.flush.run)
+    jobs.start("sync_models", SyncModels(ways.catalog, ways.fleet, interval=office.sync_interval).run)
+    jobs.start("probe_channels", ProbeChannels(ways.catalog, ways.switchboard, ways.fetch).run)
 
 
 @attrs.frozen
@@ -190,11 +253,6 @@ async def _open_administration(site: Site, books: _Books) -> tuple[Administratio
     return administration, await _declare(administration, site)
 
 
-def _build_router(catalog: Catalog, config: Config) -> Router:
-    groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
-    return Router(catalog, read_prices(config), groups=groups, require_price=config.billing.require_price)
-
-
 async def _fetch_models(upstream: Upstream, clock: Callable[[], float], channel: Channel) -> list[Listed]:
     return await fetch_models(upstream, channel, now_s=int(clock()))
 
@@ -213,21 +271,15 @@ async def _declare(administration: Administration, site: Site) -> str | None:
     return secret
 
 
-async def _add_channels(site: Site, catalog: Catalog, upstream: Upstream, stack: AsyncExitStack) -> bool:
-    """The file's channels; without any, whatever can be found; without that, the demo. True where it is the demo."""
-    catalog.add_channels(section.channel() for section in site.config.channel)
-    if not catalog.channels and site.discover:
-        catalog.add_channels(find_keyed(site.environ))
-        local = await find_local(upstream, own_port=site.config.server.port, now_s=int(site.clock()))
-        for channel, listing in local:
-            catalog.add_channels([channel])
-            catalog.apply_listing(channel, listing)
-    for channel in catalog.channels:
-        log.info("channel_added", channel=channel.name, address=channel.base_url, reason=channel.origin)
-    if catalog.channels:
-        return False
+async def _discover(site: Site, upstream: Upstream, stack: AsyncExitStack) -> list[Found]:
+    """Channels where none is configured: provider keys of the environment and local servers, else the demo."""
+    found: list[Found] = []
+    if site.discover:
+        found += [(channel, None) for channel in find_keyed(site.environ)]
+        found += await find_local(upstream, own_port=site.config.server.port, now_s=int(site.clock()))
+    if found:
+        return found
     demo = DemoUpstream(pace_s=site.demo_pace_s)
     stack.push_async_callback(demo.stop)
     await demo.start()
-    catalog.add_channels([Channel("demo", "demo", demo.base_url, (demo.api_key,), DEMO_MODELS, origin="demo")])
-    return True
+    return [(Channel("demo", "demo", demo.base_url, (demo.api_key,), DEMO_MODELS, origin="demo"), None)]

@@ -11,38 +11,32 @@ from typing import Any, Literal
 
 import attrs
 
-from gateway.domain.channel import DEFAULT_TIMEOUTS, Channel, Timeouts
 from gateway.domain.declaration import NAME, NETWORKS, AccountSpec, KeySpec
+from gateway.domain.health import DEFAULT_RULES, Rules
 from gateway.domain.ledger import OnCrash
-from gateway.domain.price import ONE_PPM, Price, Tier, nanos
+from gateway.domain.price import Price, Tier, nanos
 from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, between, must
-from gateway.providers.base import find_url_problem
-from gateway.providers.registry import PROVIDERS
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z", re.ASCII)  # RFC 9110, 5.6.2: token
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
+from gateway.flow.declaration import URL, ChannelSpec
+from gateway.flow.switchboard import Settings
 
 
 def _is_store_url(url: str) -> bool:
     return url.startswith("sqlite:///") and len(url) > len("sqlite:///")
 
 
+def _is_part(value: float) -> bool:
+    return 0 < value <= 1
+
+
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_URL = must(
-    "an http:// or https:// URL without query or credentials",
-    lambda value: not value or find_url_problem(value) is None,
-)
-_PROXY = must("an http:// or https:// URL", lambda value: value.startswith(("http://", "https://")))
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
+_MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
+_MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MASTER.match(value)))
 # With the most of everything in a request (domain/usage.py) and the highest multipliers of a channel and of a group
 # a cost is still a 64-bit integer.
 _TOKEN_PRICE = between(0, 1_000)
 _IMAGE_PRICE = between(0, 100)
 _SECOND_PRICE = between(0, 10)
-_HEADERS = must(
-    "header names and values that can be sent in HTTP",
-    lambda value: all(_HEADER_NAME.match(name) and _HEADER_VALUE.match(text) for name, text in value.items()),
-)
 
 
 @attrs.frozen
@@ -51,7 +45,7 @@ class ServerSection:
 
     host: str = "127.0.0.1"
     port: int = attrs.field(default=8080, metadata=between(0, 65_535))
-    base_url: str = attrs.field(default="", metadata=_URL)
+    base_url: str = attrs.field(default="", metadata=URL)
     drain_timeout_s: float = attrs.field(default=30.0, metadata=NOT_NEGATIVE)
     max_body_mb: int = attrs.field(default=32, metadata=between(1, 1024))
     log_format: Literal["console", "json"] = "console"
@@ -60,12 +54,10 @@ class ServerSection:
 
 @attrs.frozen
 class StoreSection:
-    """``[store]``: the database; empty is ``gateway.db`` in the data folder."""
+    """``[store]``: the database, and what provider keys are sealed with in it; empty is what the data folder has."""
 
-    url: str = attrs.field(
-        default="",
-        metadata=_STORE_URL,
-    )
+    url: str = attrs.field(default="", metadata=_STORE_URL)
+    master_key: str = attrs.field(default="", metadata=_MASTER_KEY, repr=False)
 
 
 @attrs.frozen
@@ -91,67 +83,33 @@ class GroupSection:
 
 
 @attrs.frozen
-class ChannelSection:
-    """``[[channel]]``: one way to one provider."""
+class RoutingSection:
+    """``[routing]``: how calls are spread over channels, and when a channel that fails is left alone."""
 
-    name: str = attrs.field(metadata=NAME)
-    provider: str = attrs.field(metadata=must(f"one of {', '.join(PROVIDERS)}", lambda value: value in PROVIDERS))
-    base_url: str | None = attrs.field(default=None, metadata=_URL)
-    api_key: str | None = attrs.field(default=None, repr=False)
-    api_keys: tuple[str, ...] = attrs.field(default=(), repr=False)
-    models: tuple[str, ...] = ()
-    sync: bool = False
-    model_map: dict[str, str] = attrs.field(factory=dict)
-    groups: tuple[str, ...] = ()
-    priority: int = 0
-    weight: int = attrs.field(default=1, metadata=between(1, 10_000))
-    max_concurrency: int | None = attrs.field(default=None, metadata=between(1))
-    rpm: int | None = attrs.field(default=None, metadata=between(1))
-    connect_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.connect_s, metadata=POSITIVE)
-    first_byte_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.first_byte_s, metadata=POSITIVE)
-    idle_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.idle_s, metadata=POSITIVE)
-    total_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.total_s, metadata=POSITIVE)
-    proxy: str | None = attrs.field(default=None, metadata=_PROXY, repr=False)
-    headers: dict[str, str] = attrs.field(factory=dict, repr=False, metadata=_HEADERS)
-    price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=between(0, 100))
+    max_attempts: int = attrs.field(default=3, metadata=between(1, 10))
+    retry_ratio: float = attrs.field(default=0.2, metadata=between(0, 1))
+    trip_failures: int = attrs.field(default=DEFAULT_RULES.failures, metadata=between(1, 1_000))
+    trip_ratio: float = attrs.field(default=DEFAULT_RULES.ratio, metadata=must("above 0 and up to 1", _is_part))
+    cooldown_s: float = attrs.field(default=DEFAULT_RULES.cooldown_s, metadata=POSITIVE)
+    max_cooldown_s: float = attrs.field(default=DEFAULT_RULES.max_cooldown_s, metadata=POSITIVE)
+    warm_up_s: float = attrs.field(default=DEFAULT_RULES.ramp_s, metadata=NOT_NEGATIVE)
+    sync_interval_s: float = attrs.field(default=600.0, metadata=POSITIVE)
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Key and problem for what concerns more than one key."""
-        if self.provider == "demo":
-            yield "provider", "expected a provider other than 'demo', which is built in"
-        if not self.base_url and PROVIDERS[self.provider].base_url is None:
-            yield "base_url", f"expected a URL: provider {self.provider!r} has no address of its own"
-        if self.api_key and self.api_keys:
-            yield "api_keys", "expected either api_key or api_keys"
-        if not self.models and not self.sync:
-            yield "models", "expected a list of models, or sync = true"
+        if self.max_cooldown_s < self.cooldown_s:
+            yield "max_cooldown_s", "expected no less than cooldown_s"
 
-    def channel(self) -> Channel:
-        """The channel it declares."""
-        base_url = self.base_url or PROVIDERS[self.provider].base_url or ""
-        return Channel(
-            name=self.name,
-            provider=self.provider,
-            base_url=base_url.rstrip("/"),
-            api_keys=self.api_keys or ((self.api_key,) if self.api_key else ()),
-            models=self.models,
-            sync=self.sync,
-            model_map=tuple(self.model_map.items()),
-            groups=self.groups,
-            priority=self.priority,
-            weight=self.weight,
-            max_concurrency=self.max_concurrency,
-            rpm=self.rpm,
-            timeouts=Timeouts(
-                self.connect_timeout_s,
-                self.first_byte_timeout_s,
-                self.idle_timeout_s,
-                self.total_timeout_s,
-            ),
-            proxy=self.proxy,
-            headers=tuple(self.headers.items()),
-            multiplier_ppm=int(self.price_multiplier * ONE_PPM),
+    def settings(self) -> Settings:
+        """The switchboard's."""
+        rules = Rules(
+            failures=self.trip_failures,
+            ratio=self.trip_ratio,
+            cooldown_s=self.cooldown_s,
+            max_cooldown_s=self.max_cooldown_s,
+            ramp_s=self.warm_up_s,
         )
+        return Settings(rules, max_attempts=self.max_attempts, retry_ratio=self.retry_ratio)
 
 
 @attrs.frozen
@@ -162,19 +120,20 @@ class TierSection:
     input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
 
     def tier(self, price: Price) -> Tier:
         """The tier in integers, of a price without tiers."""
-        fresh, cached, output = map(
-            _find_nanos,
-            (self.input_usd_per_million, self.cached_input_usd_per_million, self.output_usd_per_million),
-        )
-        return Tier(
-            above_tokens=self.above_tokens,
-            input_nanos_per_million=price.input_nanos_per_million if fresh is None else fresh,
-            cached_input_nanos_per_million=price.cached_input_nanos_per_million if cached is None else cached,
-            output_nanos_per_million=price.output_nanos_per_million if output is None else output,
-        )
+        told = {
+            "input_nanos_per_million": self.input_usd_per_million,
+            "cached_input_nanos_per_million": self.cached_input_usd_per_million,
+            "output_nanos_per_million": self.output_usd_per_million,
+            "cache_write_nanos_per_million": self.cache_write_usd_per_million,
+            "cache_write_long_nanos_per_million": self.cache_write_long_usd_per_million,
+        }
+        rates = {name: getattr(price, name) if usd is None else nanos(usd) for name, usd in told.items()}
+        return Tier(above_tokens=self.above_tokens, **rates)
 
 
 @attrs.frozen
@@ -188,6 +147,8 @@ class PriceSection:
     output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
     usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=_IMAGE_PRICE)
     usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=_SECOND_PRICE)
+    cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     tiers: tuple[TierSection, ...] = ()
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
@@ -205,6 +166,8 @@ class PriceSection:
             output_nanos_per_million=nanos(self.output_usd_per_million),
             image_nanos=nanos(self.usd_per_image),
             second_nanos=nanos(self.usd_per_second),
+            cache_write_nanos_per_million=_find_nanos(self.cache_write_usd_per_million),
+            cache_write_long_nanos_per_million=_find_nanos(self.cache_write_long_usd_per_million),
         )
         return attrs.evolve(price, tiers=tuple(tier.tier(price) for tier in self.tiers)) if self.tiers else price
 
@@ -221,7 +184,8 @@ class Config:
     store: StoreSection = attrs.Factory(StoreSection)
     ledger: LedgerSection = attrs.Factory(LedgerSection)
     billing: BillingSection = attrs.Factory(BillingSection)
-    channel: tuple[ChannelSection, ...] = ()
+    routing: RoutingSection = attrs.Factory(RoutingSection)
+    channel: tuple[ChannelSpec, ...] = ()
     group: tuple[GroupSection, ...] = ()
     account: tuple[AccountSpec, ...] = ()
     key: tuple[KeySpec, ...] = ()

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from types import UnionType
@@ -45,19 +46,30 @@ def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
     try:
         config = read_table(expanded, Config)
     except Problems as error:
-        problems += error.problems
+        # What became of a variable that is not set needs no second word.
+        told = [where for where, _ in problems]
+        problems += [problem for problem in error.problems if not _is_within(problem[0], told)]
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
     return config
 
 
+def _is_within(where: str, told: list[str]) -> bool:
+    """Whether a path holds one of those that are ``told``, or is one of them."""
+    return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in told)
+
+
 def read_prices(config: Config) -> PriceList:
     """The file's own ``[[price]]``, asked first and whole, over the list that ships."""
-    path = find_data("prices.toml")
+    return PriceList([section.price() for section in config.price], _read_shipped(find_data("prices.toml")))
+
+
+@lru_cache(1)
+def _read_shipped(path: Path) -> PriceList:
+    """The list that ships, read once a process: it takes longer than a stream should wait while a gateway reloads."""
     with path.open("rb") as stream:
         shipped = tomllib.load(stream, parse_float=Decimal)
-    layers = (config.price, read_table(shipped, _PriceFile).price)
-    return PriceList(*([section.price() for section in sections] for sections in layers))
+    return PriceList([section.price() for section in read_table(shipped, _PriceFile).price])
 
 
 def find_data(name: str) -> Path:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.app import WELCOME, Site, Welcome, build
-from gateway.web.keys import ROOMS
+from gateway.web.keys import OFFICE, ROOMS
 from gateway.web.protocol import GatewayRunner
 
 KEEPALIVE_TIMEOUT_S = 75.0
@@ -59,10 +59,13 @@ async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
         read_bufsize=READ_BUFFER,
         shutdown_timeout=SHUTDOWN_TIMEOUT_S,
     )
-    ended = asyncio.Event()
+    ready, ended = asyncio.Event(), asyncio.Event()
+    reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, ended.set)
+    loop.add_signal_handler(signal.SIGHUP, _start_reload, app, ready, reloads)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # the command has kept it waiting for this moment
     try:
         await runner.setup()
         for sock in sockets:
@@ -72,13 +75,35 @@ async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
         log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
         _settle_in()
         greet(address, app[WELCOME])
+        ready.set()
         await ended.wait()
         log.info("gateway_stopping", running=app[ROOMS].relay.running)
     finally:
+        loop.add_signal_handler(signal.SIGHUP, _stay)
+        for reload in reloads:  # it may be waiting for a provider; and the next start reads everything anyway
+            reload.cancel()
+        await asyncio.gather(*reloads, return_exceptions=True)
         await runner.cleanup()
         for sock in sockets:
             sock.close()
     log.info("gateway_stopped", pid=os.getpid())
+
+
+def _start_reload(app: web.Application, ready: asyncio.Event, reloads: set[asyncio.Task[None]]) -> None:
+    """SIGHUP. A signal that comes while the last one is worked off waits for it."""
+    task = asyncio.get_running_loop().create_task(_reload(app, ready))
+    reloads.add(task)
+    task.add_done_callback(reloads.discard)
+
+
+async def _reload(app: web.Application, ready: asyncio.Event) -> None:
+    await ready.wait()  # a start has read the configuration before it opens the store, which takes its time
+    if OFFICE in app:
+        await app[OFFICE].reload_logged()
+
+
+def _stay() -> None:
+    """SIGHUP while the gateway ends: nothing to be done, and not to be died of."""
 
 
 def _settle_in() -> None:

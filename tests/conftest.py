@@ -1,4 +1,4 @@
-"""Fixtures of every test: a factory of gateways, and hypothesis without a stopwatch."""
+"""Fixtures of every test: a factory of gateways, and hypothesis without a stopwatch; the tables at the end of a run."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.fakes.gateway import RunningGateway, make_template, start_gateway
+from tests.faults.table import write_table
 
 # A machine's speed is no property of the code: examples are bounded by number, never by time.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,3 +38,13 @@ async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[Sta
     yield start
     for gateway in reversed(started):
         await gateway.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Also in the process that only collects the reports of others, which loads no other conftest than this."""
+    stats = terminalreporter.stats
+    lines = write_table(report for kind in ("passed", "failed") for report in stats.get(kind, ()))
+    if lines:
+        terminalreporter.section("what faults come to")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -1,5 +1,6 @@
 """The roof: what a start makes, and what it finds again."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import aiohttp
 import pytest
 
 from gateway.app import FIRST_ACCOUNT, FIRST_KEY
-from gateway.web.keys import OFFICE
+from gateway.web.keys import OFFICE, ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import KEY, RunningGateway, channel, make_template, start_gateway
+from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
 
 BARE: dict[str, Any] = {"account": [], "key": []}
 OTHER_KEY = "sk-the-key-of-another-caller"
@@ -136,3 +138,59 @@ async def test_the_demo_is_not_started_where_a_channel_is_configured(gateway_wit
     gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
     assert [found.name for found in gateway.app[OFFICE].catalog.channels] == ["up"]
     assert gateway.welcome.models == ("m",)
+
+
+async def test_what_the_file_says_of_routing_is_in_force_from_the_start(gateway_with: StartGateway) -> None:
+    routing = {"max_attempts": 2, "trip_failures": 7, "cooldown_s": 9, "sync_interval_s": 77}
+    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")], "routing": routing})
+    settings = gateway.app[ROOMS].switchboard.settings
+    assert (settings.max_attempts, settings.rules.failures, settings.rules.cooldown_s) == (2, 7, 9.0)
+    assert gateway.app[OFFICE].sync_interval() == 77.0
+
+
+async def test_every_job_of_the_house_runs_until_it_is_stopped(gateway_with: StartGateway) -> None:
+    def running() -> set[str]:
+        return {task.get_name() for task in asyncio.all_tasks()} & {"flush_ledger", "sync_models", "probe_channels"}
+
+    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
+    assert running() == {"flush_ledger", "sync_models", "probe_channels"}
+    await gateway.stop()
+    assert running() == set()
+
+
+async def test_a_synchronised_channel_has_its_models_soon_after_the_start(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer({"object": "list", "data": [{"id": "listed"}]})]) as up:
+        config = {"channel": [channel(up.base_url, models=[], sync=True)]}
+        gateway = await gateway_with(config)
+        async with asyncio.timeout(5):
+            while not gateway.app[OFFICE].catalog.list_models():  # noqa: ASYNC110 - a list has no event
+                await asyncio.sleep(0.005)
+        assert [listed.id for listed in gateway.app[OFFICE].catalog.list_models()] == ["listed"]
+
+
+async def test_a_disabled_channel_is_configured_and_serves_nothing_and_the_demo_stays_away(
+    gateway_with: StartGateway,
+) -> None:
+    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1", status="disabled")]})
+    assert [found.name for found in gateway.app[OFFICE].catalog.channels] == ["up"]
+    assert (gateway.welcome.models, gateway.welcome.demo) == ((), False)
+    async with gateway.post() as response:
+        assert response.status == 404
+        assert (await response.json())["error"]["code"] == "model_not_found"
+
+
+async def test_a_stored_channel_outlives_a_restart_and_sends_the_demo_away(tmp_path: Path, template_path: Path) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        first = await start_again(tmp_path / "data", template_path, {})
+        assert [found.name for found in first.app[OFFICE].catalog.channels] == ["demo"]
+        await first.app[OFFICE].fleet.add(channel(up.base_url, "mine"))
+        assert [found.name for found in first.app[OFFICE].catalog.channels] == ["mine"]
+        await first.close()
+        second = await start_again(tmp_path / "data", template_path, {})
+        try:
+            assert (second.welcome.models, second.welcome.demo) == (("m",), False)
+            async with second.post() as response:
+                assert response.status == 200
+            assert up.received[0].headers["authorization"] == "Bearer provider-key"
+        finally:
+            await second.close()

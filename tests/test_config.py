@@ -8,17 +8,20 @@ import pytest
 
 from gateway.config import (
     BillingSection,
-    ChannelSection,
     Config,
     GroupSection,
     LedgerSection,
     PriceSection,
+    RoutingSection,
     ServerSection,
     StoreSection,
 )
 from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.health import Rules
 from gateway.domain.price import Price
 from gateway.domain.reading import Problems, read_table
+from gateway.flow.declaration import ChannelSpec
+from gateway.flow.switchboard import DEFAULT_SETTINGS, Settings
 
 CHANNEL = {"name": "up", "provider": "openai", "sync": True}
 ACCOUNT = {"name": "acme"}
@@ -44,7 +47,8 @@ def test_nothing_said_is_the_public_defaults() -> None:
         "release",
         False,
     )
-    assert config == Config() == Config(ServerSection(), StoreSection(), LedgerSection(), BillingSection())
+    sections = ServerSection(), StoreSection(), LedgerSection(), BillingSection(), RoutingSection()
+    assert config == Config() == Config(*sections)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,92 @@ def test_any_other_store_is_refused(url: str) -> None:
     assert set(problems(store={"url": url})) == {"store.url"}
 
 
+@pytest.mark.parametrize("key", ["", "0" * 64, "0123456789abcdefABCDEF" + "0" * 42])
+def test_a_master_key_is_64_hexadecimal_digits_or_the_data_folders(key: str) -> None:
+    store = read_table({"store": {"master_key": key}}, Config).store
+    assert store.master_key == key
+    assert not key or key not in repr(store)
+
+
+@pytest.mark.parametrize("key", ["0" * 63, "0" * 65, "g" * 64, " " + "0" * 63, "0" * 64 + "\n", 5])
+def test_any_other_master_key_is_refused_and_not_shown(key: object) -> None:
+    found = problems(store={"master_key": key})
+    assert set(found) == {"store.master_key"}
+    assert str(key) not in str(found)
+
+
+# routing
+
+
+def test_what_is_said_of_routing_is_how_calls_are_spread() -> None:
+    table = {
+        "max_attempts": 5,
+        "retry_ratio": 0.5,
+        "trip_failures": 4,
+        "trip_ratio": 0.75,
+        "cooldown_s": 2,
+        "max_cooldown_s": 60,
+        "warm_up_s": 0,
+        "sync_interval_s": 30,
+    }
+    section = read_table({"routing": table}, Config).routing
+    rules = Rules(failures=4, ratio=0.75, cooldown_s=2.0, max_cooldown_s=60.0, ramp_s=0.0)
+    assert section.settings() == Settings(rules, max_attempts=5, retry_ratio=0.5)
+    assert section.sync_interval_s == 30.0
+
+
+def test_nothing_said_of_routing_is_the_switchboards_own_defaults() -> None:
+    assert RoutingSection().settings() == DEFAULT_SETTINGS
+    assert RoutingSection().sync_interval_s == 600.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_attempts", 0),
+        ("max_attempts", 11),
+        ("max_attempts", 1.5),
+        ("max_attempts", True),
+        ("retry_ratio", -0.1),
+        ("retry_ratio", 1.1),
+        ("retry_ratio", "0.2"),
+        ("trip_failures", 0),
+        ("trip_failures", 1_001),
+        ("trip_ratio", 0),
+        ("trip_ratio", 1.01),
+        ("trip_ratio", float("nan")),
+        ("cooldown_s", 0),
+        ("cooldown_s", -1),
+        ("cooldown_s", float("inf")),
+        ("max_cooldown_s", 0),
+        ("max_cooldown_s", 4.9),  # below cooldown_s
+        ("warm_up_s", -0.1),
+        ("sync_interval_s", 0),
+        ("sync_interval_s", -600),
+        ("max_attemps", 3),
+        ("settings", {}),
+    ],
+)
+def test_a_bad_setting_of_routing_is_refused_under_its_key(key: str, value: object) -> None:
+    assert set(problems(routing={key: value})) == {f"routing.{key}"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("max_attempts", 1), ("max_attempts", 10), ("retry_ratio", 0), ("retry_ratio", 1), ("trip_failures", 1_000),
+     ("trip_ratio", 1), ("trip_ratio", 0.001), ("max_cooldown_s", 5), ("warm_up_s", 0)],
+)  # fmt: skip
+def test_the_bounds_of_routing_are_within_them(key: str, value: float) -> None:
+    assert getattr(read_table({"routing": {key: value}}, Config).routing, key) == value
+
+
+def test_a_longest_cooldown_under_the_first_one_is_no_cooldown() -> None:
+    assert set(problems(routing={"cooldown_s": 400})) == {"routing.max_cooldown_s"}
+
+
+# channels
+
+
 def test_a_channel_becomes_what_it_declares() -> None:
     table = {
         "name": "up",
@@ -140,8 +230,9 @@ def test_a_channel_becomes_what_it_declares() -> None:
         "proxy": "http://p:1",
         "headers": {"X-Title": "us"},
         "price_multiplier": Decimal("1.2"),
+        "status": "disabled",
     }
-    assert read_table(table, ChannelSection).channel() == Channel(
+    assert read_table(table, ChannelSpec).channel() == Channel(
         name="up",
         provider="custom",
         base_url="http://host:1/v1",
@@ -157,11 +248,12 @@ def test_a_channel_becomes_what_it_declares() -> None:
         proxy="http://p:1",
         headers=(("X-Title", "us"),),
         multiplier_ppm=1_200_000,
+        status="disabled",
     )
 
 
 def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
-    channel = read_table(CHANNEL | {"api_key": "k"}, ChannelSection).channel()
+    channel = read_table(CHANNEL | {"api_key": "k"}, ChannelSpec).channel()
     assert channel == Channel("up", "openai", "https://api.openai.com/v1", ("k",), sync=True)
 
 
@@ -174,7 +266,32 @@ def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
         ({"provider": "custom"}, "base_url"),
         ({"base_url": "host:80"}, "base_url"),
         ({"api_key": "a", "api_keys": ["b"]}, "api_keys"),
+        ({"api_keys": ["a", "b", "a"]}, "api_keys"),
+        ({"api_keys": ["a b"]}, "api_keys"),
+        ({"api_keys": [""]}, "api_keys"),
+        ({"api_keys": ["a\n"]}, "api_keys"),
+        ({"api_key": "a b"}, "api_key"),
+        ({"api_key": "a\r\nX-Evil: b"}, "api_key"),
+        ({"api_key": "schlüssel"}, "api_key"),
+        ({"api_key": "a" * 4_097}, "api_key"),
         ({"sync": False}, "models"),
+        ({"provider": "azure_openai", "base_url": "https://x.openai.azure.com/openai/v1"}, "sync"),
+        ({"provider": "azure_openai"}, "base_url"),
+        ({"priority": 1_000_001}, "priority"),
+        ({"priority": 1.5}, "priority"),
+        ({"weight": 10_001}, "weight"),
+        ({"status": "off"}, "status"),
+        ({"proxy": "http://["}, "proxy"),
+        ({"proxy": "http://user:p w@proxy"}, "proxy"),
+        ({"proxy": "http://"}, "proxy"),
+        ({"proxy": "http://proxy:70000"}, "proxy"),
+        ({"models": [""]}, "models"),
+        ({"models": ["m", "a\nb"]}, "models"),
+        ({"models": ["m" * 257]}, "models"),
+        ({"groups": [""]}, "groups"),
+        ({"model_map": {"": "theirs"}}, "model_map"),
+        ({"model_map": {"ours": ""}}, "model_map"),
+        ({"model_map": {"ours": "a\x00"}}, "model_map"),
         ({"weight": 0}, "weight"),
         ({"max_concurrency": 0}, "max_concurrency"),
         ({"rpm": -1}, "rpm"),

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import BillingSection, Config, LedgerSection, PriceSection, ServerSection, StoreSection
+from gateway.config import (
+    BillingSection,
+    Config,
+    LedgerSection,
+    PriceSection,
+    RoutingSection,
+    ServerSection,
+    StoreSection,
+)
 from gateway.config_file import ConfigError, find_data, read_config, read_prices
 
 CHANNEL = '[[channel]]\nname = "up"\nprovider = "openai"\nsync = true\n'
@@ -88,15 +96,15 @@ def test_a_file_that_cannot_be_read_is_a_problem_and_no_crash(tmp_path: Path) ->
 
 def test_a_reference_is_replaced_wherever_a_string_stands(path: Path) -> None:
     text = CHANNEL + 'api_keys = ["a-${ONE}", "${ONE}${TWO}"]\nheaders = { X = "${TWO}" }\nmodel_map = { a = "${ONE}" }'
-    (section,) = read(path, text, ONE="1", TWO="$2 ${ONE}").channel
-    assert section.api_keys == ("a-1", "1$2 ${ONE}")
-    assert section.headers == {"X": "$2 ${ONE}"}
+    (section,) = read(path, text, ONE="1", TWO="$2${ONE}").channel
+    assert section.api_keys == ("a-1", "1$2${ONE}")
+    assert section.headers == {"X": "$2${ONE}"}
     assert section.model_map == {"a": "1"}
 
 
 def test_what_is_no_reference_stays_as_it_is(path: Path) -> None:
-    (section,) = read(path, CHANNEL + 'api_key = "$ONE ${} ${1} $${x y}"').channel
-    assert section.api_key == "$ONE ${} ${1} $${x y}"
+    (section,) = read(path, CHANNEL + 'headers = { X = "$ONE ${} ${1} $${x y}" }').channel
+    assert section.headers == {"X": "$ONE ${} ${1} $${x y}"}
 
 
 def test_a_variable_that_is_not_set_is_a_problem_where_it_is_used(path: Path) -> None:
@@ -126,13 +134,22 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__LOG_FORMAT": ("json", "json"),
     "SERVER__TRUSTED_PROXIES": ("127.0.0.1, 10.0.0.0/8,", ("127.0.0.1", "10.0.0.0/8")),
     "STORE__URL": ("sqlite:////x.db", "sqlite:////x.db"),
+    "STORE__MASTER_KEY": ("0a" * 32, "0a" * 32),
     "LEDGER__ON_CRASH": ("charge", "charge"),
     "BILLING__REQUIRE_PRICE": ("yes", True),
+    "ROUTING__MAX_ATTEMPTS": ("4", 4),
+    "ROUTING__RETRY_RATIO": ("0.5", 0.5),
+    "ROUTING__TRIP_FAILURES": ("7", 7),
+    "ROUTING__TRIP_RATIO": ("1", 1.0),
+    "ROUTING__COOLDOWN_S": ("2.5", 2.5),
+    "ROUTING__MAX_COOLDOWN_S": ("60", 60.0),
+    "ROUTING__WARM_UP_S": ("0", 0.0),
+    "ROUTING__SYNC_INTERVAL_S": ("30", 30.0),
 }
 
 
 def test_every_setting_has_a_variable() -> None:
-    sections = (ServerSection, StoreSection, LedgerSection, BillingSection)
+    sections = (ServerSection, StoreSection, LedgerSection, BillingSection, RoutingSection)
     keys = {f"{section.__name__.removesuffix('Section')}__{field.name}".upper()
             for section in sections for field in attrs.fields(section)}  # fmt: skip
     assert keys == set(SCALARS)
@@ -161,6 +178,9 @@ def test_a_variable_wins_over_the_file(path: Path, name: str) -> None:
         ("GATEWAY_LEDGER__ON_CRASH", "refund", "ledger.on_crash"),
         ("GATEWAY_BILLING__REQUIRE_PRICE", "maybe", "billing.require_price"),
         ("GATEWAY_GROUP__NAME", "vip", "sections"),
+        ("GATEWAY_ROUTING__MAX_ATTEMPTS", "3.5", "routing.max_attempts"),
+        ("GATEWAY_ROUTING__COOLDOWN_S", "5s", "routing.cooldown_s"),
+        ("GATEWAY_STORE__MASTER_KEY", "hunter2", "store.master_key"),
     ],
 )
 def test_a_bad_variable_is_a_problem_under_its_own_name(name: str, text: str, told: str) -> None:
@@ -202,7 +222,7 @@ def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
     text = COMMENTED.sub(r"\1", find_data("gateway.toml").read_text())
     config = read(path, text, OPENAI_API_KEY="k", GATEWAY_DEV_KEY="sk-0123456789abcdef")
     assert (config.server, config.store) == (ServerSection(), StoreSection())
-    assert (config.ledger, config.billing) == (LedgerSection(), BillingSection())
+    assert (config.ledger, config.billing, config.routing) == (LedgerSection(), BillingSection(), RoutingSection())
     tables = (config.channel, config.group, config.account, config.key, config.price)
     assert [len(table) for table in tables] == [1] * 5
 

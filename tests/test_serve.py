@@ -27,6 +27,7 @@ from tests.fakes.upstream import (
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
+    STALL,
     Received,
     ScriptedUpstream,
     answer,
@@ -101,6 +102,25 @@ class Served:
         times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
+    @property
+    def token(self) -> str:
+        """Of the admin API."""
+        return (self.data / "admin.token").read_text().strip()
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        """The lines of a JSON log that say ``event`` so far."""
+        lines = [line for line in self.err.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        return [fields for line in lines if (fields := orjson.loads(line))["event"] == event]
+
+    async def logged(self, *events: str) -> dict[str, Any]:
+        """The first line that says one of ``events``, once there is one; fails where none comes."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for event in events:
+                    if found := self.log(event):
+                        return found[0]
+                await asyncio.sleep(0.01)
+
     def end(self, how: int = signal.SIGTERM) -> int:
         """Signal, and wait for the exit status."""
         self.process.send_signal(how)
@@ -134,10 +154,13 @@ def request(url: str, method: str, path: str, key: str = "", body: Any = None) -
         return response.status, response.read()
 
 
-def write_config(path: Path, up: ScriptedUpstream) -> str:
-    """A file with one channel and one key."""
-    path.write_text(
+def write_config(path: Path, up: ScriptedUpstream, more: str = "") -> str:
+    """A file with one channel and one key; ``more`` belongs to the key, or stands after it."""
+    written = path.with_suffix(".new")
+    written.write_text(
         f"""
+        [server]
+        log_format = "json"
         [[channel]]
         name = "up"
         provider = "custom"
@@ -150,9 +173,26 @@ def write_config(path: Path, up: ScriptedUpstream) -> str:
         name = "test"
         account = "acme"
         secret = "{KEY}"
-        """,
+        """
+        + more,
     )
+    written.replace(path)  # at once: an empty file is a good one too, and nobody's key is in it
     return str(path)
+
+
+SECOND = """
+[[channel]]
+name = "second"
+provider = "custom"
+base_url = "http://127.0.0.1:9/v1"
+api_key = "planted-provider-key"
+models = ["n"]
+"""
+
+
+async def list_models(url: str) -> list[str]:
+    _, body = await asyncio.to_thread(request, url, "GET", "/v1/models", KEY)
+    return [listed["id"] for listed in orjson.loads(body)["data"]]
 
 
 def test_a_first_start_answers_soon_rests_small_and_prints_a_key_that_works(serve: Serve) -> None:
@@ -290,6 +330,8 @@ async def until_refused(url: str) -> None:
             _, writer = await asyncio.open_connection(address.hostname, address.port)
         except ConnectionRefusedError:
             return
+        except ConnectionResetError:
+            continue  # it had been let in to wait, and nobody will come
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
@@ -405,3 +447,153 @@ def test_the_log_says_which_channel_failed_and_why(serve: Serve, tmp_path: Path)
     assert status == 502
     assert (failed["channel"], failed["level"]) == ("dead", "warning")
     assert "127.0.0.1:1" in failed["reason"]
+
+
+@pytest.mark.parametrize(
+    ("more", "event", "models"),
+    [
+        pytest.param(SECOND, "configuration_reloaded", ["m", "n"], id="good"),
+        pytest.param(SECOND + "weight = 0\ncolour = 'red'\n", "configuration_not_reloaded", ["m"], id="bad"),
+        pytest.param(SECOND + "= =", "configuration_not_reloaded", ["m"], id="no TOML"),
+    ],
+)
+async def test_sighup_reads_the_file_again_and_a_running_stream_does_not_feel_it(
+    serve: Serve,
+    tmp_path: Path,
+    more: str,
+    event: str,
+    models: list[str],
+) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(_received: Received) -> None:
+        await go_on.wait()
+
+    first, *rest = chat_events("a", "b", "c", usage=False)
+    async with ScriptedUpstream([SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]) as up:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        url = await asyncio.to_thread(served.url)
+        assert await list_models(url) == ["m"]
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
+            session.post(url + CHAT, json={**HELLO, "stream": True}) as response,
+        ):
+            assert await response.content.readany() == first
+            write_config(tmp_path / "gateway.toml", up, more)
+            served.process.send_signal(signal.SIGHUP)
+            said = await served.logged("configuration_reloaded", "configuration_not_reloaded")
+            assert await list_models(url) == models
+            go_on.set()
+            assert await response.read() == b"".join(rest)
+    assert said["event"] == event
+    told = said["reason"] if event == "configuration_reloaded" else said["error"]
+    for part in {"good": ["channel 'second' added"], "bad": ["channel[1].weight: ", "channel[1].colour: "]}.get(
+        "good" if event == "configuration_reloaded" else "bad" if "weight" in more else "",
+        ["TOML: "],
+    ):
+        assert part in told
+    assert await asyncio.to_thread(served.end) == 0
+    assert "planted-provider-key" not in served.err.read_text() + served.out.read_text()
+
+
+@pytest.mark.parametrize("moment", ["lock", "gateway.db"])
+async def test_sighup_during_a_start_is_survived_and_heard(serve: Serve, tmp_path: Path, moment: str) -> None:
+    """From when the folder is held, or the database is made: what the file says at the signal is what counts."""
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        async with asyncio.timeout(PATIENCE_S):
+            while not (find_holder(served.data) if moment == "lock" else (served.data / moment).exists()):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        write_config(tmp_path / "gateway.toml", up, SECOND)
+        served.process.send_signal(signal.SIGHUP)
+        url = await asyncio.to_thread(served.url)
+        await served.logged("configuration_reloaded")
+        assert await list_models(url) == ["m", "n"]
+        assert await asyncio.to_thread(served.end) == 0
+
+
+async def test_many_signals_and_many_files_leave_a_gateway_that_serves_the_last(serve: Serve, tmp_path: Path) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        url = await asyncio.to_thread(served.url)
+        for number in range(20):
+            write_config(tmp_path / "gateway.toml", up, SECOND + ("= =" if number % 3 == 1 else ""))
+            served.process.send_signal(signal.SIGHUP)
+            await asyncio.sleep(0.01)
+        write_config(tmp_path / "gateway.toml", up, SECOND.replace('"n"', '"last"'))
+        served.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(PATIENCE_S):
+            while await list_models(url) != ["last", "m"]:  # noqa: ASYNC110 - another process has no event to tend
+                await asyncio.sleep(0.02)
+        assert (await asyncio.to_thread(request, url, "POST", CHAT, KEY, HELLO))[0] == 200
+        assert await asyncio.to_thread(served.end) == 0
+    assert "Traceback" not in served.err.read_text()
+
+
+async def test_sigterm_does_not_wait_for_a_provider_that_a_reload_is_asking(serve: Serve, tmp_path: Path) -> None:
+    async with ScriptedUpstream([STALL]) as silent:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", silent))
+        await asyncio.to_thread(served.url)
+        synced = SECOND.replace("http://127.0.0.1:9/v1", silent.base_url) + "sync = true\n"
+        write_config(tmp_path / "gateway.toml", silent, synced)
+        served.process.send_signal(signal.SIGHUP)
+        await served.logged("configuration_reloaded")
+        async with asyncio.timeout(PATIENCE_S):
+            while not silent.received:  # noqa: ASYNC110 - another process has no event to tend
+                await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(served.end) == 0
+        assert silent.hung_up.is_set()  # which it does when the gateway ends, not thirty seconds later
+    assert "Traceback" not in served.err.read_text()
+
+
+async def test_sighup_while_the_gateway_ends_is_nothing(serve: Serve, tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(_received: Received) -> None:
+        await go_on.wait()
+
+    first, *rest = chat_events("a", "b")
+    async with ScriptedUpstream([SSE_HEAD, chunk(first), wait, *map(chunk, rest), LAST_CHUNK]) as up:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        url = await asyncio.to_thread(served.url)
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
+            session.post(url + CHAT, json={**HELLO, "stream": True}) as response,
+        ):
+            assert await response.content.readany() == first
+            served.process.send_signal(signal.SIGTERM)
+            await served.logged("gateway_stopping")
+            served.process.send_signal(signal.SIGHUP)
+            go_on.set()
+            assert (await response.read()).endswith(DONE)
+        assert await asyncio.to_thread(served.process.wait, PATIENCE_S) == 0
+    assert served.log("configuration_reloaded") == []
+
+
+async def test_the_admin_api_reads_the_file_again_and_answers_what_that_changed(serve: Serve, tmp_path: Path) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        url = await asyncio.to_thread(served.url)
+
+        async def reload(token: str) -> tuple[int, Any]:
+            status, body = await asyncio.to_thread(request, url, "POST", "/admin/v1/reload", token)
+            return status, orjson.loads(body)
+
+        assert (await reload(KEY))[0] == 401
+        assert await reload(served.token) == (200, {"changes": [], "needs_restart": []})
+        more = SECOND + "[server]\nmax_body_mb = 1\n"
+        write_config(tmp_path / "gateway.toml", up, more)
+        status, refused = await reload(served.token)
+        assert (status, refused["error"]["code"]) == (400, "invalid_request")
+        assert "TOML: " in refused["error"]["message"]  # there are two [server] tables
+        path = tmp_path / "gateway.toml"
+        path.write_text(path.read_text().replace("[server]\nmax_body_mb = 1\n", ""))
+        path.write_text(path.read_text().replace('log_format = "json"', 'log_format = "json"\nmax_body_mb = 1'))
+        assert await reload(served.token) == (
+            200,
+            {"changes": ["channel 'second' added"], "needs_restart": ["server.max_body_mb"]},
+        )
+        assert await list_models(url) == ["m", "n"]
+        assert [line["reason"] for line in served.log("restart_needed")] == ["read at start only: server.max_body_mb"]
+        assert await asyncio.to_thread(served.end) == 0
+    assert "planted-provider-key" not in served.err.read_text() + served.out.read_text()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import attrs
 
 from gateway.domain.caller import KEY_LENGTH, KEY_PREFIX, Account, AccountStore, ApiKey, KeyStore
-from gateway.domain.declaration import AccountSpec, CreditSpec, KeySpec, write_account, write_key
+from gateway.domain.declaration import AccountSpec, KeySpec, write_account, write_key
 from gateway.domain.fault import Conflict, InvalidRequest, NotFound
 from gateway.domain.reading import Problems, read_table
 from gateway.flow.accounting import Accounting
@@ -21,7 +21,8 @@ _ALPHABET = string.ascii_letters + string.digits
 _NEW_ACCOUNT = Account(id=0, name="")
 
 Fields = dict[str, Any]
-S = TypeVar("S", AccountSpec, KeySpec, CreditSpec)
+S = TypeVar("S")
+T = TypeVar("T", AccountSpec, KeySpec)
 
 
 class Administration:
@@ -231,7 +232,7 @@ def read_spec(fields: Fields, kind: type[S]) -> S:
         raise InvalidRequest(str(error)) from None
 
 
-def _read_change(before: Fields, change: Fields, kind: type[S]) -> S:
+def _read_change(before: Fields, change: Fields, kind: type[T]) -> T:
     """What stands, with ``change`` over it. A null in ``change`` takes a setting back."""
     names = {field.name for field in attrs.fields(kind)}
     kept = {name: value for name, value in before.items() if name in names and value is not None}

@@ -17,7 +17,7 @@ from gateway.domain.request import RequestRow
 from gateway.domain.usage import estimate_tokens
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Delivery, write_interrupted
-from gateway.flow.routing import Attempt
+from gateway.flow.routing import Option
 
 
 @attrs.define(eq=False)
@@ -142,14 +142,17 @@ class Admission:
         """Calls that money is held for, be it none."""
         return len(self._bank.holds)
 
-    async def admit(self, arrival: Arrival, call: Call, attempts: Sequence[Attempt]) -> Grant:
+    async def admit(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
         """Set the money aside, take a turn, and note that the call is about to be made.
+
+        ``options`` are all that may serve it, the likeliest first: what is held covers the dearest of them, and is
+        held once, however many are tried.
 
         Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
         """
         self._outbox.check_room()
         need = call.need
-        reserve = max(attempt.cost(need) for attempt in attempts)
+        reserve = max((option.cost(need) for option in options), default=0)
         held = self._bank.hold(arrival.caller, reserve)
         turn: Turn | None = None
         noted = False
@@ -157,7 +160,7 @@ class Admission:
             subjects = _list_subjects(arrival.caller)
             if subjects:
                 turn = await self._counters.take(subjects, estimate_tokens(call.prompt_chars))
-            self._journal.start(write_interrupted(arrival, call, attempts[0], reserve))
+            self._journal.start(write_interrupted(arrival, call, options[0] if options else None, reserve))
             noted = True
         finally:
             if not noted:

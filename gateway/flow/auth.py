@@ -55,6 +55,10 @@ class Directory:
         caller.check_usable(self._clock())
         return caller
 
+    def find_caller(self, key_id: int) -> Caller | None:
+        """The caller that shows the key of that id."""
+        return next((caller for caller in self._callers.values() if caller.key.id == key_id), None)
+
     def refresh(self, caller: Caller) -> Caller:
         """The same key as it is now: a caller may take its time over a body, and the key be changed meanwhile.
 

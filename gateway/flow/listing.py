@@ -1,12 +1,13 @@
 """Asks a provider for its models."""
 
 import asyncio
+from contextlib import suppress
 
+from gateway.dialects import gemini_models, openai_models
 from gateway.dialects.openai_error import read_fault
-from gateway.dialects.openai_models import read_models
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
-from gateway.domain.fault import UpstreamTimeout
+from gateway.domain.fault import UpstreamDenied, UpstreamError, UpstreamTimeout
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.port import Upstream
 
@@ -21,9 +22,22 @@ async def fetch_models(
     now_s: int,
     timeout_s: float = LISTING_TIMEOUT_S,
 ) -> list[Listed]:
-    """A channel's own list of models, under the names callers use. Raises ``UpstreamFault``."""
+    """A channel's own list of models, under the names callers use; of its keys the first that is accepted will do.
+
+    Raises ``UpstreamFault``.
+    """
     provider = PROVIDERS[channel.provider]
-    key = channel.api_keys[0] if channel.api_keys else ""
+    if provider.models_path is None:
+        raise UpstreamError(f"The provider {channel.provider!r} has no list of models to ask for")
+    *others, last = channel.api_keys or ("",)
+    for key in others:
+        with suppress(UpstreamDenied):
+            return await _ask(upstream, channel, key, now_s=now_s, timeout_s=timeout_s)
+    return await _ask(upstream, channel, last, now_s=now_s, timeout_s=timeout_s)
+
+
+async def _ask(upstream: Upstream, channel: Channel, key: str, *, now_s: int, timeout_s: float) -> list[Listed]:
+    provider = PROVIDERS[channel.provider]
     try:
         async with asyncio.timeout(timeout_s):
             reply = await upstream.send(provider.plan_models(channel, key))
@@ -34,6 +48,7 @@ async def fetch_models(
     except TimeoutError:
         raise UpstreamTimeout("The provider took too long to list its models") from None
     if reply.status != 200:  # noqa: PLR2004
-        raise read_fault(reply.status, None, raw, channel.secrets)
-    listing = read_models(raw, owned_by=channel.provider, now_s=now_s)
+        raise read_fault(reply.status, raw, channel.secrets)
+    read = gemini_models.read_models if provider.list_dialect == "gemini" else openai_models.read_models
+    listing = read(raw, owned_by=channel.provider, now_s=now_s)
     return [Listed(provider.read_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]

@@ -1,58 +1,127 @@
 """What can be called now: the channels, and the models each of them offers."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import attrs
 import orjson
 
 from gateway.domain.caller import Caller
 from gateway.domain.catalog import Listed, merge
-from gateway.domain.channel import Channel
+from gateway.domain.channel import Channel, is_glob
 from gateway.domain.fault import ModelNotFound
-from gateway.domain.selection import rank
+
+
+@attrs.define
+class Synced:
+    """What is known of a channel's own list: when it was last asked, and what came of it. Times are Unix seconds.
+
+    Attributes:
+        at_s: the last listing that succeeded.
+        error: why the last one failed; None where it did not.
+        came: models that came with the last listing that changed anything.
+        went: those that went with it.
+        changed_s: when that was.
+    """
+
+    at_s: int | None = None
+    error: str | None = None
+    came: tuple[str, ...] = ()
+    went: tuple[str, ...] = ()
+    changed_s: int | None = None
 
 
 class Catalog:
-    """Channels in file order and their models.
+    """Channels in order and their models.
 
     Args:
-        clock: Unix seconds; a declared model was "created" when it was first offered.
+        clock: Unix seconds; a declared model was "created" when it was first offered, and an alias of what is not
+            listed when its channel was.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._channels: tuple[Channel, ...] = ()
         self._offered: dict[str, dict[str, Listed] | None] = {}
+        self._synced: dict[str, Synced] = {}
+        self._since_s: dict[str, int] = {}
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """Every channel, in file order."""
+        """Every channel, in order, disabled ones too."""
         return self._channels
 
-    def add_channels(self, channels: Iterable[Channel]) -> None:
-        """Offer more channels, after those there are."""
+    def use(self, channels: Iterable[Channel]) -> None:
+        """Offer exactly these. What is known of one that was there before stays known, unless it leads elsewhere."""
+        before = {channel.name: channel for channel in self._channels}
+        offered, synced = self._offered, self._synced
+        self._channels, self._offered, self._synced = tuple(channels), {}, {}
         now_s = int(self._clock())
-        for channel in channels:
-            self._channels += (channel,)
-            self._offered[channel.name] = (
-                None if channel.sync else {name: Listed(name, now_s, channel.provider) for name in channel.models}
-            )
+        self._since_s = {channel.name: self._since_s.get(channel.name, now_s) for channel in self._channels}
+        for channel in self._channels:
+            known = before.get(channel.name)
+            if known is None or not _lists_alike(known, channel):
+                self._offered[channel.name] = self._declare(channel)
+                self._synced[channel.name] = Synced()
+                continue
+            models = offered[channel.name]
+            kept = models and {name: listed for name, listed in models.items() if channel.keeps(name)}
+            self._offered[channel.name] = kept
+            self._synced[channel.name] = synced[channel.name]
+
+    def _declare(self, channel: Channel) -> dict[str, Listed] | None:
+        if channel.sync:
+            return None
+        now_s = int(self._clock())
+        return {name: Listed(name, now_s, channel.provider) for name in channel.models if not is_glob(name)}
+
+    def find_channel(self, name: str) -> Channel | None:
+        """A channel by its name."""
+        return next((channel for channel in self._channels if channel.name == name), None)
 
     def apply_listing(self, channel: Channel, listing: Sequence[Listed]) -> tuple[set[str], set[str]]:
         """Take in a provider's successful listing; returns the models that came and those that went."""
+        if self.find_channel(channel.name) != channel:
+            return set(), set()  # it was changed or removed while its provider was asked
         before = self._offered.get(channel.name) or {}
         after = merge(before, [listed for listed in listing if channel.keeps(listed.id)])
         self._offered[channel.name] = after
-        return after.keys() - before.keys(), before.keys() - after.keys()
+        came, went = after.keys() - before.keys(), before.keys() - after.keys()
+        synced = self._synced[channel.name]
+        synced.at_s, synced.error = int(self._clock()), None
+        if came or went:
+            synced.came, synced.went, synced.changed_s = tuple(sorted(came)), tuple(sorted(went)), synced.at_s
+        return came, went
+
+    def note_failure(self, channel: Channel, error: str) -> None:
+        """A provider's listing failed: nothing changes but that it is known."""
+        if self.find_channel(channel.name) == channel:
+            self._synced[channel.name].error = error
+
+    def find_synced(self, channel: Channel) -> Synced:
+        """What is known of a channel's listings."""
+        return self._synced.get(channel.name) or Synced()
 
     def find_offer(self, channel: Channel) -> Sequence[Listed] | None:
         """The models of one channel, sorted; None while a synchronised one has never answered."""
         offered = self._offered.get(channel.name)
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
 
-    def rank(self, model: str, caller: Caller | None = None) -> list[Channel]:
-        """The channels that serve ``model`` to ``caller``, best first. No caller: all of them."""
-        return rank(self._open_to(caller), self._offered, model)
+    def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
+        """The channels that serve ``model`` to ``caller``; no caller: to anybody.
+
+        With each whether that is sure: a synchronised channel that has never answered may serve what it would keep.
+        """
+        serving = []
+        for channel in self._open_to(caller):
+            offered = self._offered.get(channel.name)
+            if offered is None:
+                sure = channel.find_alias(model) is not None
+                if sure or channel.keeps(model):
+                    serving.append((channel, sure))
+            elif channel.find_alias(model) is not None or model in offered or channel.matches(model):
+                serving.append((channel, True))
+        return serving
 
     def list_models(self, caller: Caller | None = None) -> list[Listed]:
         """Every model and alias that ``caller`` may use, each once, sorted by id. No caller: all of them."""
@@ -63,14 +132,20 @@ class Catalog:
                 found.setdefault(listed.id, listed)
             for alias, theirs in channel.model_map:
                 target = offered.get(theirs)
-                created_s = target.created_s if target else int(self._clock())
+                created_s = target.created_s if target else self._since_s[channel.name]
                 found.setdefault(alias, Listed(alias, created_s, channel.provider))
         return [found[name] for name in sorted(found) if caller is None or caller.may_use(name)]
 
-    def _open_to(self, caller: Caller | None) -> Sequence[Channel]:
-        if caller is None:
-            return self._channels
-        return [channel for channel in self._channels if channel.serves(caller.key.group)]
+    def _open_to(self, caller: Caller | None) -> Iterator[Channel]:
+        for channel in self._channels:
+            if channel.status == "active" and (caller is None or channel.serves(caller.key.group)):
+                yield channel
+
+
+def _lists_alike(one: Channel, other: Channel) -> bool:
+    """Whether two channels of a name ask the same server for the same list."""
+    same_server = (one.provider, one.base_url, one.sync) == (other.provider, other.base_url, other.sync)
+    return same_server and (one.sync or one.models == other.models)
 
 
 def model_not_found(model: str) -> ModelNotFound:

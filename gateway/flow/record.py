@@ -9,9 +9,9 @@ from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Caller
 from gateway.domain.fault import Fault
 from gateway.domain.quota import Charge
-from gateway.domain.request import Ending, RequestRow
+from gateway.domain.request import ANSWERED, Ending, RequestRow, Tried, write_tried
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.flow.routing import Attempt
+from gateway.flow.routing import Attempt, Option
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a row whose caller left before it was answered; no caller ever sees it."""
@@ -33,13 +33,34 @@ class Arrival:
 
 @attrs.define
 class Delivery:
-    """What became of a granted call; the relay alone writes here. Times are of the event loop's clock, in seconds."""
+    """What became of a granted call; the relay alone writes here. Times are of the event loop's clock, in seconds.
 
-    attempt: Attempt | None = None
+    Attributes:
+        option: the channel of the last attempt, and what it costs.
+        attempts: how many there were.
+        tried: those that failed before the first byte.
+        began_at: when the last one began.
+        upstream_s: how long all of them took.
+    """
+
+    option: Option | None = None
     attempts: int = 0
+    tried: list[Tried] = attrs.Factory(list)
+    began_at: float = 0.0
     usage: Usage = NO_USAGE
     first_byte_at: float | None = None
     upstream_s: float = 0.0
+
+    def begin(self, attempt: Attempt, now: float) -> None:
+        """An attempt is made."""
+        self.option = attempt.option
+        self.attempts += 1
+        self.began_at = now
+
+    def note_failed(self, attempt: Attempt, fault: Fault, now: float) -> None:
+        """It has failed, and nothing of it was sent."""
+        ms = round((now - self.began_at) * 1000)
+        self.tried.append(Tried(attempt.channel.name, fault.public_code or fault.code, ms))
 
 
 @attrs.frozen
@@ -56,6 +77,7 @@ NOTHING_CHARGED = Charge(0, 0)
 _STATUS: Mapping[Ending, int] = MappingProxyType(
     {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS},
 )
+_OUTCOME: Mapping[Ending, str] = MappingProxyType({"completed": ANSWERED})
 _SILENT = Delivery()
 
 
@@ -69,9 +91,7 @@ def write_row(
     reserved_nanos: int = 0,
 ) -> RequestRow:
     """The row of a request that has ended; ``call`` None: its body was never read."""
-    first = delivery.first_byte_at
-    usage = delivery.usage
-    caller = arrival.caller
+    first, usage, caller = delivery.first_byte_at, delivery.usage, arrival.caller
     return RequestRow(
         id=arrival.id,
         started_ms=arrival.started_ms,
@@ -82,7 +102,7 @@ def write_row(
         key_id=caller.key.id,
         key_name=caller.key.name,
         model=call.model if call else "",
-        channel=delivery.attempt.channel.name if delivery.attempt else None,
+        channel=delivery.option.channel.name if delivery.option else None,
         status=_read_status(delivery, outcome),
         ending=outcome.ending,
         error_code=outcome.fault.public_code if outcome.fault else None,
@@ -98,13 +118,35 @@ def write_row(
         first_byte_ms=None if first is None else round((first - arrival.started_at) * 1000),
         total_ms=round((outcome.now - arrival.started_at) * 1000),
         client_request_id=arrival.client_request_id,
+        tried=_write_trail(delivery, outcome) if delivery.attempts > 1 else "",
     )
 
 
-def write_interrupted(arrival: Arrival, call: Call, attempt: Attempt, reserved_nanos: int) -> RequestRow:
+def _write_trail(delivery: Delivery, outcome: Outcome) -> str:
+    """Every attempt of a call that took several, the last one with how the call ended."""
+    tried = list(delivery.tried)
+    if delivery.option is not None and len(tried) < delivery.attempts:
+        fault = outcome.fault
+        code = fault.public_code or fault.code if fault else _OUTCOME.get(outcome.ending, outcome.ending)
+        tried.append(Tried(delivery.option.channel.name, code, round((outcome.now - delivery.began_at) * 1000)))
+    return write_tried(tried)
+
+
+def write_attempts(delivery: Delivery) -> dict[str, str]:
+    """The headers that say how many attempts an answer took, and what became of those before it.
+
+    Channels have no names there: which providers stand behind the gateway is not the caller's business.
+    """
+    headers = {"x-gateway-attempts": str(delivery.attempts)}
+    if delivery.tried:
+        headers["x-gateway-tried"] = ", ".join(f"{one.outcome};ms={one.ms}" for one in delivery.tried)
+    return headers
+
+
+def write_interrupted(arrival: Arrival, call: Call, option: Option | None, reserved_nanos: int) -> RequestRow:
     """The row of a call that is about to be made, for if nothing more should ever be heard of it."""
     outcome = Outcome("interrupted", arrival.started_at, arrival.started_ms)
-    return write_row(arrival, call, outcome, delivery=Delivery(attempt, 1), reserved_nanos=reserved_nanos)
+    return write_row(arrival, call, outcome, delivery=Delivery(option, 1), reserved_nanos=reserved_nanos)
 
 
 def _read_status(delivery: Delivery, outcome: Outcome) -> int:

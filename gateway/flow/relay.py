@@ -10,25 +10,28 @@ from typing import TypeVar
 
 import structlog
 
-from gateway.dialects.openai_chat import read_chat_answer
-from gateway.dialects.openai_embeddings import read_embeddings_answer
+from gateway.dialects.anthropic_answer import write_count_answer
 from gateway.dialects.openai_error import mask
 from gateway.dialects.sse import KEEPALIVE
-from gateway.domain.call import Call
-from gateway.domain.fault import ShuttingDown, UpstreamFault, UpstreamRefused
-from gateway.domain.usage import Usage
+from gateway.domain.fault import NotExpressible, ShuttingDown, UpstreamError, UpstreamFault
+from gateway.domain.request import ID_PREFIX
+from gateway.domain.usage import estimate_tokens
 from gateway.flow.admission import Grant
 from gateway.flow.outlet import Outlet
 from gateway.flow.pulse import Pulse
 from gateway.flow.record import Delivery
-from gateway.flow.routing import Attempt
+from gateway.flow.routing import Attempt, Route
 from gateway.flow.stream import Stream
+from gateway.flow.switchboard import Switchboard
 from gateway.flow.visit import Visit
 from gateway.upstream.port import Upstream
 
 log = structlog.stdlib.get_logger(__name__)
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+TURN_WAIT_S = 1.0
+"""How long a retry waits for the others to be answered before its fault becomes the answer."""
+TURN_LOOK_S = 0.01
 
 T = TypeVar("T")
 
@@ -36,19 +39,27 @@ T = TypeVar("T")
 class Relay:
     """Makes attempts until one answers. It knows every visit under way, so that a shutdown can end them.
 
+    Args:
+        upstream: the way out.
+        switchboard: told what became of every attempt.
+        clock: Unix seconds.
+
     Attributes:
         broken_off: a shutdown has ended what was under way.
     """
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: Upstream, switchboard: Switchboard, *, clock: Callable[[], float]) -> None:
         self._upstream = upstream
+        self._switchboard = switchboard
+        self._clock = clock
         self._visits: set[Visit] = set()
+        self._waiting = 0
         self.broken_off = False
 
     @property
     def running(self) -> int:
-        """Visits under way."""
-        return len(self._visits)
+        """Visits under way, and those that wait for their turn."""
+        return len(self._visits) + self._waiting
 
     def break_off(self) -> None:
         """End every visit: the gateway shuts down."""
@@ -56,21 +67,24 @@ class Relay:
         for visit in list(self._visits):
             visit.break_off(ShuttingDown("The gateway is shutting down", phase="shutdown"))
 
-    async def answer(self, grant: Grant, attempts: list[Attempt]) -> bytes:
-        """A whole JSON answer. Raises the last attempt's ``UpstreamFault``."""
+    async def answer(self, grant: Grant, route: Route, request_id: str) -> bytes:
+        """A whole answer. Raises the last attempt's ``UpstreamFault``, or ``NoAvailableChannel``."""
+        if not route.options:  # counting tokens, and nobody who serves the model counts: the house's rule of thumb
+            return write_count_answer(estimate_tokens(grant.call.prompt_chars))
 
         async def read(visit: Visit, attempt: Attempt) -> bytes:
             reply = await visit.open(self._upstream, attempt, grant.call)
             raw = await reply.read(MAX_ANSWER_BYTES)
-            body, grant.delivery.usage = _read_answer(raw, grant.call, attempt.channel.secrets)
+            body, grant.delivery.usage = attempt.exchange.read_answer(raw, attempt.channel.secrets)
+            self._switchboard.note_answered(attempt.lease)
             return body
 
-        return await self._try_each(grant.delivery, attempts, read)
+        return await self._try_each(grant.delivery, route, request_id, read)
 
     async def stream(
         self,
         grant: Grant,
-        attempts: list[Attempt],
+        route: Route,
         outlet: Outlet,
         request_id: str,
         *,
@@ -78,8 +92,8 @@ class Relay:
     ) -> UpstreamFault | None:
         """A streamed answer into ``outlet``; ``settle`` is called before its end mark is written.
 
-        Returns the fault that ended it after the first byte, if one did.
-        Raises the last attempt's ``UpstreamFault`` where nothing was sent, ``ClientGone`` where the caller left.
+        Returns the fault that ended it after the first byte, if one did. Raises the last attempt's ``UpstreamFault``
+        where nothing was sent, ``NoAvailableChannel``, and ``ClientGone`` where the caller left.
         """
 
         async def push(visit: Visit, attempt: Attempt) -> UpstreamFault | None:
@@ -90,57 +104,85 @@ class Relay:
             )
             try:
                 reply = await visit.open(self._upstream, attempt, grant.call)
-                stream = Stream(reply, grant, outlet, pulse, secrets=attempt.channel.secrets)
+                stream = Stream(
+                    reply,
+                    attempt.exchange.open_gate(attempt.channel.secrets),
+                    grant,
+                    outlet,
+                    pulse=pulse,
+                    answered=lambda: self._switchboard.note_answered(attempt.lease),
+                )
                 fault = await stream.run(request_id, settle)
                 if fault is not None:
-                    _log_failure(attempt, fault)
+                    self._note_failed(attempt, fault)
                 return fault
             finally:
                 pulse.stop()
 
-        return await self._try_each(grant.delivery, attempts, push)
+        return await self._try_each(grant.delivery, route, request_id, push)
 
     async def _try_each(
         self,
         delivery: Delivery,
-        attempts: list[Attempt],
+        route: Route,
+        request_id: str,
         make: Callable[[Visit, Attempt], Awaitable[T]],
     ) -> T:
-        last = attempts[-1]
-        for attempt in attempts:
-            visit = Visit()
+        loop = asyncio.get_running_loop()
+        told: UpstreamFault | None = None
+        attempt = route.begin(request_id.removeprefix(ID_PREFIX), int(self._clock()))
+        while True:
+            visit = Visit(self._clock)
             self._visits.add(visit)
-            delivery.attempts += 1
-            delivery.attempt = attempt
-            began = asyncio.get_running_loop().time()
+            delivery.begin(attempt, loop.time())
             try:
                 return await make(visit, attempt)
             except UpstreamFault as fault:
-                _log_failure(attempt, fault)
-                if attempt is last or not fault.retryable:
-                    raise
+                met = fault
+                delivery.note_failed(attempt, fault, loop.time())
+                self._note_failed(attempt, fault)
             finally:
-                delivery.upstream_s += asyncio.get_running_loop().time() - began
+                delivery.upstream_s += loop.time() - delivery.began_at
                 self._visits.discard(visit)
+                self._switchboard.end(attempt.lease)
                 visit.close()
-        raise AssertionError("route() gives at least one attempt")
+            # That one language has no words for the call is an answer only where nothing else went wrong.
+            told = met if told is None or not isinstance(met, NotExpressible) else told
+            following = await self._follow(route, attempt, met)
+            if following is None:
+                raise told
+            attempt = following
+
+    async def _follow(self, route: Route, failed: Attempt, fault: UpstreamFault) -> Attempt | None:
+        """The next attempt, in its turn: where many fail at once, they are not all tried again at once."""
+        if not route.may_follow(failed, fault):
+            return None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TURN_WAIT_S
+        self._waiting += 1
+        try:
+            while not (isinstance(fault, NotExpressible) or self._switchboard.may_retry()):
+                if self.broken_off or loop.time() >= until or not route.is_open:
+                    return None
+                await asyncio.sleep(TURN_LOOK_S)
+        finally:
+            self._waiting -= 1
+        return None if self.broken_off else route.follow(failed)
+
+    def _note_failed(self, attempt: Attempt, fault: UpstreamFault) -> None:
+        """Hold it against whoever it is held against, and say in the log what the caller is not told."""
+        self._switchboard.note_failed(attempt.lease, fault)
+        _log_failure(attempt, fault)
 
 
 def _log_failure(attempt: Attempt, fault: UpstreamFault) -> None:
     """What the caller is not told: which channel failed, and how. A refusal is the caller's matter, a stop ours."""
-    if isinstance(fault, ShuttingDown) or (isinstance(fault, UpstreamRefused) and not fault.retryable):
+    if fault.blame == "nobody" and not isinstance(fault, UpstreamError):
         return
     log.warning(
         "attempt_failed",
         channel=attempt.channel.name,
-        model=attempt.model,
+        model=attempt.option.model,
         error=fault.message,
         reason=mask(str(fault.__cause__), attempt.channel.secrets) if fault.__cause__ else fault.phase,
     )
-
-
-def _read_answer(raw: bytes, call: Call, secrets: tuple[str, ...]) -> tuple[bytes, Usage]:
-    """The bytes for the caller and the usage. Raises ``UpstreamError`` where it is no answer."""
-    if call.operation == "chat":
-        return raw, read_chat_answer(raw, call.prompt_chars, secrets)
-    return read_embeddings_answer(raw, call, secrets)

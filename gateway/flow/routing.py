@@ -1,53 +1,225 @@
-"""Room 4: a call becomes a ranked list of attempts, each with the price it is made at."""
+"""Room 4: a call becomes a route: who may serve it, each at what price, and who is next when one fails."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import attrs
+import orjson
 
-from gateway.dialects.openai_chat import write_chat_body
-from gateway.dialects.openai_embeddings import write_embeddings_body
-from gateway.domain.call import Call
+from gateway.dialects.exchange import Exchange, Naming, make_exchange
+from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Caller
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
-from gateway.domain.fault import GroupNotAllowed, ModelNotAllowed
+from gateway.domain.fault import (
+    GroupNotAllowed,
+    InvalidRequest,
+    ModelNotAllowed,
+    ModelNotFound,
+    NoAvailableChannel,
+    NotExpressible,
+    UpstreamFault,
+)
 from gateway.domain.plan import Plan
 from gateway.domain.price import ONE_PPM, Price, PriceList, cost_nanos
-from gateway.domain.selection import MAX_ATTEMPTS
+from gateway.domain.selection import Candidate, choose
 from gateway.domain.usage import Usage
+from gateway.domain.wire import WIRES
 from gateway.flow.models import Catalog, model_not_found
+from gateway.flow.switchboard import Lease, Line, Switchboard
+from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
+
+_LONGEST_WAIT_S = 120
+"""What a caller is told to wait at most: beyond it the client libraries do not try again."""
 
 
 @attrs.frozen
-class Attempt:
-    """One channel to try, with the provider's own name of the model, and what usage of it costs the caller.
+class Tariff:
+    """What calls cost, and which are served at all; replaced as a whole when the configuration is.
 
-    The price is that of the moment of routing: whatever is changed later is for later calls.
+    Attributes:
+        prices: what models cost.
+        groups: price multipliers of groups, in parts per million; a group that is not there has none.
+        require_price: models without a price are not served.
     """
 
-    channel: Channel
+    prices: PriceList = attrs.field(factory=PriceList)
+    groups: Mapping[str, int] = attrs.field(factory=dict)
+    require_price: bool = False
+
+    def find_price(self, model: str, theirs: str, provider: str) -> Price | None:
+        """The price of ``model`` at a provider that knows it as ``theirs``: that of the callers' name goes first."""
+        return self.prices.find(model, provider) or self.prices.find(theirs, provider)
+
+    def find_multiplier(self, group: str | None) -> int:
+        """What a group (None: no group) pays of it, in parts per million."""
+        return ONE_PPM if group is None else self.groups.get(group, ONE_PPM)
+
+
+@attrs.frozen
+class Option:
+    """One channel that may serve a call, with the provider's own name of the model, and what it costs the caller.
+
+    The price is that of the moment of routing: whatever is changed later is for later calls. ``sure`` is False where
+    the channel's own list of models is not known yet.
+    """
+
+    line: Line
+    endpoint: Endpoint
     model: str
     price: Price | None = None
     multiplier_ppm: int = ONE_PPM
+    sure: bool = True
 
     @property
-    def key(self) -> str:
-        """The provider key to sign with; empty where the channel has none."""
-        return self.channel.api_keys[0] if self.channel.api_keys else ""
-
-    def plan(self, call: Call) -> Plan:
-        """The request to the provider."""
-        provider = PROVIDERS[self.channel.provider]
-        if call.operation == "chat":
-            body = write_chat_body(call, self.model)
-            return provider.plan_post(self.channel, "/chat/completions", self.key, body, stream=call.stream)
-        body = write_embeddings_body(call, self.model)
-        return provider.plan_post(self.channel, "/embeddings", self.key, body, stream=False)
+    def channel(self) -> Channel:
+        """The channel."""
+        return self.line.channel
 
     def cost(self, usage: Usage) -> int:
         """What ``usage`` costs, in nano-USD."""
         return cost_nanos(self.price, usage, self.multiplier_ppm)
+
+
+@attrs.define(eq=False)
+class Attempt:
+    """A call over one channel with one of its keys. The channel is as it was when the attempt was begun."""
+
+    option: Option
+    channel: Channel
+    lease: Lease
+    exchange: Exchange
+
+    def plan(self, call: Call) -> Plan:
+        """The request to the provider. Raises ``NotExpressible``."""
+        option = self.option
+        try:
+            body = self.exchange.write_body()
+        except InvalidRequest as refused:
+            raise NotExpressible(refused.message, param=refused.param) from None
+        option.endpoint.shape(body, option.model)
+        return PROVIDERS[self.channel.provider].plan_post(
+            self.channel,
+            option.endpoint,
+            orjson.dumps(body),
+            model=option.model,
+            key=self.lease.key.key,
+            stream=call.stream,
+            extra=_write_extra(call, option.endpoint),
+        )
+
+
+def _write_extra(call: Call, endpoint: Endpoint) -> dict[str, str]:
+    """The headers of Anthropic's language, which belong to a body that passes as its caller wrote it."""
+    told = {"anthropic-version": call.version, "anthropic-beta": call.features}
+    return {name: value for name, value in told.items() if value} if endpoint.wire.startswith("anthropic") else {}
+
+
+class Route:
+    """Who may serve one call. Attempts are chosen one by one, from how the channels stand at that moment.
+
+    Args:
+        options: every channel that may.
+        call: the call.
+        switchboard: how they stand.
+        sticky: see ``domain/selection.py``.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[Option],
+        call: Call,
+        switchboard: Switchboard,
+        *,
+        sticky: str | None = None,
+    ) -> None:
+        self.options = options
+        self._call = call
+        self._switchboard = switchboard
+        self._sticky = sticky
+        self._first: Option | None = None
+        self._tried: set[str] = set()
+        self._attempts = 0
+
+    def rank(self) -> list[Option]:
+        """Every option, first the one that is taken if it still can be. Raises ``NoAvailableChannel``."""
+        if not self.options:
+            return []
+        self._first = first = self._look()
+        return [first, *(option for option in self.options if option is not first)]
+
+    def _look(self) -> Option:
+        option = self._choose()
+        if option is None:
+            raise self._find_reason()
+        return option
+
+    def begin(self, answer_id: str, now_s: int) -> Attempt:
+        """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoAvailableChannel``."""
+        first = self._first
+        if first is None or first.line.find_obstacle(first.model, self._switchboard.now) is not None:
+            first = self._look()
+        return self._take(first, answer_id, now_s)
+
+    def may_follow(self, failed: Attempt, fault: UpstreamFault) -> bool:
+        """Whether there is another attempt after ``failed``, whose lease has ended; else its fault is the answer."""
+        if isinstance(fault, NotExpressible):  # nothing was sent: it is no attempt, and what follows is no retry
+            self._attempts -= 1
+        elif not fault.retryable or self._attempts >= self._switchboard.settings.max_attempts:
+            return False
+        # Trouble with one key is not the channel's: its next key is another try.
+        if fault.blame not in {"key", "model"} or len(failed.lease.line.keys) == 1:
+            self._tried.add(failed.channel.name)
+        return self.is_open
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a channel that was not tried can take the call now."""
+        return self._choose() is not None
+
+    def follow(self, failed: Attempt) -> Attempt | None:
+        """The attempt after ``failed``; None where no channel can take it any more."""
+        option, naming = self._choose(), failed.exchange.naming
+        return None if option is None else self._take(option, naming.id, naming.now_s)
+
+    def _choose(self) -> Option | None:
+        switchboard = self._switchboard
+        now, rules = switchboard.now, switchboard.settings.rules
+        candidates = [
+            _weigh(option, option.line.breaker.share(now, rules))
+            for option in self.options
+            if option.channel.name not in self._tried and option.line.find_obstacle(option.model, now) is None
+        ]
+        return choose(candidates, self._sticky, switchboard.throw())
+
+    def _take(self, option: Option, answer_id: str, now_s: int) -> Attempt:
+        lease = self._switchboard.lease(option.line, option.model, retry=self._attempts > 0)
+        self._attempts += 1
+        exchange = make_exchange(self._call, option.endpoint.wire, Naming(answer_id, option.model, now_s))
+        return Attempt(option, option.channel, lease, exchange)
+
+    def _find_reason(self) -> NoAvailableChannel:
+        now = self._switchboard.now
+        waits = [found[1] for option in self.options if (found := option.line.find_obstacle(option.model, now))]
+        wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
+        return NoAvailableChannel(
+            f"Every channel that serves the model {self._call.model!r} is cooling down or full",
+            retry_after_s=wait,
+        )
+
+
+def _weigh(option: Option, share: float) -> Candidate[Option]:
+    channel = option.channel
+    return Candidate(
+        option,
+        channel.name,
+        sure=option.sure,
+        priority=channel.priority,
+        weight=channel.weight * share,
+        share=share,
+        running=option.line.running,
+    )
 
 
 class Router:
@@ -55,50 +227,56 @@ class Router:
 
     Args:
         catalog: the channels and their models.
-        prices: what models cost.
-        groups: price multipliers of groups, in parts per million; a group that is not there has none.
-        require_price: models without a price are not served.
+        switchboard: how the channels stand.
+        tariff: what calls cost.
+
+    Attributes:
+        tariff: may be replaced; calls under way keep the prices they were routed with.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        prices: PriceList,
-        *,
-        groups: Mapping[str, int] | None = None,
-        require_price: bool = False,
-    ) -> None:
+    def __init__(self, catalog: Catalog, switchboard: Switchboard, tariff: Tariff) -> None:
         self._catalog = catalog
-        self._prices = prices
-        self._groups = groups or {}
-        self._require_price = require_price
+        self._switchboard = switchboard
+        self.tariff = tariff
 
-    def route(self, caller: Caller, call: Call) -> list[Attempt]:
-        """The channels to try for ``call``, best first.
+    def route(self, caller: Caller, call: Call) -> Route:
+        """Who may serve ``call``.
 
         Raises ``ModelNotAllowed``, ``GroupNotAllowed``, or ``ModelNotFound`` where nobody serves the model.
         """
         caller.check_group()
         caller.check_model(call.model)
-        channels = self._catalog.rank(call.model, caller)
-        if not channels:
-            raise self._find_reason(caller, call.model)
-        if not self._require_price:
-            return [self._attempt(channel, caller, call.model) for channel in channels[:MAX_ATTEMPTS]]
-        attempts = [self._attempt(channel, caller, call.model) for channel in channels]
-        priced = [attempt for attempt in attempts if attempt.price is not None]
-        if not priced:
-            raise ModelNotAllowed(
-                f"The model {call.model!r} has no price, and this gateway serves none without",
-                param="model",
-                should_retry=False,
-            )
-        return priced[:MAX_ATTEMPTS]
+        options = self.list_options(caller, call.model, call.operation)
+        if not options:
+            self._check_served(caller, call)
+        if self.tariff.require_price and options:
+            options = [option for option in options if option.price is not None]
+            if not options:
+                raise _no_price(call.model)
+        if call.operation == "count_tokens":  # what nobody can count now is estimated
+            now = self._switchboard.now
+            options = [option for option in options if option.line.find_obstacle(option.model, now) is None]
+        sticky = None if call.sticky is None else f"{caller.account.id}:{call.sticky}"
+        return Route(options, call, self._switchboard, sticky=sticky)
+
+    def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Option]:
+        """Every channel that serves ``model`` to ``caller`` in a language in which ``operation`` can be said."""
+        lines, wires = self._switchboard.lines, WIRES[operation]
+        group_ppm = self.tariff.find_multiplier(caller.key.group)
+        options = []
+        for channel, sure in self._catalog.list_serving(model, caller):
+            endpoint = PROVIDERS[channel.provider].find_endpoint(wires)
+            if endpoint is not None:
+                theirs = channel.upstream_model(model)
+                price = self.tariff.find_price(model, theirs, channel.provider)
+                ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
+                options.append(Option(lines[channel.name], endpoint, theirs, price, ppm, sure))
+        return options
 
     def list_models(self, caller: Caller) -> list[Listed]:
-        """Every model and alias that ``route`` would find attempts for, sorted by id."""
+        """Every model and alias that this caller may use, sorted by id."""
         listed = self._catalog.list_models(caller) if caller.may_use_group else []
-        if not self._require_price:
+        if not self.tariff.require_price:
             return listed
         return [model for model in listed if self._has_price(model.id, caller)]
 
@@ -109,19 +287,35 @@ class Router:
                 return listed
         raise model_not_found(model)
 
-    def _attempt(self, channel: Channel, caller: Caller, model: str) -> Attempt:
-        theirs = channel.upstream_model(model)
-        price = self._prices.find(model, channel.provider) or self._prices.find(theirs, channel.provider)
-        group_ppm = self._groups.get(caller.key.group, ONE_PPM) if caller.key.group else ONE_PPM
-        return Attempt(channel, theirs, price, -(-channel.multiplier_ppm * group_ppm // ONE_PPM))
-
     def _has_price(self, model: str, caller: Caller) -> bool:
-        channels = self._catalog.rank(model, caller)
-        return any(self._attempt(channel, caller, model).price is not None for channel in channels)
+        return any(
+            self.tariff.find_price(model, channel.upstream_model(model), channel.provider) is not None
+            for channel, _ in self._catalog.list_serving(model, caller)
+        )
 
-    def _find_reason(self, caller: Caller, model: str) -> Exception:
-        if not self._catalog.rank(model):
-            return model_not_found(model)
+    def _check_served(self, caller: Caller, call: Call) -> None:
+        """Why there is no option; for counting tokens, which the gateway can estimate itself, there need be none."""
+        model = call.model
+        if not self._catalog.list_serving(model):
+            raise model_not_found(model)
+        if self._catalog.list_serving(model, caller):
+            if call.operation == "count_tokens":
+                if self.tariff.require_price and not self._has_price(model, caller):
+                    raise _no_price(model)
+                return
+            raise ModelNotFound(
+                f"No channel that serves the model {model!r} takes {call.operation}",
+                param="model",
+                should_retry=False,
+            )
         group = caller.key.group
         whom = "API keys without a group" if group is None else f"the group {group!r} of this API key"
-        return GroupNotAllowed(f"The model {model!r} is not available to {whom}", param="model", should_retry=False)
+        raise GroupNotAllowed(f"The model {model!r} is not available to {whom}", param="model", should_retry=False)
+
+
+def _no_price(model: str) -> ModelNotAllowed:
+    return ModelNotAllowed(
+        f"The model {model!r} has no price, and this gateway serves none without",
+        param="model",
+        should_retry=False,
+    )

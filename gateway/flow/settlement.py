@@ -31,7 +31,7 @@ class Settlement:
         if grant.row is None:
             delivery = grant.delivery
             usage = delivery.usage
-            cost = delivery.attempt.cost(usage) if delivery.attempt else 0
+            cost = delivery.option.cost(usage) if delivery.option else 0
             tokens = usage.prompt_tokens + usage.completion_tokens
             charge = self._admission.end(grant, cost, tokens, outcome.now_ms / 1000)
             grant.row = write_row(

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from gateway.dialects.openai_chat import ChatGate, read_stream_usage
-from gateway.dialects.openai_error import Secrets, write_error_event
+from gateway.dialects.caller_error import write_error_event
+from gateway.dialects.gate import Gate
 from gateway.dialects.sse import KEEPALIVE
-from gateway.dialects.tap import Tap
 from gateway.domain.fault import UpstreamFault
 from gateway.flow.admission import Grant
 from gateway.flow.outlet import Outlet
@@ -22,20 +21,38 @@ class Stream:
 
     The caller is answered when the first event is there, or when it has waited so long that a comment is due;
     until then a fault still belongs to the next attempt.
+
+    Args:
+        reply: the provider's answer, from its headers on.
+        gate: what of it may leave.
+        grant: the call; its delivery is written here.
+        outlet: towards the caller.
+        pulse: watches the provider.
+        answered: called when the first event is there.
     """
 
     # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
     __slots__ = (
-        "_gate", "_grant", "_held", "_held_bytes", "_last", "_loop", "_outlet", "_pulse", "_reply", "_tap", "opened",
+        "_answered", "_gate", "_grant", "_held", "_held_bytes", "_last", "_loop", "_outlet", "_pulse", "_reply",
+        "opened",
     )  # fmt: skip
 
-    def __init__(self, reply: Reply, grant: Grant, outlet: Outlet, pulse: Pulse, *, secrets: Secrets) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        gate: Gate,
+        grant: Grant,
+        outlet: Outlet,
+        *,
+        pulse: Pulse,
+        answered: Callable[[], None],
+    ) -> None:
         self._reply = reply
+        self._gate = gate
         self._grant = grant
         self._outlet = outlet
         self._pulse = pulse
-        self._gate = ChatGate(strip_usage=not grant.call.wants_usage, secrets=secrets)
-        self._tap = Tap()
+        self._answered = answered
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._last = b""
@@ -56,13 +73,13 @@ class Stream:
             if ended is Pumped.PAUSED:
                 ended = await self._push()
             if ended is Pumped.ENDED:
-                self._last += self._gate.finish(self._tap, self._grant.call.choices)
+                self._last += self._gate.finish()
             self._reply.finish()
         except UpstreamFault as met:
             if not self.opened:
                 raise
             fault = met
-            self._last += write_error_event(met, request_id)
+            self._last += write_error_event(met, request_id, self._grant.call.operation)
         finally:
             self._write_usage()
         settle(fault)
@@ -81,8 +98,10 @@ class Stream:
         if self._gate.fault is not None:
             raise self._gate.fault
         if pumped is Pumped.ENDED:
-            self._held.append(self._gate.finish(self._tap, self._grant.call.choices))
-            return Pumped.PAUSED
+            self._held.append(self._gate.finish())
+            pumped = Pumped.PAUSED
+        if self._gate.events:
+            self._answered()
         return pumped
 
     async def _open(self) -> None:
@@ -119,7 +138,6 @@ class Stream:
 
     def _hold(self, data: bytes) -> bool:
         """The sink before the caller is answered."""
-        self._tap.feed(data)
         self._held.append(self._gate.feed(data))
         self._held_bytes += len(self._held[-1])
         if self._gate.events:
@@ -130,7 +148,6 @@ class Stream:
         """The sink of the hot path."""
         gate = self._gate
         before = gate.events
-        self._tap.feed(data)
         out = gate.feed(data)
         now = self._loop.time()
         if gate.events != before:
@@ -145,5 +162,4 @@ class Stream:
 
     def _write_usage(self) -> None:
         if self.opened:
-            call = self._grant.call
-            self._grant.delivery.usage = read_stream_usage(self._tap, self._gate.events, call.prompt_chars)
+            self._grant.delivery.usage = self._gate.read_usage()

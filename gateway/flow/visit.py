@@ -1,8 +1,9 @@
 """One visit to one provider: opened, then read or pumped, then closed."""
 
 import asyncio
+from collections.abc import Callable
 
-from gateway.dialects.openai_error import read_fault
+from gateway.dialects.openai_error import read_fault, read_retry_after
 from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.flow.routing import Attempt
@@ -14,11 +15,16 @@ _OK = range(200, 300)
 
 
 class Visit:
-    """A visit can be broken off from outside at any time, in whatever phase it is."""
+    """A visit can be broken off from outside at any time, in whatever phase it is.
 
-    __slots__ = ("_broken", "_reply", "_scope")
+    Args:
+        clock: Unix seconds.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_broken", "_clock", "_reply", "_scope")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._reply: Reply | None = None
         self._scope: asyncio.Timeout | None = None
         self._broken: UpstreamFault | None = None
@@ -32,7 +38,8 @@ class Visit:
                 reply = self._reply = await upstream.send(attempt.plan(call))
                 if reply.status not in _OK:
                     raw = await reply.read(MAX_ERROR_BYTES)
-                    raise read_fault(reply.status, reply.headers.get("Retry-After"), raw, attempt.channel.secrets)
+                    rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+                    raise read_fault(reply.status, raw, attempt.channel.secrets, rest_s=rest_s)
                 if call.stream:
                     await _check_type(reply, attempt)
         except TimeoutError:
@@ -62,5 +69,5 @@ async def _check_type(reply: Reply, attempt: Attempt) -> None:
     raw = await reply.read(MAX_ERROR_BYTES)
     if raw.lstrip().startswith(b"{"):
         # A JSON error with status 200 is judged as the failure it is; its words are worth keeping.
-        raise read_fault(500, None, raw, attempt.channel.secrets)
+        raise read_fault(500, raw, attempt.channel.secrets)
     raise UpstreamError("The provider did not answer with an event stream")

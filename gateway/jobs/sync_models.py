@@ -4,18 +4,10 @@ import asyncio
 import random
 from collections.abc import Callable
 
-import structlog
-
-from gateway.domain.channel import Channel
-from gateway.domain.fault import UpstreamFault
-from gateway.flow.listing import fetch_models
+from gateway.flow.fleet import Fleet
 from gateway.flow.models import Catalog
-from gateway.upstream.port import Upstream
 
-SYNC_INTERVAL_S = 600.0
 JITTER = 0.1
-
-log = structlog.stdlib.get_logger(__name__)
 
 
 class SyncModels:
@@ -23,31 +15,21 @@ class SyncModels:
 
     Args:
         catalog: what callers are offered.
-        upstream: the way out.
-        clock: Unix seconds.
+        fleet: asks a channel, and takes in what it says.
+        interval: seconds between two rounds; asked anew each time, for it may be changed while the gateway runs.
     """
 
-    def __init__(self, catalog: Catalog, upstream: Upstream, *, clock: Callable[[], float]) -> None:
+    def __init__(self, catalog: Catalog, fleet: Fleet, *, interval: Callable[[], float]) -> None:
         self._catalog = catalog
-        self._upstream = upstream
-        self._clock = clock
+        self._fleet = fleet
+        self._interval = interval
 
     async def run(self) -> None:
-        """Synchronise now and then every ten minutes or so, for ever."""
+        """Synchronise now and then regularly, for ever."""
         while True:
             await self.sync()
-            await asyncio.sleep(SYNC_INTERVAL_S * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - no secret
+            await asyncio.sleep(self._interval() * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - no secret
 
     async def sync(self) -> None:
         """Ask every synchronised channel once, side by side."""
-        await asyncio.gather(*(self._sync_channel(channel) for channel in self._catalog.channels if channel.sync))
-
-    async def _sync_channel(self, channel: Channel) -> None:
-        try:
-            listing = await fetch_models(self._upstream, channel, now_s=int(self._clock()))
-        except UpstreamFault as fault:
-            log.warning("models_not_synced", channel=channel.name, error=fault.message)
-            return
-        came, went = self._catalog.apply_listing(channel, listing)
-        if came or went:
-            log.info("models_synced", channel=channel.name, models=len(listing), came=len(came), went=sorted(went))
+        await asyncio.gather(*(self._fleet.sync(channel) for channel in self._catalog.channels))

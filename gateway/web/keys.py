@@ -1,14 +1,13 @@
 """Typed keys: what rides on the application and on a request."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import attrs
 from aiohttp import web
 
 from gateway.domain.caller import Caller
-from gateway.domain.catalog import Listed
-from gateway.domain.channel import Channel
 from gateway.domain.network import Networks
 from gateway.domain.rate import Standing
 from gateway.domain.request import RequestLog, RequestRow
@@ -16,11 +15,15 @@ from gateway.flow.accounting import Accounting
 from gateway.flow.administration import Administration
 from gateway.flow.admission import Admission
 from gateway.flow.auth import Directory
+from gateway.flow.explain import Explainer
+from gateway.flow.fleet import Fleet
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
+from gateway.flow.record import Delivery
 from gateway.flow.relay import Relay
 from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
+from gateway.flow.switchboard import Switchboard
 
 
 @attrs.define
@@ -36,6 +39,7 @@ class Rooms:
 
     directory: Directory
     catalog: Catalog
+    switchboard: Switchboard
     router: Router
     admission: Admission
     relay: Relay
@@ -55,8 +59,12 @@ class Office:
     administration: Administration
     accounting: Accounting
     catalog: Catalog
+    fleet: Fleet
+    explainer: Explainer
     requests: RequestLog
-    fetch: Callable[[Channel], Awaitable[Sequence[Listed]]]
+    reload: Callable[[], Awaitable[dict[str, Any]]]
+    reload_logged: Callable[[], Awaitable[None]]
+    sync_interval: Callable[[], float]
     token: str = attrs.field(repr=False)
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
     """Changes under way, whether or not their callers still wait for them."""
@@ -73,5 +81,7 @@ PROBE: web.AppKey[Callable[[], Awaitable[None]]] = web.AppKey("probe")
 REQUEST_ID = web.RequestKey("request_id", str)
 CALLER = web.RequestKey("caller", Caller)
 ROW = web.RequestKey("row", RequestRow)
+DELIVERY = web.RequestKey("delivery", Delivery)
+"""What becomes of a granted call."""
 STANDING = web.RequestKey("standing", Standing)
 """How the caller stands with its rate limits, where it has any."""

@@ -7,7 +7,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.dialects.openai_error import write_error
+from gateway.dialects.caller_error import MESSAGES_PATH, write_error
 from gateway.dialects.openai_limits import write_limits
 from gateway.domain.caller import Caller
 from gateway.domain.fault import (
@@ -21,8 +21,11 @@ from gateway.domain.fault import (
     RequestTooLarge,
 )
 from gateway.domain.network import Networks, find_address
-from gateway.web.keys import CALLER, REQUEST_ID, ROOMS, ROW, STANDING
+from gateway.domain.request import ID_PREFIX
+from gateway.flow.record import write_attempts
+from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING
 
+_ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 _QUIET = frozenset({"/healthz", "/readyz"})
 _ID_BYTES = 12
 
@@ -46,7 +49,7 @@ async def access_log(request: web.Request, handler: Handler) -> web.StreamRespon
 
 def make_request_id() -> str:
     """``req_`` and 24 hexadecimal digits."""
-    return f"req_{secrets.token_hex(_ID_BYTES)}"
+    return f"{ID_PREFIX}{secrets.token_hex(_ID_BYTES)}"
 
 
 def _log(request: web.Request, status: int, began: float) -> None:
@@ -88,9 +91,10 @@ async def error_shape(request: web.Request, handler: Handler) -> web.StreamRespo
     except Fault as fault:
         if isinstance(fault, InternalError):
             log.exception("request_failed", request_id=request[REQUEST_ID])
-        return write_fault(fault, request[REQUEST_ID])
+        return write_fault(fault, request[REQUEST_ID], path=request.path)
     except web.HTTPException as error:
-        return write_fault(read_http_fault(error, request), request[REQUEST_ID], _keep_allow(error))
+        refused = read_http_fault(error, request)
+        return write_fault(refused, request[REQUEST_ID], _keep_allow(error), path=request.path)
     except ClientGone:
         raise ConnectionResetError("the caller left") from None
     except ConnectionError:
@@ -98,17 +102,24 @@ async def error_shape(request: web.Request, handler: Handler) -> web.StreamRespo
     except Exception:
         # The last wall: a bug is logged whole and shown as one bland sentence.
         log.exception("request_failed", request_id=request[REQUEST_ID])
-        return write_fault(InternalError("Something went wrong inside the gateway"), request[REQUEST_ID])
+        bug = InternalError("Something went wrong inside the gateway")
+        return write_fault(bug, request[REQUEST_ID], path=request.path)
 
 
-def write_fault(fault: Fault, request_id: str, headers: dict[str, str] | None = None) -> web.Response:
-    """A fault as a response."""
+def write_fault(
+    fault: Fault,
+    request_id: str,
+    headers: dict[str, str] | None = None,
+    *,
+    path: str = "",
+) -> web.Response:
+    """A fault as a response, in the language of ``path``."""
     headers = headers or {}
     if fault.retry_after_s is not None:
         headers["Retry-After"] = str(fault.retry_after_s)
     if fault.should_retry is not None:
         headers["x-should-retry"] = "true" if fault.should_retry else "false"
-    body = write_error(fault, request_id)
+    body = write_error(fault, request_id, path)
     return web.Response(body=body, status=fault.status, headers=headers, content_type="application/json")
 
 
@@ -138,10 +149,18 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
         rooms = request.app[ROOMS]
         if not rooms.gate.open:
             raise Overloaded("The gateway is shutting down", retry_after_s=5)
-        caller = rooms.directory.authenticate(request.headers.get("Authorization"))
+        caller = rooms.directory.authenticate(_find_authorization(request))
         check_address(request, caller)
         request[CALLER] = caller
     return await handler(request)
+
+
+def _find_authorization(request: web.Request) -> str | None:
+    """What the caller shows; in Anthropic's language, on its paths and where its models are listed, ``x-api-key``."""
+    shown = request.headers.get("Authorization")
+    if shown is None and request.path.startswith(_ANTHROPIC_PATHS) and (key := request.headers.get("x-api-key")):
+        return f"Bearer {key}"
+    return shown
 
 
 def check_address(request: web.Request, caller: Caller) -> None:
@@ -160,6 +179,10 @@ def _find_address(request: web.Request, trusted: Networks) -> str | None:
 async def sign_response(request: web.Request, response: web.StreamResponse) -> None:
     """Signal before every response: the request id and the caller's rate limits on it, the server's name off it."""
     response.headers["X-Request-Id"] = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()
+    if request.path.startswith(_ANTHROPIC_PATHS):
+        response.headers["request-id"] = response.headers["X-Request-Id"]
     response.headers.popall("Server", None)
+    if DELIVERY in request and request[DELIVERY].attempts:
+        response.headers.update(write_attempts(request[DELIVERY]))
     if STANDING in request:
         response.headers.update(write_limits(request[STANDING]))

@@ -18,7 +18,7 @@ async def get_health(_request: web.Request) -> web.Response:
 
 
 async def get_readiness(request: web.Request) -> web.Response:
-    """Ready: not draining, the store can be written to, and a channel offers a model. 503 says what is missing."""
+    """Ready: not draining, the store can be written to, and a channel can be asked. 503 says what is missing."""
     rooms = request.app[ROOMS]
     problems = []
     if not rooms.gate.open:
@@ -29,6 +29,8 @@ async def get_readiness(request: web.Request) -> web.Response:
         problems.append(fault.message)
     if not rooms.catalog.list_models():
         problems.append("no channel offers a model")
+    elif not rooms.switchboard.any_open:
+        problems.append("every channel is cooling down after failures")
     if problems:
         return web.json_response({"status": "not ready", "problems": problems}, status=503)
     return web.json_response({"status": "ready"})

@@ -71,7 +71,7 @@ class GatewayProtocol(RequestHandler):
         """Send; what aiohttp itself refused before any middleware (an ``Expect`` it does not know) is shaped first."""
         if isinstance(resp, web.HTTPException) and isinstance(request, web.Request):
             request[REQUEST_ID] = make_request_id()
-            resp = write_fault(read_http_fault(resp, request), request[REQUEST_ID])
+            resp = write_fault(read_http_fault(resp, request), request[REQUEST_ID], path=request.path)
         return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:

@@ -1,22 +1,46 @@
 """The public paths, each with its door."""
 
+import re
+from functools import partial
+from typing import Any, Protocol
+
+import attrs
 from aiohttp import web
 
 from gateway import __version__
+from gateway.dialects import anthropic_models, openai_models
+from gateway.dialects.anthropic_messages import read_count_call, read_messages_call
+from gateway.dialects.caller_error import MESSAGES_PATH
 from gateway.dialects.openai_chat import read_chat_call
+from gateway.dialects.openai_completions import read_completions_call
 from gateway.dialects.openai_embeddings import read_embeddings_call
-from gateway.dialects.openai_models import write_model, write_models
-from gateway.domain.fault import ApiNotImplemented
+from gateway.dialects.openai_moderations import read_moderations_call
+from gateway.dialects.openai_responses import read_responses_call
+from gateway.dialects.rerank import read_rerank_call
+from gateway.domain.call import Call
+from gateway.domain.fault import ApiNotImplemented, InvalidRequest
 from gateway.flow.models import write_etag
 from gateway.web.dashboard import get_subscription, get_usage
 from gateway.web.keys import CALLER, ROOMS
 from gateway.web.walk import serve_call
 
 _UNSERVED = (
-    "assistants", "audio", "batches", "completions", "containers", "conversations", "evals", "files", "fine_tuning",
-    "images", "moderations", "realtime", "responses", "threads", "uploads", "vector_stores", "video", "videos",
+    "assistants", "audio", "batches", "containers", "conversations", "evals", "files", "fine_tuning", "images",
+    "messages/batches", "realtime", "threads", "uploads", "vector_stores", "video", "videos",
 )  # fmt: skip
 """Paths of the convention that exist, but not here."""
+VERSION_HEADER = "anthropic-version"
+"""What every client library of Anthropic's sends, and no other."""
+_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
+_FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
+
+
+class ReadMessages(Protocol):
+    """Reads a body in Anthropic's language."""
+
+    def __call__(self, body: dict[str, Any], features: str | None = None) -> Call:
+        """The checked call. Raises ``InvalidRequest``."""
+        ...
 
 
 def add_routes(app: web.Application) -> None:
@@ -24,6 +48,12 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/", get_root)
     app.router.add_post("/v1/chat/completions", post_chat)
     app.router.add_post("/v1/embeddings", post_embeddings)
+    app.router.add_post(MESSAGES_PATH, post_messages)
+    app.router.add_post(f"{MESSAGES_PATH}/count_tokens", post_count_tokens)
+    app.router.add_post("/v1/completions", post_completions)
+    app.router.add_post("/v1/moderations", post_moderations)
+    app.router.add_post("/v1/rerank", post_rerank)
+    app.router.add_post("/v1/responses", post_responses)
     app.router.add_get("/v1/models", get_models)
     app.router.add_get("/v1/models/{model:.+}", get_model)
     app.router.add_get("/v1/dashboard/billing/subscription", get_subscription)
@@ -31,6 +61,8 @@ def add_routes(app: web.Application) -> None:
     for name in _UNSERVED:
         app.router.add_route("*", f"/v1/{name}", refuse_unserved)
         app.router.add_route("*", f"/v1/{name}/{{rest:.*}}", refuse_unserved)
+    # What a response became later is known to the provider that made it alone, and nobody knows which that was.
+    app.router.add_route("*", "/v1/responses/{rest:.*}", refuse_unserved)
 
 
 async def post_chat(request: web.Request) -> web.StreamResponse:
@@ -43,21 +75,64 @@ async def post_embeddings(request: web.Request) -> web.StreamResponse:
     return await serve_call(request, "embeddings", read_embeddings_call)
 
 
+async def post_messages(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/messages``, in Anthropic's language."""
+    return await serve_call(request, "messages", partial(_read_with_headers, request, read_messages_call))
+
+
+async def post_count_tokens(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/messages/count_tokens``."""
+    return await serve_call(request, "count_tokens", partial(_read_with_headers, request, read_count_call))
+
+
+def _read_with_headers(request: web.Request, read_call: ReadMessages, body: dict[str, Any]) -> Call:
+    """A call with the two headers that belong to a body in Anthropic's language, and go with it where it passes."""
+    features = ",".join(request.headers.getall("anthropic-beta", ()))
+    if features and not _FEATURES.match(features):
+        raise InvalidRequest("The header 'anthropic-beta' is not a list of features", param="anthropic-beta")
+    version = request.headers.get(VERSION_HEADER)
+    if version is not None and not _VERSION.match(version):
+        raise InvalidRequest(f"The header '{VERSION_HEADER}' is not a date such as 2023-06-01", param=VERSION_HEADER)
+    return attrs.evolve(read_call(body, features=features or None), version=version)
+
+
+async def post_completions(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/completions``, the convention's first language."""
+    return await serve_call(request, "completions", read_completions_call)
+
+
+async def post_moderations(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/moderations``."""
+    return await serve_call(request, "moderations", read_moderations_call)
+
+
+async def post_rerank(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/rerank``."""
+    return await serve_call(request, "rerank", read_rerank_call)
+
+
+async def post_responses(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/responses``."""
+    return await serve_call(request, "responses", read_responses_call)
+
+
 async def get_models(request: web.Request) -> web.Response:
-    """``GET /v1/models``: what this key may use now."""
+    """``GET /v1/models``: what this key may use now; for a client library of Anthropic's in its language."""
     models = request.app[ROOMS].router.list_models(request[CALLER])
     etag = write_etag(models)
-    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": VERSION_HEADER}
     known = request.headers.get("If-None-Match", "")
     if known.strip() == "*" or etag in known:
         return web.Response(status=304, headers=headers)
-    return web.Response(body=write_models(models), headers=headers, content_type="application/json")
+    write = anthropic_models.write_models if VERSION_HEADER in request.headers else openai_models.write_models
+    return web.Response(body=write(models), headers=headers, content_type="application/json")
 
 
 async def get_model(request: web.Request) -> web.Response:
     """``GET /v1/models/{id}``: slashes in the id may come as they are or percent-encoded."""
     listed = request.app[ROOMS].router.get_model(request[CALLER], request.match_info["model"])
-    return web.Response(body=write_model(listed), content_type="application/json")
+    write = anthropic_models.write_model if VERSION_HEADER in request.headers else openai_models.write_model
+    return web.Response(body=write(listed), content_type="application/json")
 
 
 async def refuse_unserved(request: web.Request) -> web.StreamResponse:

@@ -22,9 +22,9 @@ from gateway.domain.price import usd
 from gateway.domain.request import Ending
 from gateway.flow.admission import Grant
 from gateway.flow.record import Arrival, Outcome
-from gateway.flow.routing import Attempt
+from gateway.flow.routing import Route
 from gateway.web.body import read_json
-from gateway.web.keys import CALLER, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
+from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
 from gateway.web.middleware import check_address
 from gateway.web.outlet import StreamOutlet
 
@@ -66,13 +66,14 @@ class _Walk:
             self._read_at = self._loop.time()
             self._refresh_caller()
             self._call = call = read_call(body)
-            attempts = self._rooms.router.route(self._arrival.caller, call)
-            self._grant = grant = await self._rooms.admission.admit(self._arrival, call, attempts)
+            route = self._rooms.router.route(self._arrival.caller, call)
+            self._grant = grant = await self._rooms.admission.admit(self._arrival, call, route.rank())
+            self._request[DELIVERY] = grant.delivery
             if grant.turn is not None:
                 self._request[STANDING] = grant.turn.standing
             if call.stream:
-                return await self._stream(grant, attempts)
-            return await self._answer(grant, attempts)
+                return await self._stream(grant, route)
+            return await self._answer(grant, route)
         except Fault as fault:
             if isinstance(fault, RateLimited):
                 self._request[STANDING] = fault.standing
@@ -94,8 +95,8 @@ class _Walk:
             self._arrival = attrs.evolve(self._arrival, caller=caller)
             check_address(self._request, caller)
 
-    async def _answer(self, grant: Grant, attempts: list[Attempt]) -> web.Response:
-        body = await self._rooms.relay.answer(grant, attempts)
+    async def _answer(self, grant: Grant, route: Route) -> web.Response:
+        body = await self._rooms.relay.answer(grant, route, self._arrival.id)
         grant.delivery.first_byte_at = now = self._loop.time()
         self._settle("completed")
         overhead_s = now - self._read_at - grant.delivery.upstream_s
@@ -105,9 +106,9 @@ class _Walk:
         }
         return web.Response(body=body, headers=headers, content_type="application/json")
 
-    async def _stream(self, grant: Grant, attempts: list[Attempt]) -> web.StreamResponse:
+    async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:
         outlet = StreamOutlet(self._request, _STREAM_HEADERS)
-        await self._rooms.relay.stream(grant, attempts, outlet, self._arrival.id, settle=self._settle_stream)
+        await self._rooms.relay.stream(grant, route, outlet, self._arrival.id, settle=self._settle_stream)
         return outlet.response
 
     def _settle_stream(self, fault: UpstreamFault | None) -> None:

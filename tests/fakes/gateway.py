@@ -26,7 +26,9 @@ HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 _DECLARED: dict[str, Any] = {
     "account": [{"name": "acme"}],
     "key": [{"name": "test", "account": "acme", "secret": KEY}],
+    "routing": {"trip_failures": 1000},
 }
+"""What a test does not say: whose key it is, and that a channel which fails is not left alone for it."""
 
 
 async def make_template(path: Path) -> Path:
@@ -164,5 +166,9 @@ def channel(base_url: str, name: str = "up", **more: Any) -> dict[str, Any]:
 
 
 def channels(upstreams: Sequence[Any], **more: Any) -> dict[str, Any]:
-    """The configuration of one channel an upstream, in their order."""
-    return {"channel": [channel(up.base_url, f"up{index}", **more) for index, up in enumerate(upstreams)]}
+    """The configuration of one channel an upstream, asked in their order."""
+    return {
+        "channel": [
+            channel(up.base_url, f"up{index}", **{"priority": -index, **more}) for index, up in enumerate(upstreams)
+        ],
+    }

@@ -1,4 +1,4 @@
-"""After every fault: no descriptor left open."""
+"""After every fault: no descriptor left open; and what was seen of it is noted for the table at the end of the run."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
+from tests.faults.table import Notes
 
 _OPEN = Path("/proc/self/fd")
 
@@ -33,3 +35,8 @@ async def no_socket_is_left() -> AsyncIterator[None]:
         await asyncio.sleep(0.005)
     assert _count_sockets() <= before
     gc.collect(1)  # what was not released says so now, in the test that is to blame
+
+
+@pytest.fixture
+def notes(request: pytest.FixtureRequest) -> Notes:
+    return Notes(request.node)

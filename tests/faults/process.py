@@ -34,8 +34,17 @@ def write_toml(tables: Tables) -> str:
     for name, value in tables.items():
         for table in value if isinstance(value, list) else [value]:
             lines.append(f"[[{name}]]" if isinstance(value, list) else f"[{name}]")
-            lines += (f"{key} = {orjson.dumps(item).decode()}" for key, item in table.items())
+            lines += (f"{key} = {_write_value(item)}" for key, item in table.items())
     return "\n".join(lines) + "\n"
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{orjson.dumps(key).decode()} = {_write_value(item)}" for key, item in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_write_value, value)) + "]"
+    return orjson.dumps(value).decode()
 
 
 class GatewayProcess:

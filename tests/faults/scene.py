@@ -1,7 +1,7 @@
 """What every fault test does: set the scene, make the call, hear the answer, and audit what is left behind."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -9,8 +9,10 @@ import attrs
 import orjson
 
 from gateway.dialects.sse import EventSplitter, read_data
-from gateway.domain.request import RequestRow
+from gateway.domain.request import ANSWERED, RequestRow, read_tried
+from gateway.web.keys import ROOMS
 from tests.fakes.gateway import HELLO, RunningGateway, channel
+from tests.fakes.swift import SwiftUpstream
 from tests.fakes.upstream import COMPLETION, ScriptedUpstream, Step, answer, chat_script
 
 PRICE = {"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}
@@ -30,9 +32,9 @@ def site(*ups: dict[str, Any], **sections: Any) -> dict[str, Any]:
     return {"channel": list(ups), "price": [PRICE], **sections}
 
 
-def healthy(up: ScriptedUpstream) -> dict[str, Any]:
-    """The second channel, with patient timers."""
-    return channel(up.base_url, "healthy")
+def healthy(up: ScriptedUpstream | SwiftUpstream, **more: Any) -> dict[str, Any]:
+    """The channel that is asked second, with patient timers."""
+    return channel(up.base_url, "healthy", **{"priority": -1, **more})
 
 
 def good_script(*, stream: bool) -> list[Step]:
@@ -70,9 +72,18 @@ async def call(gateway: RunningGateway, *, stream: bool, **body: Any) -> Heard:
         return Heard(response.status, response.headers, b"".join(pieces), whole)
 
 
+def read_word(heard: Heard) -> str:
+    """What the table says of it; see ``table.py``."""
+    if heard.status != 200:
+        return str(heard.status)
+    if b'"error"' in heard.body:
+        return "frame"
+    return "next" if heard.headers["x-gateway-attempts"] != "1" else "200"
+
+
 def check_error(heard: Heard, code: str) -> None:
     """The one error object, with the status of its code, and the request id at the end of its message."""
-    status = {"upstream_error": 502, "upstream_timeout": 504, "overloaded": 503}[code]
+    status = {"upstream_error": 502, "upstream_timeout": 504, "overloaded": 503, "no_available_channel": 503}[code]
     assert heard.status == status, heard
     assert heard.headers["Content-Type"].startswith("application/json")
     _check_object(heard, heard.body, code)
@@ -106,6 +117,36 @@ def cost_of(row: RequestRow) -> int:
     return row.prompt_tokens * 1_000 + row.completion_tokens * 2_000
 
 
+def read_text(events: Sequence[bytes]) -> str:
+    """What the first choice of a stream says."""
+    values = [orjson.loads(data) for event in events if (data := read_data(event)) and data != b"[DONE]"]
+    deltas = [value["choices"][0]["delta"] for value in values if value["choices"]]
+    return "".join(delta.get("content") or "" for delta in deltas)
+
+
+def check_trail(heard: Heard, row: RequestRow, *outcomes: tuple[str, str]) -> None:
+    """How often it was tried, to the caller and in the row. ``outcomes``: of each attempt its channel, and its end.
+
+    The caller is told in the headers, so of what failed before them, and by its code alone.
+    """
+    assert heard.headers["x-gateway-attempts"] == str(row.attempts) == str(len(outcomes))
+    failed = [code for _, code in outcomes if code != ANSWERED]
+    told = heard.headers.get("x-gateway-tried", "")
+    assert [one.partition(";ms=")[0] for one in told.split(", ") if one] == (
+        failed[:-1] if heard.status == 200 and row.error_code else failed
+    )
+    kept = [(one.channel, one.outcome) for one in read_tried(row.tried)]
+    assert kept == (list(outcomes) if len(outcomes) > 1 else [])
+
+
+def check_charged_once(gateway: RunningGateway, cost_nanos: int) -> None:
+    """The account and its key have spent exactly this, and nothing is held of them."""
+    bank = gateway.app[ROOMS].admission._bank
+    for kind in ("account", "key"):
+        purse = bank.find_purse(kind, 1)
+        assert (purse.lifetime.spent_nanos, purse.held_nanos) == (cost_nanos, 0)
+
+
 async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: Any) -> RequestRow:
     """After every scenario: one row, which says ``expected``; money that adds up; no visit, no broken connection left.
 
@@ -119,6 +160,9 @@ async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: 
     assert (row.usage_source == "none") == (row.prompt_tokens + row.completion_tokens == 0)
     assert row.total_ms >= (row.first_byte_ms or 0) >= 0
     assert (row.error_code is None) == (row.ending in {"completed", "client_closed"})
+    assert (row.tried == "") == (row.attempts <= 1)
+    await gateway.check_books()
+    check_charged_once(gateway, row.cost_nanos)
     for up in broken:
         await until(lambda up=up: up.open_connections == 0)
     return row

@@ -26,8 +26,7 @@ from tests.fakes.upstream import (
     usage_frame,
 )
 from tests.faults.scene import PATIENCE_S, UNHURRIED, audit, good_script, healthy, site, until
-from tests.faults.test_after_the_first_byte import ONE, TEXT, TOLD, TWO
-from tests.faults.test_before_the_first_byte import COMMENT
+from tests.faults.scripts import COMMENT, ONE, TEXT, TOLD, TWO
 
 Writer = asyncio.StreamWriter
 
@@ -108,7 +107,7 @@ async def test_a_caller_who_leaves_cancels_the_provider_at_once(
 async def test_a_caller_who_leaves_the_second_channel_cancels_that(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer({}, 500)]) as bad, ScriptedUpstream([SSE_HEAD, STALL]) as second:
         gateway = await gateway_with(
-            site(channel(bad.base_url, "bad"), channel(second.base_url, "second", **UNHURRIED))
+            site(channel(bad.base_url, "bad", priority=1), channel(second.base_url, "second", **UNHURRIED))
         )
         _, writer = await connect(gateway, stream=True)
         await until(lambda: second.received)

@@ -22,7 +22,7 @@ from tests.faults.scene import (
     healthy,
     site,
 )
-from tests.faults.test_after_the_first_byte import ONE, TOLD, TWO
+from tests.faults.scripts import ONE, TOLD, TWO
 
 MB = 1024 * 1024
 PIECE = b"x" * 65_536

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.openai_chat import ChatGate
+from gateway.dialects.openai_chat import ChatGate, read_chat_call
 from gateway.dialects.sse import BOM
 from tests.conftest import StartGateway
-from tests.fakes.gateway import channel
+from tests.fakes.gateway import HELLO, channel
 from tests.fakes.upstream import (
     DONE,
     LAST_CHUNK,
@@ -41,7 +41,7 @@ def with_ends(raw: bytes, end: str) -> bytes:
 
 def gated(*pieces: bytes) -> tuple[bytes, bool]:
     """What leaves, and whether the stream was complete."""
-    gate = ChatGate(strip_usage=True)
+    gate = ChatGate(read_chat_call({**HELLO, "stream": True}))  # which does not ask for the usage frame
     out = b"".join([gate.feed(piece) for piece in pieces])
     assert gate.fault is None
     return out, gate.ended

@@ -37,7 +37,7 @@ from tests.faults.scene import (
     site,
     until,
 )
-from tests.faults.test_after_the_first_byte import ONE, TOLD, TWO
+from tests.faults.scripts import ONE, TOLD, TWO
 
 SHORT = {"server": {"drain_timeout_s": 0.1}}
 

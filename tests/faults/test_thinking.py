@@ -14,7 +14,9 @@ from gateway.domain.plan import Plan
 from gateway.domain.quota import Hold
 from gateway.flow.admission import Grant
 from gateway.flow.relay import Relay
-from gateway.flow.routing import Attempt
+from gateway.flow.routing import Option, Route
+from gateway.flow.switchboard import Switchboard
+from gateway.providers.base import CHAT
 from gateway.upstream.port import Pumped, Sink
 from tests.fakes.gateway import HELLO
 from tests.fakes.upstream import DONE, delta, event
@@ -117,13 +119,16 @@ def relay(
     async def scene() -> tuple[list[tuple[int, bytes]], UpstreamFault | None]:
         paper = Paper()
         grant = Grant(read_chat_call({**HELLO, "stream": True}), Hold((), 0))
-        attempts = [
-            Attempt(Channel(f"up{index}", "custom", "http://up.invalid/v1", timeouts=timeouts), "m")
+        switchboard = Switchboard(asyncio.get_running_loop().time)
+        switchboard.use(
+            Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
             for index in range(len(replies))
-        ]
-        going = Relay(Thinkers(list(replies), head_s))
-        fault = await going.stream(grant, attempts, paper, "req_1", settle=lambda _: None)
-        assert going.running == 0
+        )
+        options = [Option(line, CHAT, "m") for line in switchboard.lines.values()]
+        route = Route(options, grant.call, switchboard)
+        going = Relay(Thinkers(list(replies), head_s), switchboard, clock=lambda: 0.0)
+        fault = await going.stream(grant, route, paper, "req_1", settle=lambda _: None)
+        assert (going.running, switchboard.running) == (0, 0)
         return paper.written, fault
 
     return run_skipping(scene())

@@ -26,9 +26,11 @@ from gateway.flow.admission import Admission, Bank, Grant
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome
 from gateway.flow.recovery import open_bank, recover
-from gateway.flow.routing import Attempt
+from gateway.flow.routing import Option
 from gateway.flow.settlement import Settlement
+from gateway.flow.switchboard import KeyLine, Line
 from gateway.jobs.flush_ledger import FlushLedger
+from gateway.providers.base import CHAT
 from gateway.store.counters import MemoryCounters
 from gateway.store.journal import FileJournal
 from gateway.store.memory import MemoryStore
@@ -60,6 +62,11 @@ def caller_of(account: Quota | None = None, key: Quota | None = None, **more: An
         attrs.evolve(ACCOUNT, quota=account or Quota()),
         attrs.evolve(KEY, quota=key or Quota(), **more),
     )
+
+
+def option_of(price: Price | None = None, multiplier_ppm: int = ONE_PPM, *, model: str = "m") -> Option:
+    """A way to serve a call over ``UP`` at ``price``, under the provider's own name ``model``."""
+    return Option(Line(UP, (KeyLine(""),)), CHAT, model, price, multiplier_ppm)
 
 
 def call_for(nanos: int, *, output: int = 0) -> Call:
@@ -176,9 +183,9 @@ class Books:
 
     async def admit(self, caller: Caller, call: Call, price: Price | None = NANO_A_TOKEN) -> tuple[Arrival, Grant]:
         """A call that is now running; raises what ``Admission.admit`` raises."""
-        arrival, attempt = self.arrive(caller), Attempt(UP, "m", price)
-        grant = await self.admission.admit(arrival, call, [attempt])
-        grant.delivery.attempt, grant.delivery.attempts = attempt, 1
+        arrival, option = self.arrive(caller), option_of(price)
+        grant = await self.admission.admit(arrival, call, [option])
+        grant.delivery.option, grant.delivery.attempts = option, 1
         return arrival, grant
 
     def settle(self, running: tuple[Arrival, Grant], nanos: int) -> RequestRow:

@@ -15,10 +15,9 @@ from gateway.domain.quota import Purse, read_day
 from gateway.domain.rate import Limits
 from gateway.domain.request import RequestRow
 from gateway.flow.admission import Admission, Bank
-from gateway.flow.routing import Attempt
 from gateway.store.counters import MemoryCounters
 from gateway.store.journal import FileJournal
-from tests.flow.books import NANO_A_TOKEN, NOON, UP, Books, call_for, caller_of, capped, unix
+from tests.flow.books import NANO_A_TOKEN, NOON, Books, call_for, caller_of, capped, option_of, unix
 
 
 class FullJournal(FileJournal):
@@ -75,10 +74,10 @@ async def test_keys_of_one_account_share_its_room_and_not_each_others(books: Boo
     assert (held(books, one), held(books, other)) == ((60, 100), (40, 100))
 
 
-async def test_the_dearest_of_the_attempts_is_held(books: Books) -> None:
+async def test_the_dearest_of_the_options_is_held(books: Books) -> None:
     prices = [(None, ONE_PPM), (NANO_A_TOKEN, ONE_PPM), (NANO_A_TOKEN, 2_500_001), (NANO_A_TOKEN, 0)]
-    attempts = [Attempt(UP, "m", price, multiplier) for price, multiplier in prices]
-    grant = await books.admission.admit(books.arrive(caller_of()), call_for(4), attempts)
+    options = [option_of(price, multiplier) for price, multiplier in prices]
+    grant = await books.admission.admit(books.arrive(caller_of()), call_for(4), options)
     assert grant.hold.nanos == 11  # 10.000004, rounded up
 
 
@@ -214,13 +213,13 @@ async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(books: Books, 
     counters = MemoryCounters(lambda: books.pulse)
     full = FullJournal(tmp_path / "full.journal")
     admission = Admission(books.bank, counters, full, books.outbox)
-    caller, attempts = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [Attempt(UP, "m")]
+    caller, options = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
     with pytest.raises(StoreUnavailable):
-        await admission.admit(books.arrive(caller), call_for(20), attempts)
+        await admission.admit(books.arrive(caller), call_for(20), options)
     full.close()
     assert (held(books, caller), admission.open_holds) == ((0, 0), 0)
     good = Admission(books.bank, counters, books.journal, books.outbox)
-    grant = await good.admit(books.arrive(caller), call_for(20), attempts)
+    grant = await good.admit(books.arrive(caller), call_for(20), options)
     assert grant.turn is not None
 
 

@@ -75,12 +75,12 @@ def test_a_keys_blanks_are_no_part_of_it() -> None:
     assert "sk-x" not in repr(channel)
 
 
-def test_a_channel_of_the_environment_is_in_the_catalogue_and_would_be_asked_last() -> None:
+def test_a_channel_of_the_environment_is_in_the_catalogue_and_not_sure_of_any_model_yet() -> None:
     catalog = Catalog(clock=lambda: 0.0)
-    catalog.add_channels(find_keyed({"OPENAI_API_KEY": "k"}))
-    catalog.add_channels([Channel("mine", "custom", "http://mine/v1", models=("m",))])
+    mine = Channel("mine", "custom", "http://mine/v1", models=("m",))
+    catalog.use([*find_keyed({"OPENAI_API_KEY": "k"}), mine])
     assert [channel.name for channel in catalog.channels] == ["openai", "mine"]
-    assert [channel.name for channel in catalog.rank("m")] == ["mine", "openai"]
+    assert [(channel.name, sure) for channel, sure in catalog.list_serving("m")] == [("openai", False), ("mine", True)]
     assert catalog.list_models()[0].id == "m"
 
 

@@ -1,5 +1,6 @@
-"""A call becomes attempts, each at the price of its moment."""
+"""A call becomes a route: who may serve it, at the price of its moment, and who is next when one fails."""
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,38 +10,116 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.dialects.anthropic_messages import read_count_call, read_messages_call
 from gateway.dialects.openai_chat import read_chat_call
 from gateway.dialects.openai_embeddings import read_embeddings_call
 from gateway.domain.call import Call
 from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
-from gateway.domain.fault import GroupNotAllowed, ModelNotAllowed, ModelNotFound
+from gateway.domain.fault import (
+    GroupNotAllowed,
+    ModelNotAllowed,
+    ModelNotFound,
+    NoAvailableChannel,
+    NotExpressible,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+)
+from gateway.domain.health import Rules
 from gateway.domain.price import ONE_PPM, Price, PriceList
-from gateway.domain.selection import MAX_ATTEMPTS
 from gateway.domain.usage import Usage
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Attempt, Router
+from gateway.flow.routing import Attempt, Option, Route, Router, Tariff
+from gateway.flow.switchboard import Settings, Switchboard
 
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
+RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
+ENDLESS = Settings(RULES, max_attempts=99, least_retries=99)
+MESSAGES = [{"role": "user", "content": "hi"}]
 
 
 def call_of(model: str = "m", **more: Any) -> Call:
-    return read_chat_call({"model": model, "messages": [{"role": "user", "content": "hi"}], **more})
+    return read_chat_call({"model": model, "messages": MESSAGES, **more})
 
 
 def channel(name: str, *models: str, **more: Any) -> Channel:
-    return Channel(name, "custom", f"http://{name}/v1", (f"key-of-{name}",), models, **more)
+    keys = more.pop("keys", (f"key-of-{name}",))
+    return Channel(name, more.pop("provider", "custom"), f"http://{name}/v1", keys, models, **more)
 
 
-def catalog_of(*channels: Channel) -> Catalog:
-    catalog = Catalog(clock=lambda: 0.0)
-    catalog.add_channels(channels)
-    return catalog
+class Floor(Router):
+    """Rooms 3 and below, as far as routing sees them; the clock is turned by hand, the dice are the same again."""
+
+    def __init__(self, *channels: Channel, prices: Sequence[Price] = (), **more: Any) -> None:
+        self.time = 1_000.0
+        self.throws = iter(random.Random(17).random, None)  # noqa: S311 - turns, not secrets
+        self.catalog = Catalog(clock=lambda: 0.0)
+        self.board = Switchboard(lambda: self.time, self.throw)
+        self.board.settings = more.pop("settings", ENDLESS)
+        self.use(*channels)
+        super().__init__(self.catalog, self.board, Tariff(PriceList(prices), **more))
+
+    def throw(self) -> float:
+        return next(self.throws)
+
+    def use(self, *channels: Channel) -> None:
+        self.catalog.use(channels)
+        self.board.use(channels)
+
+    def options(self, call: Call | None = None, caller: Caller = CALLER) -> Sequence[Option]:
+        return self.route(caller, call or call_of()).options
+
+    def names(self, model: str = "m", caller: Caller = CALLER) -> list[str]:
+        return [option.channel.name for option in self.options(call_of(model), caller)]
+
+    def begin(self, call: Call | None = None) -> tuple[Route, Attempt]:
+        route = self.route(CALLER, call or call_of())
+        return route, route.begin("1", 99)
+
+    def fail(self, attempt: Attempt, fault: UpstreamFault) -> None:
+        """What the relay does when an attempt fails."""
+        self.board.note_failed(attempt.lease, fault)
+        self.board.end(attempt.lease)
+
+    def trip(self, name: str, rest_s: float) -> None:
+        """Take a channel down for so long."""
+        self.board.lines[name].breaker.trip(self.time, RULES, reason="ill", dice=0.5, rest_s=rest_s)
+
+    def walk(self, fault: UpstreamFault, call: Call | None = None) -> list[str]:
+        """The channels that are tried where every one of them meets ``fault``."""
+        route, attempt = self.begin(call)
+        tried = [attempt.channel.name]
+        while True:
+            self.fail(attempt, fault)
+            following = route.follow(attempt) if route.may_follow(attempt, fault) else None
+            if following is None:
+                return tried
+            attempt = following
+            tried.append(attempt.channel.name)
 
 
-def router_of(*channels: Channel, prices: Sequence[Price] = (), **more: Any) -> Router:
-    return Router(catalog_of(*channels), PriceList(prices), **more)
+def broken() -> UpstreamFault:
+    return UpstreamError("it broke")
+
+
+def busy(rest_s: float) -> UpstreamFault:
+    fault = UpstreamError("it is overloaded")
+    fault.rest_s = rest_s
+    return fault
+
+
+def limited() -> UpstreamFault:
+    return UpstreamLimited("slow down", status=429)
+
+
+def not_found() -> UpstreamFault:
+    fault = UpstreamRefused("no such model", status=404)
+    fault.retryable = True
+    return fault
 
 
 def caller_of(group: str | None = None, *groups: str, models: tuple[str, ...] = ()) -> Caller:
@@ -49,88 +128,490 @@ def caller_of(group: str | None = None, *groups: str, models: tuple[str, ...] = 
     return Caller(attrs.evolve(CALLER.account, groups=groups), key)
 
 
-def route(call: Call, catalog: Catalog, caller: Caller = CALLER) -> list[Attempt]:
-    """The attempts of a gateway where nothing has a price."""
-    return Router(catalog, PriceList([])).route(caller, call)
-
-
-def names(catalog: Catalog, model: str = "m", caller: Caller = CALLER) -> list[str]:
-    return [attempt.channel.name for attempt in route(call_of(model), catalog, caller)]
-
-
 def priced(model: str, nanos_a_token: int, provider: str | None = None) -> Price:
     return Price(model, nanos_a_token * ONE_PPM, provider=provider)
 
 
-def test_channels_are_tried_in_the_order_of_the_file() -> None:
-    assert names(catalog_of(channel("b", "m"), channel("x", "other"), channel("a", "m"))) == ["b", "a"]
+def sent(attempt: Attempt, call: Call) -> dict[str, Any]:
+    """The body that an attempt sends."""
+    body = attempt.plan(call).body
+    assert body is not None
+    value: dict[str, Any] = orjson.loads(body)
+    return value
 
 
-def test_a_channel_whose_list_is_not_known_yet_comes_last() -> None:
-    early = channel("early", sync=True)
-    catalog = catalog_of(early, channel("sure", "m"))
-    assert names(catalog) == ["sure", "early"]
-    catalog.apply_listing(early, [Listed("m", 1, "v")])
-    assert names(catalog) == ["early", "sure"]
-    catalog.apply_listing(early, [])
-    catalog.apply_listing(early, [])
-    assert names(catalog) == ["sure"]
+# Who may serve it
+
+
+def test_every_channel_that_offers_the_model_is_an_option() -> None:
+    assert Floor(channel("b", "m"), channel("x", "other"), channel("a", "m")).names() == ["b", "a"]
+
+
+def test_a_disabled_channel_is_none() -> None:
+    assert Floor(channel("a", "m", status="disabled"), channel("b", "m")).names() == ["b"]
+
+
+def test_a_channel_whose_list_is_not_known_yet_comes_after_those_that_are_sure() -> None:
+    early = channel("early", sync=True, priority=9)
+    floor = Floor(early, channel("sure", "m"))
+    assert floor.walk(broken()) == ["sure", "early"]
+    floor.catalog.apply_listing(early, [Listed("m", 1, "v")])
+    assert floor.walk(broken()) == ["early", "sure"]
+    floor.catalog.apply_listing(early, [])
+    floor.catalog.apply_listing(early, [])
+    assert floor.names() == ["sure"]
 
 
 def test_a_channel_whose_list_is_not_known_yet_is_not_asked_for_what_it_would_not_keep() -> None:
     with pytest.raises(ModelNotFound):
-        route(call_of("m"), catalog_of(channel("early", "gpt-*", sync=True)))
-
-
-def test_no_more_channels_are_tried_than_the_limit() -> None:
-    many = [channel(f"c{number}", "m") for number in range(MAX_ATTEMPTS + 3)]
-    assert names(catalog_of(*many)) == [f"c{number}" for number in range(MAX_ATTEMPTS)]
+        Floor(channel("early", "gpt-*", sync=True)).options()
 
 
 def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look() -> None:
     with pytest.raises(ModelNotFound, match="GET /v1/models") as caught:
-        route(call_of("nope"), catalog_of(channel("a", "m")))
-    assert caught.value.should_retry is False
+        Floor(channel("a", "m")).options(call_of("nope"))
+    assert (caught.value.status, caught.value.should_retry) == (404, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "provider", "operation"),
+    [
+        (read_embeddings_call({"model": "m", "input": "a"}), "anthropic", "embeddings"),
+        (Call("responses", "m", {}), "gemini", "responses"),
+        (Call("rerank", "m", {}), "openai", "rerank"),
+    ],
+)
+def test_an_operation_that_no_channel_of_the_model_takes_is_not_found_by_name(
+    call: Call, provider: str, operation: str
+) -> None:
+    with pytest.raises(ModelNotFound) as caught:
+        Floor(channel("a", "m", provider=provider)).options(call)
+    assert (caught.value.status, caught.value.param, caught.value.should_retry) == (404, "model", False)
+    assert caught.value.message.endswith(f"takes {operation}")
+
+
+def test_only_channels_that_take_the_operation_are_options() -> None:
+    floor = Floor(channel("claude", "m", provider="anthropic"), channel("a", "m"))
+    assert [option.channel.name for option in floor.options(read_embeddings_call({"model": "m", "input": "a"}))] == [
+        "a"
+    ]
+
+
+def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> None:
+    floor, call = Floor(channel("a", "m")), read_count_call({"model": "m", "messages": MESSAGES})
+    route = floor.route(CALLER, call)
+    assert (list(route.options), route.rank()) == ([], [])
+    with pytest.raises(ModelNotFound):
+        floor.options(attrs.evolve(call, model="nope"))
+    with pytest.raises(ModelNotAllowed):
+        floor.options(call, caller_of(models=("other",)))
+
+
+def test_counting_goes_to_those_that_count() -> None:
+    floor = Floor(channel("a", "m"), channel("claude", "m", provider="anthropic"))
+    (option,) = floor.options(read_count_call({"model": "m", "messages": MESSAGES}))
+    assert (option.channel.name, option.endpoint.wire) == ("claude", "anthropic_count_tokens")
+
+
+def test_counting_is_estimated_where_those_that_count_cannot_now() -> None:
+    floor, call = (
+        Floor(channel("claude", "m", provider="anthropic")),
+        read_count_call({"model": "m", "messages": MESSAGES}),
+    )
+    for _ in range(RULES.failures):
+        floor.walk(broken())
+    assert floor.route(CALLER, call).rank() == []
+
+
+# What is sent
 
 
 def test_an_alias_reaches_the_provider_under_its_own_name() -> None:
-    (attempt,) = route(call_of("ours"), catalog_of(channel("a", model_map=(("ours", "theirs"),))))
-    plan = attempt.plan(call_of("ours"))
+    call = call_of("ours")
+    _, attempt = Floor(channel("a", model_map=(("ours", "theirs"),))).begin(call)
+    plan = attempt.plan(call)
     assert plan.url == "http://a/v1/chat/completions"
     assert plan.headers["Authorization"] == "Bearer key-of-a"
-    assert plan.body is not None
-    assert orjson.loads(plan.body)["model"] == "theirs"
+    assert sent(attempt, call)["model"] == "theirs"
+    assert call.body["model"] == "ours"
 
 
 def test_embeddings_go_to_their_own_path() -> None:
     call = read_embeddings_call({"model": "m", "input": "a"})
-    (attempt,) = route(call, catalog_of(channel("a", "m")))
+    _, attempt = Floor(channel("a", "m")).begin(call)
     assert attempt.plan(call).url == "http://a/v1/embeddings"
 
 
 def test_a_channel_without_a_key_sends_none() -> None:
-    (attempt,) = route(call_of(), catalog_of(Channel("a", "custom", "http://a/v1", models=("m",))))
+    _, attempt = Floor(channel("a", "m", keys=())).begin()
     assert "Authorization" not in attempt.plan(call_of()).headers
 
 
-@given(st.lists(st.sampled_from(["declared", "other", "alias", "unknown"]), max_size=8))
-def test_whoever_surely_serves_the_model_comes_before_whoever_may(kinds: list[str]) -> None:
-    made = {"declared": ("m",), "other": ("x",), "alias": (), "unknown": ()}
-    channels = [
-        channel(
-            f"{kind}{index}",
-            *made[kind],
-            sync=kind == "unknown",
-            model_map=(("m", "x"),) if kind == "alias" else (),
-        )
-        for index, kind in enumerate(kinds)
-    ]
-    ranked = [found.name for found in catalog_of(*channels).rank("m")]
-    sure = [found.name for found in channels if found.name.startswith(("declared", "alias"))]
-    assert ranked == sure + [found.name for found in channels if found.name.startswith("unknown")]
+def test_every_attempt_is_made_with_the_key_of_its_turn() -> None:
+    floor, keys = Floor(channel("a", "m", keys=("one", "two"))), []
+    for _ in range(3):
+        _, attempt = floor.begin()
+        keys.append(attempt.plan(call_of()).headers["Authorization"])
+    assert keys == ["Bearer one", "Bearer two", "Bearer one"]
 
 
-# prices
+def test_what_is_sent_has_the_vendors_quirks() -> None:
+    call = call_of(max_completion_tokens=7, messages=[{"role": "developer", "content": "be brief"}, *MESSAGES])
+    _, attempt = Floor(channel("a", "m", provider="deepseek")).begin(call)
+    body = sent(attempt, call)
+    assert (body["max_tokens"], body["messages"][0]["role"]) == (7, "system")
+    assert "max_completion_tokens" not in body
+    assert (call.body["max_completion_tokens"], call.body["messages"][0]["role"]) == (7, "developer")
+
+
+def test_the_next_attempt_is_not_sent_the_quirks_of_the_one_before() -> None:
+    call = call_of(max_completion_tokens=7)
+    floor = Floor(channel("a", "m", provider="deepseek", priority=1), channel("b", "m"))
+    route, first = floor.begin(call)
+    assert "max_tokens" in sent(first, call)
+    floor.fail(first, broken())
+    assert route.may_follow(first, broken())
+    second = route.follow(first)
+    assert second is not None
+    assert sent(second, call) == call.body
+
+
+def test_a_channel_of_another_language_is_spoken_to_in_that() -> None:
+    call = call_of(stream=True)
+    _, attempt = Floor(channel("a", "m", provider="gemini")).begin(call)
+    plan = attempt.plan(call)
+    assert plan.url.startswith("http://a/v1/models/m:streamGenerateContent")
+    assert sent(attempt, call)["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+
+
+FEATURES = {"anthropic-beta": "context-1m", "anthropic-version": "2024-01-01"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "told"),
+    [("anthropic", FEATURES), ("deepseek", FEATURES), ("custom", {}), ("gemini", {})],
+)
+def test_a_callers_features_go_with_a_body_in_anthropics_language_only(provider: str, told: dict[str, str]) -> None:
+    body = {"model": "m", "max_tokens": 5, "messages": MESSAGES}
+    call = attrs.evolve(read_messages_call(body, "context-1m"), version="2024-01-01")
+    _, attempt = Floor(channel("a", "m", provider=provider)).begin(call)
+    headers = attempt.plan(call).headers
+    assert {name: value for name, value in headers.items() if name.startswith("anthropic")} == told
+
+
+def test_where_a_caller_names_no_version_the_vendors_own_is_sent() -> None:
+    call = read_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES})
+    _, attempt = Floor(channel("a", "m", provider="anthropic")).begin(call)
+    headers = attempt.plan(call).headers
+    assert headers["anthropic-version"] == "2023-06-01"
+    assert "anthropic-beta" not in headers
+
+
+def test_a_channels_own_headers_are_laid_over_a_callers_features() -> None:
+    call = read_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m")
+    _, attempt = Floor(channel("a", "m", provider="anthropic", headers=(("Anthropic-Beta", "ours"),))).begin(call)
+    assert {name.lower(): value for name, value in attempt.plan(call).headers.items()}["anthropic-beta"] == "ours"
+
+
+# Who is next
+
+
+def test_a_channel_that_failed_is_not_tried_again() -> None:
+    tried = Floor(*[channel(name, "m") for name in "abcd"]).walk(broken())
+    assert sorted(tried) == list("abcd")
+
+
+def test_one_priority_is_exhausted_before_the_next() -> None:
+    floor = Floor(
+        channel("last", "m", priority=-1),
+        channel("b1", "m"),
+        channel("first", "m", priority=5),
+        channel("b2", "m", weight=9),
+    )
+    tried = floor.walk(broken())
+    assert (tried[0], set(tried[1:3]), tried[3]) == ("first", {"b1", "b2"}, "last")
+
+
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.booleans()), min_size=1, max_size=7), st.randoms(use_true_random=False)
+)
+def test_whoever_is_tried_no_better_one_was_left(kinds: list[tuple[int, bool]], chance: Any) -> None:
+    channels = {
+        f"c{number}": channel(f"c{number}", *(["m"] if sure else []), sync=not sure, priority=priority)
+        for number, (priority, sure) in enumerate(kinds)
+    }
+    floor = Floor(*channels.values())
+    floor.throws = iter(chance.random, None)
+    tried = [channels[name] for name in floor.walk(broken())]
+    assert len(tried) == len(channels)
+    ranks = [(not one.sync, one.priority) for one in tried]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_a_channel_that_is_down_or_full_is_passed_over() -> None:
+    floor = Floor(
+        channel("down", "m", priority=9),
+        channel("full", "m", priority=8, max_concurrency=1),
+        channel("rate", "m", priority=7, rpm=1),
+        channel("well", "m"),
+    )
+    floor.trip("down", 60)
+    assert [floor.begin()[1].channel.name for _ in range(3)] == ["full", "rate", "well"]
+
+
+@pytest.mark.parametrize("fault", [UpstreamDenied("not with this key"), limited()])
+def test_trouble_with_a_key_leaves_the_channels_other_key(fault: UpstreamFault) -> None:
+    floor = Floor(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
+    route, first = floor.begin()
+    floor.fail(first, fault)
+    assert route.may_follow(first, fault)
+    second = route.follow(first)
+    assert second is not None
+    assert (second.channel.name, first.lease.key.key, second.lease.key.key) == ("a", "one", "two")
+    floor.fail(second, fault)
+    assert route.may_follow(second, fault)
+    third = route.follow(second)
+    assert third is not None
+    assert third.channel.name == "b"
+
+
+def test_trouble_with_the_channel_takes_its_other_keys_along() -> None:
+    assert Floor(channel("a", "m", keys=("one", "two"))).walk(broken()) == ["a"]
+
+
+def test_the_only_key_of_a_channel_is_the_channel() -> None:
+    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(limited()) == ["a", "b"]
+
+
+def test_what_one_provider_does_not_have_another_may() -> None:
+    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(not_found()) == ["a", "b"]
+
+
+def test_what_is_the_callers_mistake_is_its_answer() -> None:
+    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(UpstreamRefused("no", status=400)) == ["a"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_no_more_attempts_are_made_than_may(most: int) -> None:
+    floor = Floor(*[channel(f"c{number}", "m") for number in range(4)], settings=Settings(RULES, most, 1.0, 99))
+    assert len(floor.walk(broken())) == min(most, 4)
+
+
+def test_every_attempt_but_the_first_is_a_retry() -> None:
+    floor = Floor(channel("a", "m"), channel("b", "m"))
+    route, first = floor.begin()
+    assert (floor.board.running, floor.board.retrying) == (1, 0)
+    floor.fail(first, broken())
+    assert route.may_follow(first, broken())
+    route.follow(first)
+    assert (floor.board.running, floor.board.retrying) == (1, 1)
+
+
+def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
+    floor = Floor(channel("a", "m", priority=1), channel("b", "m", max_concurrency=1))
+    route, first = floor.begin()
+    floor.fail(first, broken())
+    assert route.may_follow(first, broken())
+    floor.board.lease(floor.board.lines["b"], "m", retry=False)
+    assert route.follow(first) is None
+
+
+def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
+    floor = Floor(channel("a", "m"), channel("b", model_map=(("m", "theirs"),)))
+    route, first = floor.begin()
+    floor.fail(first, broken())
+    assert route.may_follow(first, broken())
+    second = route.follow(first)
+    assert second is not None
+    naming = second.exchange.naming
+    assert (naming.id, naming.now_s, naming.model) == ("1", 99, second.option.model)
+
+
+# What a language has no words for
+
+
+def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
+    floor, call = Floor(channel("claude", "m", provider="anthropic", priority=1), channel("a", "m")), call_of(n=2)
+    route, first = floor.begin(call)
+    with pytest.raises(NotExpressible) as caught:
+        first.plan(call)
+    fault = caught.value
+    assert (fault.status, fault.param, fault.public_code) == (400, "n", "invalid_request")
+    floor.fail(first, fault)
+    assert route.may_follow(first, fault)
+    second = route.follow(first)
+    assert second is not None
+    assert (second.channel.name, sent(second, call)["n"]) == ("a", 2)
+
+
+def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
+    floor, call = Floor(*[channel(name, "m", provider="anthropic") for name in "abc"]), call_of(n=2)
+    route, attempt = floor.begin(call)
+    faults: list[NotExpressible] = []
+    while True:
+        with pytest.raises(NotExpressible) as caught:
+            attempt.plan(call)
+        faults.append(caught.value)
+        floor.fail(attempt, caught.value)
+        following = route.follow(attempt) if route.may_follow(attempt, caught.value) else None
+        if following is None:
+            break
+        attempt = following
+    assert [(fault.status, fault.param) for fault in faults] == [(400, "n")] * 3
+
+
+def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
+    mute = [channel(f"mute{number}", "m", priority=9) for number in range(5)]
+    floor = Floor(*mute, channel("a", "m"), settings=Settings(RULES, max_attempts=1, retry_ratio=0, least_retries=0))
+    route, attempt = floor.begin()
+    for _ in mute:
+        fault = NotExpressible("no words for it", param="n")
+        floor.fail(attempt, fault)
+        assert route.may_follow(attempt, fault)
+        following = route.follow(attempt)
+        assert following is not None
+        attempt = following
+    assert (attempt.channel.name, floor.board.running, floor.board.retrying) == ("a", 1, 0)
+    floor.fail(attempt, broken())
+    assert not route.may_follow(attempt, broken())  # it was the one attempt that may be made
+
+
+def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
+    floor = Floor(channel("a", "m"))
+    for _ in range(10):
+        floor.walk(NotExpressible("no words for it"))
+    assert floor.board.lines["a"].find_obstacle("m", floor.time) is None
+
+
+# Nobody can at the moment
+
+
+@pytest.mark.parametrize(
+    ("rests", "told"),
+    [((60.0, 30.4, 90.0), 31), ((0.2,), 1), ((290.0,), 120), ((7.0, 7.0), 7)],
+)
+def test_where_all_are_down_the_nearest_end_is_told(rests: tuple[float, ...], told: int) -> None:
+    floor = Floor(*[channel(f"c{number}", "m") for number in range(len(rests))])
+    floor.board.settings = Settings(attrs.evolve(RULES, cooldown_s=0.1))
+    for number, rest_s in enumerate(rests):
+        line = floor.board.lines[f"c{number}"]
+        line.breaker.trip(floor.time, floor.board.settings.rules, reason="ill", dice=0.5, rest_s=rest_s)
+    for ask in (floor.begin, lambda: floor.route(CALLER, call_of()).rank()):
+        with pytest.raises(NoAvailableChannel) as caught:
+            ask()
+        assert (caught.value.status, caught.value.retry_after_s) == (503, told)
+        assert "'m'" in caught.value.message
+    floor.time += told
+    assert (told == 120) or floor.begin()
+
+
+@pytest.mark.parametrize(("more", "told"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])
+def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], told: int) -> None:
+    floor = Floor(channel("a", "m", **more))
+    for _ in range(7):
+        try:
+            floor.begin()
+        except NoAvailableChannel as fault:
+            assert fault.retry_after_s == told  # noqa: PT017 - how many pass before is not the point
+            break
+    else:
+        pytest.fail("it never filled up")
+
+
+def test_where_every_key_is_limited_for_a_model_only_that_model_waits() -> None:
+    floor = Floor(channel("a", "m", "n"))
+    fault = limited()
+    fault.rest_s = 33.0
+    floor.fail(floor.begin()[1], fault)
+    with pytest.raises(NoAvailableChannel) as caught:
+        floor.begin()
+    assert caught.value.retry_after_s == 33
+    assert floor.begin(call_of("n"))[1].channel.name == "a"
+
+
+def test_a_provider_that_asks_for_rest_is_not_asked_by_the_next_call() -> None:
+    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    floor.fail(floor.begin()[1], busy(20.0))
+    assert floor.begin()[1].channel.name == "b"
+    floor.time += 20
+    assert floor.begin()[1].channel.name == "a"
+    assert floor.begin()[1].channel.name == "b"  # one call at a time tries it
+
+
+# Ranking
+
+
+def test_the_first_of_the_ranking_is_taken_if_it_still_can_be() -> None:
+    floor = Floor(*[channel(name, "m") for name in "abc"])
+    floor.throws = iter([0.9, 0.1, 0.0, 0.0, 0.4, 0.4])
+    route = floor.route(CALLER, call_of())
+    ranked = route.rank()
+    assert ranked[0].channel.name == "c"
+    assert {option.channel.name for option in ranked} == set("abc")
+    assert route.begin("1", 99).option is ranked[0]
+
+
+def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
+    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    route = floor.route(CALLER, call_of())
+    assert route.rank()[0].channel.name == "a"
+    floor.trip("a", 60)
+    assert route.begin("1", 99).channel.name == "b"
+
+
+def test_a_ranking_takes_nothing() -> None:
+    floor = Floor(channel("a", "m", max_concurrency=1, rpm=1))
+    for _ in range(5):
+        floor.route(CALLER, call_of()).rank()
+    assert floor.board.running == 0
+    assert floor.begin()[1].channel.name == "a"
+
+
+# Callers that stay
+
+
+def test_calls_with_the_same_prompt_stay_where_they_are_as_long_as_they_can() -> None:
+    floor = Floor(*[channel(name, "m") for name in "abcd"])
+    call = call_of(prompt_cache_key="session-1")
+    homes = {floor.begin(call)[1].channel.name for _ in range(20)}
+    assert len(homes) == 1
+    (home,) = homes
+    floor.trip(home, 60)
+    (away,) = {floor.begin(call)[1].channel.name for _ in range(20)}
+    assert away != home
+    floor.time += 60
+    assert floor.begin(call)[1].channel.name == home
+
+
+def test_what_two_accounts_call_the_same_is_not_the_same() -> None:
+    floor = Floor(*[channel(f"c{number}", "m") for number in range(16)])
+    homes = set()
+    for account in range(20):
+        caller = Caller(Account(account, "x"), CALLER.key)
+        homes.add(floor.route(caller, call_of(user="me")).begin("1", 99).channel.name)
+    assert len(homes) > 4
+
+
+def test_calls_without_such_a_word_spread() -> None:
+    floor = Floor(*[channel(name, "m") for name in "abcd"])
+    assert len({floor.begin()[1].channel.name for _ in range(20)}) == 4
+
+
+def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
+    floor = Floor(channel("old", "m"), channel("new", "m"))
+    floor.trip("new", 10)
+    floor.time += 10
+    floor.board.note_probe_answered(floor.board.lines["new"], 1)
+    got = []
+    for number in range(200):
+        floor.throws = iter([number / 200, 0.5])
+        _, attempt = floor.begin()
+        got.append(attempt.channel.name)
+        floor.board.end(attempt.lease)
+    assert 0.05 <= got.count("new") / len(got) <= 0.15
+
+
+# Prices
 
 
 @pytest.mark.parametrize(
@@ -149,10 +630,10 @@ def test_whoever_surely_serves_the_model_comes_before_whoever_may(kinds: list[st
     ],
 )
 def test_a_price_is_found_by_the_callers_name_and_else_by_the_providers(prices: list[Price], nanos: int | None) -> None:
-    router = router_of(channel("a", model_map=(("ours", "theirs"),)), prices=prices)
-    (attempt,) = router.route(CALLER, call_of("ours"))
-    assert attempt.price == (None if nanos is None else next(price for price in prices if cost(price) == nanos))
-    assert attempt.cost(Usage(10)) == 10 * (nanos or 0)
+    floor = Floor(channel("a", model_map=(("ours", "theirs"),)), prices=prices)
+    (option,) = floor.options(call_of("ours"))
+    assert option.price == (None if nanos is None else next(price for price in prices if cost(price) == nanos))
+    assert option.cost(Usage(10)) == 10 * (nanos or 0)
 
 
 def cost(price: Price) -> int:
@@ -161,9 +642,13 @@ def cost(price: Price) -> int:
 
 
 def test_every_channel_has_its_own_price_of_a_model() -> None:
-    channels = [channel("a", "m"), attrs.evolve(channel("b", "m"), provider="openai"), channel("c", "m")]
-    router = router_of(*channels, prices=[priced("m", 1), priced("m", 5, "openai")])
-    assert [attempt.cost(Usage(1)) for attempt in router.route(CALLER, call_of())] == [1, 5, 1]
+    floor = Floor(
+        channel("a", "m"),
+        channel("b", "m", provider="openai"),
+        channel("c", "m"),
+        prices=[priced("m", 1), priced("m", 5, "openai")],
+    )
+    assert [option.cost(Usage(1)) for option in floor.options()] == [1, 5, 1]
 
 
 @pytest.mark.parametrize(
@@ -185,111 +670,99 @@ def test_every_channel_has_its_own_price_of_a_model() -> None:
 def test_the_multipliers_of_channel_and_group_count_both(
     channel_ppm: int, groups: dict[str, int], group: str | None, ppm: int
 ) -> None:
-    router = router_of(channel("a", "m", multiplier_ppm=channel_ppm), prices=[priced("m", 7)], groups=groups)
-    (attempt,) = router.route(caller_of(group), call_of())
-    assert attempt.multiplier_ppm == ppm
-    assert attempt.cost(Usage(1_000)) == -(-7_000 * ppm // ONE_PPM)
+    floor = Floor(channel("a", "m", multiplier_ppm=channel_ppm), prices=[priced("m", 7)], groups=groups)
+    (option,) = floor.options(caller=caller_of(group))
+    assert option.multiplier_ppm == ppm
+    assert option.cost(Usage(1_000)) == -(-7_000 * ppm // ONE_PPM)
 
 
 def test_a_price_that_changes_is_for_later_calls() -> None:
-    catalog = catalog_of(channel("a", "m"))
-    (early,) = Router(catalog, PriceList([priced("m", 1)])).route(CALLER, call_of())
-    (late,) = Router(catalog, PriceList([priced("m", 9)])).route(CALLER, call_of())
+    floor = Floor(channel("a", "m"), prices=[priced("m", 1)])
+    (early,) = floor.options()
+    floor.tariff = Tariff(PriceList([priced("m", 9)]))
+    (late,) = floor.options()
     assert (early.cost(Usage(1)), late.cost(Usage(1))) == (1, 9)
 
 
-# models without a price
+# Models without a price
 
 
 def test_a_model_without_a_price_costs_nothing_where_none_is_required() -> None:
-    (attempt,) = router_of(channel("a", "m")).route(CALLER, call_of())
-    assert (attempt.price, attempt.cost(Usage(10**6, 10**6))) == (None, 0)
+    (option,) = Floor(channel("a", "m")).options()
+    assert (option.price, option.cost(Usage(10**6, 10**6))) == (None, 0)
 
 
 def test_where_a_price_is_required_a_model_without_one_is_hidden_and_refused() -> None:
-    router = router_of(channel("a", "m", "free"), prices=[priced("m", 0)], require_price=True)
-    assert [listed.id for listed in router.list_models(CALLER)] == ["m"]
-    assert router.get_model(CALLER, "m").id == "m"
-    assert [attempt.channel.name for attempt in router.route(CALLER, call_of())] == ["a"]
+    floor = Floor(channel("a", "m", "free"), prices=[priced("m", 0)], require_price=True)
+    assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
+    assert floor.get_model(CALLER, "m").id == "m"
+    assert floor.names() == ["a"]
     with pytest.raises(ModelNotFound):
-        router.get_model(CALLER, "free")
+        floor.get_model(CALLER, "free")
     with pytest.raises(ModelNotAllowed) as caught:
-        router.route(CALLER, call_of("free"))
+        floor.options(call_of("free"))
     assert (caught.value.status, caught.value.param, caught.value.should_retry) == (403, "model", False)
     assert "has no price" in caught.value.message
 
 
 def test_where_a_price_is_required_only_channels_with_one_are_tried() -> None:
-    channels = [channel("a", "m"), attrs.evolve(channel("b", "m"), provider="openai")]
-    router = router_of(*channels, prices=[priced("m", 1, "openai")], require_price=True)
-    assert [attempt.channel.name for attempt in router.route(CALLER, call_of())] == ["b"]
-    assert [listed.id for listed in router.list_models(CALLER)] == ["m"]
+    free = [channel(f"c{number}", "m", priority=9) for number in range(4)]
+    paid = channel("paid", "m", provider="openai")
+    floor = Floor(*free, paid, prices=[priced("m", 1, "openai")], require_price=True)
+    assert floor.walk(broken()) == ["paid"]
+    assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
 
 
 def test_where_a_price_is_required_that_of_the_providers_name_will_do() -> None:
     up = channel("a", "other", model_map=(("ours", "theirs"),))
-    router = router_of(up, prices=[priced("theirs", 1)], require_price=True)
-    assert [listed.id for listed in router.list_models(CALLER)] == ["ours"]
-    assert len(router.route(CALLER, call_of("ours"))) == 1
+    floor = Floor(up, prices=[priced("theirs", 1)], require_price=True)
+    assert [listed.id for listed in floor.list_models(CALLER)] == ["ours"]
+    assert floor.names("ours") == ["a"]
 
 
-def test_channels_without_a_price_are_no_attempts_that_were_made() -> None:
-    free = [channel(f"c{number}", "m") for number in range(MAX_ATTEMPTS)]
-    paid = attrs.evolve(channel("paid", "m"), provider="openai")
-    router = router_of(*free, paid, prices=[priced("m", 1, "openai")], require_price=True)
-    assert [listed.id for listed in router.list_models(CALLER)] == ["m"]
-    assert [attempt.channel.name for attempt in router.route(CALLER, call_of())] == ["paid"]
-
-
-# restrictions
+# Restrictions
 
 
 def test_a_key_reaches_the_channels_of_its_group_and_those_for_everyone() -> None:
-    catalog = catalog_of(
-        channel("vips", "m", groups=("vip",)), channel("all", "m"), channel("lab", "m", groups=("lab",))
-    )
-    assert names(catalog) == ["all"]
-    assert names(catalog, caller=caller_of("vip")) == ["vips", "all"]
-    assert names(catalog, caller=caller_of("lab", "vip", "lab")) == ["all", "lab"]
+    floor = Floor(channel("vips", "m", groups=("vip",)), channel("all", "m"), channel("lab", "m", groups=("lab",)))
+    assert floor.names() == ["all"]
+    assert floor.names(caller=caller_of("vip")) == ["vips", "all"]
+    assert floor.names(caller=caller_of("lab", "vip", "lab")) == ["all", "lab"]
 
 
 @pytest.mark.parametrize("group", [None, "lab"])
 def test_a_model_that_only_others_may_use_is_refused_for_its_group_and_not_unknown(group: str | None) -> None:
-    router = router_of(channel("vips", "m", groups=("vip",)), channel("all", "x"))
+    floor = Floor(channel("vips", "m", groups=("vip",)), channel("all", "x"))
     with pytest.raises(GroupNotAllowed) as caught:
-        router.route(caller_of(group), call_of())
+        floor.options(caller=caller_of(group))
     assert (caught.value.status, caught.value.param, caught.value.should_retry) == (403, "model", False)
     assert ("without a group" if group is None else "'lab'") in caught.value.message
-    assert [listed.id for listed in router.list_models(caller_of(group))] == ["x"]
+    assert [listed.id for listed in floor.list_models(caller_of(group))] == ["x"]
     with pytest.raises(ModelNotFound):
-        router.get_model(caller_of(group), "m")
+        floor.get_model(caller_of(group), "m")
     with pytest.raises(ModelNotFound):
-        router.route(caller_of(group), call_of("nobody's"))
+        floor.options(call_of("nobody's"), caller_of(group))
 
 
-def test_a_group_that_the_account_may_not_use_reaches_nothing() -> None:
-    router = router_of(channel("all", "m"))
-    with pytest.raises(GroupNotAllowed) as caught:
-        router.route(caller_of("lab", "vip"), call_of())
-    assert "'lab'" in caught.value.message
-
-
-def test_a_group_that_the_account_may_not_use_sees_nothing() -> None:
-    assert router_of(channel("all", "m")).list_models(caller_of("lab", "vip")) == []
+def test_a_group_that_the_account_may_not_use_reaches_nothing_and_sees_nothing() -> None:
+    floor = Floor(channel("all", "m"))
+    with pytest.raises(GroupNotAllowed, match="'lab'"):
+        floor.options(caller=caller_of("lab", "vip"))
+    assert floor.list_models(caller_of("lab", "vip")) == []
 
 
 def test_a_key_is_refused_models_it_may_not_use_whether_or_not_there_are_any() -> None:
-    router = router_of(channel("a", "m", "n"))
+    floor = Floor(channel("a", "m", "n"))
     only = caller_of(models=("m*",))
-    assert len(router.route(only, call_of())) == 1
+    assert floor.names(caller=only) == ["a"]
     for model in ("n", "nobody's"):
         with pytest.raises(ModelNotAllowed):
-            router.route(only, call_of(model))
+            floor.options(call_of(model), only)
     with pytest.raises(ModelNotFound):
-        router.route(only, call_of("m2"))
+        floor.options(call_of("m2"), only)
 
 
-def test_the_list_is_what_routing_finds_attempts_for() -> None:
+def test_the_list_is_what_routing_finds_options_for() -> None:
     channels = [
         channel("a", "m", "free"),
         channel("vips", "m", "x", groups=("vip",)),
@@ -297,16 +770,16 @@ def test_the_list_is_what_routing_finds_attempts_for() -> None:
     ]
     prices = [priced("m", 1), priced("x", 1), priced("y", 1)]
     for require_price in (False, True):
-        router = router_of(*channels, prices=prices, require_price=require_price)
+        floor = Floor(*channels, prices=prices, require_price=require_price)
         for caller in (CALLER, caller_of("vip"), caller_of("lab"), caller_of(None, models=("m", "o*"))):
-            listed = {found.id for found in router.list_models(caller)}
+            listed = {found.id for found in floor.list_models(caller)}
             assert listed == {
-                model for model in ("m", "free", "x", "y", "ours", "z") if has_attempts(router, caller, model)
+                model for model in ("m", "free", "x", "y", "ours", "z") if has_options(floor, caller, model)
             }
 
 
-def has_attempts(router: Router, caller: Caller, model: str) -> bool:
+def has_options(floor: Floor, caller: Caller, model: str) -> bool:
     try:
-        return bool(router.route(caller, call_of(model)))
+        return bool(floor.options(call_of(model), caller))
     except (ModelNotFound, ModelNotAllowed, GroupNotAllowed):
         return False

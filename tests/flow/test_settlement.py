@@ -11,16 +11,16 @@ from gateway.domain.call import Call
 from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.fault import InvalidRequest, QuotaExhausted, UpstreamError, UpstreamTimeout
 from gateway.domain.price import ONE_PPM, Price, nanos
-from gateway.domain.request import RequestRow
+from gateway.domain.request import RequestRow, Tried
 from gateway.domain.usage import Usage
 from gateway.flow.record import CLIENT_CLOSED_STATUS, Arrival, Delivery, Outcome
-from gateway.flow.routing import Attempt
-from tests.flow.books import UP, Books, call_for, caller_of, capped
+from tests.flow.books import Books, call_for, caller_of, capped, option_of
 
 CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
 CALL = read_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 PRICE = Price("m", input_nanos_per_million=nanos(Decimal(2)), output_nanos_per_million=nanos(Decimal(10)))
-ATTEMPT = Attempt(UP, "theirs", PRICE)
+OPTION = option_of(PRICE, model="theirs")
+TIMED_OUT = Tried("other", "upstream_timeout", 120)
 ARRIVAL = Arrival("req_1", CALLER, "chat", started_ms=1_000, started_at=10.0, client_request_id="theirs")
 RESERVED = (2 * 8 + 2) * 2_000 + 4_096 * 10_000
 """Two bytes and a template, and the most that is set aside for an answer."""
@@ -28,7 +28,7 @@ RESERVED = (2 * 8 + 2) * 2_000 + 4_096 * 10_000
 
 async def settle(books: Books, delivery: Delivery, outcome: Outcome) -> RequestRow:
     """The row of a call that was granted, and became ``delivery``."""
-    grant = await books.admission.admit(ARRIVAL, CALL, [ATTEMPT])
+    grant = await books.admission.admit(ARRIVAL, CALL, [OPTION])
     grant.delivery = delivery
     row = books.settlement.settle(ARRIVAL, grant, outcome)
     assert books.outbox.take(10) == [row]
@@ -38,7 +38,8 @@ async def settle(books: Books, delivery: Delivery, outcome: Outcome) -> RequestR
 
 def delivered(**more: Any) -> Delivery:
     usage = Usage(1_000, 100, 10, "upstream")
-    return Delivery(**{"attempt": ATTEMPT, "attempts": 2, "usage": usage, "first_byte_at": 10.25, **more})
+    told = {"option": OPTION, "attempts": 2, "tried": [TIMED_OUT], "began_at": 10.125, "first_byte_at": 10.25}
+    return Delivery(**{**told, "usage": usage, **more})
 
 
 def ended(ending: Any, now: float = 11.0, **more: Any) -> Outcome:
@@ -72,6 +73,7 @@ async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
         first_byte_ms=250,
         total_ms=2_500,
         client_request_id="theirs",
+        tried="other=upstream_timeout:120,up=ok:2375",
     )
 
 
@@ -83,13 +85,13 @@ async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charge
 
 async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(books: Books) -> None:
     failed = ended("upstream_failed", fault=UpstreamTimeout("x"))
-    row = await settle(books, Delivery(attempt=ATTEMPT, attempts=3), failed)
+    row = await settle(books, Delivery(option=OPTION, attempts=3), failed)
     assert (row.status, row.error_code, row.first_byte_ms, row.cost_nanos) == (504, "upstream_timeout", None, 0)
     assert (row.attempts, row.usage_source, row.reserved_nanos) == (3, "none", RESERVED)
 
 
 async def test_a_caller_who_left_before_the_first_byte_is_a_499_of_the_log_alone(books: Books) -> None:
-    row = await settle(books, Delivery(attempt=ATTEMPT, attempts=1), ended("client_closed"))
+    row = await settle(books, Delivery(option=OPTION, attempts=1), ended("client_closed"))
     assert (row.status, row.error_code) == (CLIENT_CLOSED_STATUS, None)
     row = await settle(books, delivered(), ended("client_closed"))
     assert row.status == 200
@@ -115,17 +117,17 @@ async def test_a_call_refused_for_money_has_the_caps_status(books: Books, status
     assert (row.status, row.error_code) == (status, "insufficient_quota")
 
 
-async def test_the_multiplier_of_the_attempt_counts(books: Books) -> None:
+async def test_the_multiplier_of_the_option_counts(books: Books) -> None:
     costs = []
     for multiplier_ppm in (ONE_PPM, 2 * ONE_PPM, 0):
-        delivery = delivered(attempt=attrs.evolve(ATTEMPT, multiplier_ppm=multiplier_ppm))
+        delivery = delivered(option=attrs.evolve(OPTION, multiplier_ppm=multiplier_ppm))
         costs.append((await settle(books, delivery, ended("completed"))).cost_nanos)
     assert costs == [3_000_000, 6_000_000, 0]
 
 
-async def test_what_is_charged_is_the_attempt_that_answered_and_not_the_dearest_that_was_asked(books: Books) -> None:
-    dear = attrs.evolve(ATTEMPT, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
-    grant = await books.admission.admit(ARRIVAL, CALL, [dear, ATTEMPT])
+async def test_what_is_charged_is_the_channel_that_answered_and_not_the_dearest_that_was_asked(books: Books) -> None:
+    dear = attrs.evolve(OPTION, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
+    grant = await books.admission.admit(ARRIVAL, CALL, [dear, OPTION])
     grant.delivery = delivered()
     assert books.settlement.settle(ARRIVAL, grant, ended("completed")).cost_nanos == 3_000_000
 

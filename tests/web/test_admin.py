@@ -30,9 +30,15 @@ OPERATIONS = (
     ("PATCH", "/keys/1"),
     ("DELETE", "/keys/1"),
     ("GET", "/channels"),
+    ("POST", "/channels"),
     ("GET", "/channels/up"),
+    ("PATCH", "/channels/up"),
+    ("DELETE", "/channels/up"),
     ("POST", "/channels/up/test"),
+    ("POST", "/channels/up/sync"),
     ("GET", "/models"),
+    ("GET", "/explain"),
+    ("POST", "/reload"),
     ("GET", "/requests"),
     ("GET", "/accounts/acme/credits"),
     ("POST", "/accounts/acme/credits"),
@@ -244,7 +250,7 @@ async def test_channels_and_models_are_shown_without_their_secrets(ask: Ask) -> 
     _, listed = await ask("GET", "/channels")
     _, shown = await ask("GET", "/channels/up")
     assert shown["offered"] == ["m", "other"]
-    assert shown["api_keys"] == 1
+    assert shown["key_count"] == 1
     assert {**listed["data"][0], "offered": shown["offered"]} == shown
     assert "provider-key" not in str((listed, shown))
     _, models = await ask("GET", "/models")

@@ -3,17 +3,21 @@
 import base64
 import logging
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import attrs
 import pytest
 
 from gateway.domain.caller import key_digest
+from gateway.flow.administration import read_spec
+from gateway.flow.declaration import ChannelSpec
 from gateway.store.folder import DataFolder
 from gateway.web.keys import OFFICE, ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, RunningGateway, channels
+from tests.fakes.gateway import CHAT, HELLO, RunningGateway, channel
 from tests.fakes.upstream import (
     COMPLETION,
     FIN,
@@ -30,15 +34,18 @@ from tests.fakes.upstream import (
 CALLER_KEY = "sk-CANARY-caller-9f8e7d6c5b4a39281706"
 PROVIDER_KEY = "CANARY-provider-0a1b2c3d4e5f6071829384"
 CHANNEL_HEADER = "CANARY-header-55aa55aa55aa55aa"
+PROXY_PASSWORD = "CANARY-proxy-77bb77bb77bb"
 PROMPT = "CANARY-prompt-my-diagnosis-is-private"
+ECHO = f"{PROVIDER_KEY} sent with {CHANNEL_HEADER} over http://user:{PROXY_PASSWORD}@proxy and {PROXY_PASSWORD}"
 LEAKY = {
     "error": {
-        "message": f"Incorrect key {PROVIDER_KEY} sent with {CHANNEL_HEADER} to https://internal.example/{PROVIDER_KEY}",
+        "message": f"Incorrect key {ECHO} to https://internal.example/{PROVIDER_KEY}",
         "type": f"type-{PROVIDER_KEY}",
-        "param": PROVIDER_KEY,
-        "code": f"code_{PROVIDER_KEY}",
+        "param": PROXY_PASSWORD,
+        "code": f"code_{CHANNEL_HEADER}",
     },
 }
+STREAMED = {1, 9, 10}
 SCRIPTS: list[Any] = [
     [answer(COMPLETION, set_cookie=PROVIDER_KEY, server=PROVIDER_KEY, openai_organization="org-CANARYcanary")],
     chat_script("a", "b"),
@@ -50,7 +57,11 @@ SCRIPTS: list[Any] = [
     [answer(PROVIDER_KEY.encode(), 502, content_type="text/html")],
     [RST],
     [SSE_HEAD, chunk(event(delta("a"))), chunk(event(LEAKY)), FIN],
+    [SSE_HEAD, chunk(event(LEAKY)), FIN],
+    [answer(LEAKY, 407)],
 ]
+TUNNELLED = len(SCRIPTS) - 1
+"""The one whose provider is behind TLS: its proxy is asked for a tunnel, and says no."""
 
 
 @pytest.fixture
@@ -71,39 +82,77 @@ def everything_logged() -> Iterator[list[str]]:
     root.setLevel(level)
 
 
-def config_with(up: ScriptedUpstream) -> dict[str, Any]:
-    return {
-        **channels([up], api_key=PROVIDER_KEY, headers={"X-Team": CHANNEL_HEADER}),
-        "key": [{"name": "test", "account": "acme", "secret": CALLER_KEY}],
-    }
+def channel_to(up: ScriptedUpstream, number: int) -> dict[str, Any]:
+    """A channel with every kind of secret, whose proxy is the provider."""
+    scheme = "https" if number == TUNNELLED else "http"
+    return channel(
+        f"{scheme}://provider.internal.example/v1",
+        f"c{number}",
+        models=[f"m{number}"],
+        api_key=PROVIDER_KEY,
+        headers={"X-Team": CHANNEL_HEADER},
+        proxy=f"http://user:{PROXY_PASSWORD}@127.0.0.1:{up.port}",
+    )
 
 
-async def collect(gateway: RunningGateway) -> list[str]:
-    """Every answer, as text, to a run of good and failing calls."""
-    ask = {**HELLO, "messages": [{"role": "user", "content": PROMPT}]}
-    admin = f"Bearer {gateway.admin_token}"
-    seen: list[str] = []
+@attrs.define
+class Ear:
+    """Asks, and keeps every answer as text."""
 
-    async def call(method: str, path: str, key: str = f"Bearer {CALLER_KEY}", body: Any = None) -> None:
-        url, headers = gateway.url + path, {"Authorization": key, "X-Request-Id": "mine"}
-        async with session.request(method, url, headers=headers, json=body) as response:
+    gateway: RunningGateway
+    session: aiohttp.ClientSession
+    seen: list[str] = attrs.Factory(list)
+
+    async def call(self, method: str, path: str, key: str = f"Bearer {CALLER_KEY}", body: Any = None) -> None:
+        url, headers = self.gateway.url + path, {"Authorization": key, "X-Request-Id": "mine"}
+        async with self.session.request(method, url, headers=headers, json=body) as response:
             text = (await response.read()).decode()
-            seen.append(f"{response.status} {response.headers} {text}")
+            self.seen.append(f"{response.status} {response.headers} {text}")
 
-    async with aiohttp.ClientSession() as session:
-        for number in range(len(SCRIPTS)):
-            await call("POST", CHAT, body={**ask, "stream": number in {1, 9}})
-        await call("POST", CHAT, body={**ask, "temperature": PROMPT})
-        await call("POST", CHAT, body={**ask, "model": "no-such-model"})
-        await call("GET", CHAT)
-        await call("GET", "/v1/models", key=f"Basic {CALLER_KEY}")
-        await call("GET", "/v1/models", key=f"Bearer {CALLER_KEY}x")
-        await call("GET", "/admin/v1/keys", key=f"Bearer {CALLER_KEY}")
-        await call("GET", "/v1/models", key=admin)
-        for path in ("status", "accounts", "keys", "channels", "channels/up0", "models", "requests"):
-            await call("GET", f"/admin/v1/{path}", key=admin)
-        await call("POST", "/admin/v1/keys", key=admin, body={"name": "x", "account": "acme", "secret": CALLER_KEY})
-    return seen
+    async def manage(self, method: str, path: str, body: Any = None) -> None:
+        await self.call(method, f"/admin/v1/{path}", f"Bearer {self.gateway.admin_token}", body)
+
+
+async def ask_everything(ear: Ear) -> None:
+    """A run of good and failing calls."""
+    ask = {**HELLO, "max_tokens": 5, "messages": [{"role": "user", "content": PROMPT}]}
+    for number in range(len(SCRIPTS)):
+        for path in (CHAT, "/v1/messages"):
+            await ear.call("POST", path, body={**ask, "model": f"m{number}", "stream": number in STREAMED})
+    await ear.call("POST", CHAT, body={**ask, "temperature": PROMPT})
+    await ear.call("POST", CHAT, body={**ask, "model": "no-such-model"})
+    await ear.call("GET", CHAT)
+    await ear.call("GET", "/v1/models", key=f"Basic {CALLER_KEY}")
+    await ear.call("GET", "/v1/models", key=f"Bearer {CALLER_KEY}x")
+    await ear.call("GET", "/admin/v1/keys", key=f"Bearer {CALLER_KEY}")
+    await ear.call("GET", "/v1/models", key=f"Bearer {ear.gateway.admin_token}")
+
+
+async def manage_everything(ear: Ear, some: ScriptedUpstream) -> None:
+    """A run of good and failing operations; ``some`` channel is added, changed, tested, and removed."""
+    for path in ("status", "accounts", "keys", "channels", "channels/c0", "models", "requests", "explain?model=m5"):
+        await ear.manage("GET", path)
+    await ear.manage("POST", "keys", {"name": "x", "account": "acme", "secret": CALLER_KEY})
+    new = {**channel_to(some, 2), "name": "new", "models": [], "sync": True}
+    await ear.manage("POST", "channels", new)  # its provider answers the question for its models with an echo
+    await ear.manage("POST", "channels", new)
+    await ear.manage("PATCH", "channels/new", {"weight": 2, "headers": {"X-Team": f"{CHANNEL_HEADER}"}})
+    for path in ("channels/new/sync", "channels/new/test", "channels/c3/test", f"channels/c{TUNNELLED}/test", "reload"):
+        await ear.manage("POST", path)
+    for wrong in (
+        {"api_key": f"{PROVIDER_KEY} {PROVIDER_KEY}"},
+        {"api_keys": [PROVIDER_KEY, PROVIDER_KEY]},
+        {"api_keys": PROVIDER_KEY},
+        {"headers": {"X-Team": f"{CHANNEL_HEADER}\n"}},
+        {"headers": CHANNEL_HEADER},
+        {"proxy": f"socks5://user:{PROXY_PASSWORD}@h"},
+        {"proxy": f"http://user:{PROXY_PASSWORD}@[::1"},
+        {"base_url": f"http://user:{PROXY_PASSWORD}@h/v1"},
+    ):
+        await ear.manage("PATCH", "channels/new", wrong)
+        await ear.manage("POST", "channels", {**new, "name": "other", **wrong})
+    await ear.manage("GET", "channels/new")
+    await ear.manage("DELETE", "channels/new")
 
 
 def find_leaks(haystack: bytes, folder: DataFolder) -> list[str]:
@@ -112,6 +161,9 @@ def find_leaks(haystack: bytes, folder: DataFolder) -> list[str]:
         "caller key": CALLER_KEY.encode(),
         "provider key": PROVIDER_KEY.encode(),
         "channel header": CHANNEL_HEADER.encode(),
+        "proxy password": PROXY_PASSWORD.encode(),
+        "proxy credentials": b"user:" + PROXY_PASSWORD.encode(),
+        "master key": folder.secret("master.key"),
         "admin token": folder.admin_token().encode(),
         "pepper": folder.secret("pepper"),
     }
@@ -124,57 +176,88 @@ def find_leaks(haystack: bytes, folder: DataFolder) -> list[str]:
 
 def read_files(path: Path) -> bytes:
     """The raw bytes of everything in a data folder but the secrets' own files."""
-    own = {"pepper", "admin.token"}
+    own = {"pepper", "admin.token", "master.key"}
     return b"".join(file.read_bytes() for file in path.iterdir() if file.is_file() and file.name not in own)
 
 
+@pytest.mark.parametrize("origin", ["file", "stored"])
 async def test_no_secret_is_in_an_answer_a_log_or_the_database(
     gateway_with: StartGateway,
     everything_logged: list[str],
     capfd: pytest.CaptureFixture[str],
+    origin: str,
 ) -> None:
-    async with ScriptedUpstream(*SCRIPTS) as up:
-        gateway = await gateway_with(config_with(up))
-        seen = await collect(gateway)
-        await gateway.rows(len(SCRIPTS) + 2)
-        # The searches are worth something only where there was something to find.
-        assert all(received.headers["authorization"] == f"Bearer {PROVIDER_KEY}" for received in up.received)
-        assert len(up.received) >= len(SCRIPTS)  # a reset on a connection used before is tried once more
-        statuses = [int(text[:3]) for text in seen]
-        assert {200, 400, 401, 404, 405, 409, 429, 502} <= set(statuses)
-        leaks = {text[:2000]: found for text in seen if (found := find_leaks(text.encode(), gateway.folder))}
+    async with AsyncExitStack() as stack:
+        ups = [await stack.enter_async_context(ScriptedUpstream(script)) for script in SCRIPTS]
+        made = [channel_to(up, number) for number, up in enumerate(ups)]
+        key = {"name": "test", "account": "acme", "secret": CALLER_KEY}
+        declared = {"channel": made if origin == "file" else [], "key": [key], "routing": {"trip_failures": 2}}
+        gateway = await gateway_with(declared)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        ear = Ear(gateway, session)
+        for fields in made if origin == "stored" else []:
+            await ear.manage("POST", "channels", fields)
+        await ask_everything(ear)
+        await manage_everything(ear, ups[5])
+        await gateway.rows(2 * len(SCRIPTS) + 2)
+        check_asked(ups)
+        statuses = {int(text[:3]) for text in ear.seen}
+        assert {200, 201, 400, 401, 404, 405, 409, 429, 502} <= statuses
+        leaks = {text[:2000]: found for text in ear.seen if (found := find_leaks(text.encode(), gateway.folder))}
         assert leaks == {}
 
         written = capfd.readouterr()
         logged = "\n".join([written.out, written.err, *everything_logged])
-        assert "request_settled" in logged
+        for line in ("request_settled", "channel_added", "channel_changed", "channel_tripped", "key_tripped"):
+            assert line in logged
         assert find_leaks(logged.encode(), gateway.folder) == []
         assert PROMPT not in logged
 
         stored = read_files(gateway.folder.path)
         assert b"no-such-model" in stored
-        assert find_leaks(stored, gateway.folder) == []
-        assert PROMPT.encode() not in stored
+        assert b"provider.internal.example" in stored
+        await gateway.stop()
+        for content in (stored, read_files(gateway.folder.path)):
+            assert find_leaks(content, gateway.folder) == []
+            assert PROMPT.encode() not in content
+
+
+def check_asked(ups: list[ScriptedUpstream]) -> None:
+    """That every provider was told the secrets: a search is worth something only where there was something to find."""
+    credentials = base64.b64encode(f"user:{PROXY_PASSWORD}".encode()).decode()
+    for number, up in enumerate(ups):
+        assert up.received, number
+        for received in up.received:
+            assert received.headers["proxy-authorization"] == f"Basic {credentials}"
+            if number != TUNNELLED:
+                assert received.headers["authorization"] == f"Bearer {PROVIDER_KEY}"
+                assert received.headers["x-team"] == CHANNEL_HEADER
 
 
 async def test_a_key_is_stored_as_its_keyed_hash_alone(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(config_with(up))
-        path = gateway.folder.path
-        await gateway.stop()
-        stored = read_files(path)
+    gateway = await gateway_with({"key": [{"name": "test", "account": "acme", "secret": CALLER_KEY}]})
+    path = gateway.folder.path
+    await gateway.stop()
+    stored = read_files(path)
 
-        assert key_digest(gateway.folder.secret("pepper"), CALLER_KEY) in stored
-        assert CALLER_KEY.encode() not in stored
-        for name in ("pepper", "admin.token"):
-            assert (path / name).stat().st_mode & 0o777 == 0o600
+    assert key_digest(gateway.folder.secret("pepper"), CALLER_KEY) in stored
+    assert CALLER_KEY.encode() not in stored
+    for name in ("pepper", "admin.token", "master.key"):
+        assert (path / name).stat().st_mode & 0o777 == 0o600
 
 
 async def test_no_object_shows_its_secrets_when_it_is_printed(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(config_with(up))
+        key = {"name": "test", "account": "acme", "secret": CALLER_KEY}
+        gateway = await gateway_with({"channel": [channel_to(up, 0)], "key": [key]})
+        async with aiohttp.ClientSession() as session:
+            await Ear(gateway, session).manage("POST", "channels", channel_to(up, 1))
 
         rooms, office = gateway.app[ROOMS], gateway.app[OFFICE]
-        printed = f"{rooms} {office} {rooms.catalog.channels} {rooms.directory.authenticate(f'Bearer {CALLER_KEY}')}"
-        assert "up0" in printed
+        lines = rooms.switchboard.lines.values()
+        caller = rooms.directory.authenticate(f"Bearer {CALLER_KEY}")
+        printed = f"{rooms} {office} {rooms.catalog.channels} {list(lines)} {[line.keys for line in lines]} {caller}"
+        printed += f" {read_spec(channel_to(up, 2), ChannelSpec)}"
+        assert "c0" in printed
+        assert "c1" in printed
         assert find_leaks(printed.encode(), gateway.folder) == []

@@ -20,17 +20,29 @@ from tests.web.wire import RawAnswer, connect, hello, post, read_answer
 NOWHERE = channel("http://127.0.0.1:9/v1", models=["m", "e"])
 EMBEDDINGS = "/v1/embeddings"
 EMBED = {"model": "e", "input": "hi"}
+ASK = {**HELLO, "max_tokens": 9}
+TEXT = {"model": "m", "input": "hi"}
+RANK = {"model": "m", "query": "q", "documents": ["d"]}
 SUBSCRIPTION, USAGE = "/v1/dashboard/billing/subscription", "/v1/dashboard/billing/usage"
 OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("POST", CHAT, HELLO),
     ("POST", CHAT, {**HELLO, "stream": True}),
     ("POST", EMBEDDINGS, EMBED),
+    ("POST", "/v1/messages", ASK),
+    ("POST", "/v1/messages", {**ASK, "stream": True}),
+    ("POST", "/v1/messages/count_tokens", HELLO),
+    ("POST", "/v1/completions", {"model": "m", "prompt": "hi"}),
+    ("POST", "/v1/moderations", TEXT),
+    ("POST", "/v1/rerank", RANK),
+    ("POST", "/v1/responses", TEXT),
+    ("POST", "/v1/responses", {**TEXT, "stream": True}),
     ("GET", "/v1/models", None),
     ("GET", "/v1/models/m", None),
     ("GET", SUBSCRIPTION, None),
     ("GET", USAGE, None),
 )
-CALLS = OPERATIONS[:3]
+CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")
+LOOKS = tuple(operation for operation in OPERATIONS if operation[0] == "GET")
 UNSERVED = ("POST", "/v1/images/generations", {})
 HERE, THERE = "127.0.0.0/8", "203.0.113.0/24"
 PROXIED = {"server": {"trusted_proxies": ["127.0.0.1"]}}
@@ -109,7 +121,7 @@ async def test_a_key_whose_restrictions_are_kept_is_let_through(
     scripts = [[answer(COMPLETION)], [answer({**vectors, "usage": {"prompt_tokens": 1, "total_tokens": 1}})]]
     async with ScriptedUpstream(*scripts) as up:
         gateway = await gateway_with({"channel": [channel(up.base_url, models=["m", "e"])], **config})
-        for operation in (OPERATIONS[0], *OPERATIONS[2:]):
+        for operation in (CALLS[0], CALLS[2], *LOOKS):
             assert await ask(gateway, operation) == (200, None, None), operation
         await gateway.rows(2)
 
@@ -181,7 +193,7 @@ async def test_behind_a_trusted_proxy_the_address_that_it_saw_decides(
 ) -> None:
     gateway = await gateway_with({"channel": [NOWHERE], **PROXIED, **key_with(allow_ips=[THERE])})
     lines = {} if forwarded is None else {"X_Forwarded_For": forwarded}
-    for operation in OPERATIONS[3:]:
+    for operation in LOOKS:
         found = await ask(gateway, operation, **lines)
         assert found == ((200, None, None) if allowed else (403, "ip_not_allowed", "false")), operation
     if not allowed:
@@ -226,7 +238,7 @@ async def test_a_peer_that_is_no_trusted_proxy_cannot_claim_another_address(
 
 async def test_a_claim_of_a_peer_that_is_no_proxy_does_not_shut_it_out_either(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({"channel": [NOWHERE], **key_with(allow_ips=[HERE])})
-    assert (await ask(gateway, OPERATIONS[3], X_Forwarded_For="198.51.100.1"))[0] == 200
+    assert (await ask(gateway, LOOKS[0], X_Forwarded_For="198.51.100.1"))[0] == 200
 
 
 Revoke = Callable[[Callable[..., Awaitable[tuple[int, Any]]], int], Awaitable[object]]

@@ -129,8 +129,8 @@ async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answere
     async with ScriptedUpstream(bad) as first, ScriptedUpstream(bad) as second, ScriptedUpstream(good) as third:
         gateway = await gateway_with(
             site(
-                channel(first.base_url, "cheap", price_multiplier=0.5),
-                channel(second.base_url, "dear", price_multiplier=3),
+                channel(first.base_url, "cheap", price_multiplier=0.5, priority=2),
+                channel(second.base_url, "dear", price_multiplier=3, priority=1),
                 channel(third.base_url, "fair", price_multiplier=1.5),
             ),
         )
@@ -187,3 +187,22 @@ async def post(gateway: RunningGateway, *, stream: bool) -> int:
     async with gateway.post(STREAM if stream else HELLO) as response:
         await response.read()
         return int(response.status)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("broken_first", [True, False])
+async def test_that_one_language_has_no_words_for_it_is_no_answer_where_another_channel_failed(
+    gateway_with: StartGateway,
+    broken_first: bool,
+    stream: bool,
+) -> None:
+    async with ScriptedUpstream([answer({}, 500)]) as bad, ScriptedUpstream([answer({}, 500)]) as mute:
+        gateway = await gateway_with(
+            site(
+                channel(bad.base_url, "bad", priority=int(broken_first)),
+                channel(mute.base_url, "mute", provider="anthropic", priority=int(not broken_first)),
+            ),
+        )
+        async with gateway.post({**HELLO, "n": 2, "stream": stream}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")
+        assert (len(bad.received), mute.received) == (1, [])

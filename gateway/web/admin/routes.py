@@ -9,11 +9,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway import __version__
-from gateway.domain.channel import Channel
-from gateway.domain.fault import InvalidApiKey, NotFound, UpstreamFault
+from gateway.domain.fault import InvalidApiKey
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request import RequestFilter, StoredRequest
-from gateway.flow.models import Catalog
+from gateway.web.admin.channels import CHANNEL_DOORS
 from gateway.web.admin.forms import read_id, write_json, write_listing
 from gateway.web.admin.money import MONEY_DOORS
 from gateway.web.body import read_json
@@ -40,11 +39,8 @@ def add_admin_routes(app: web.Application) -> None:
         ("GET", "/keys/{id}", get_key),
         ("PATCH", "/keys/{id}", edit_key),
         ("DELETE", "/keys/{id}", delete_key),
-        ("GET", "/channels", list_channels),
-        ("GET", "/channels/{name}", get_channel),
-        ("POST", "/channels/{name}/test", test_channel),
-        ("GET", "/models", list_models),
         ("GET", "/requests", list_requests),
+        *CHANNEL_DOORS,
         *MONEY_DOORS,
     ):
         add(method, PREFIX + path, door)
@@ -141,84 +137,13 @@ async def delete_key(request: web.Request) -> web.Response:
     return write_json({"id": key_id, "deleted": True})
 
 
-async def list_channels(request: web.Request) -> web.Response:
-    """Every channel, without its keys."""
-    catalog = request.app[OFFICE].catalog
-    return write_listing([_write_channel(channel, catalog) for channel in catalog.channels])
-
-
-async def get_channel(request: web.Request) -> web.Response:
-    """One channel and the models it offers."""
-    catalog = request.app[OFFICE].catalog
-    channel = _get_channel(request)
-    offer = catalog.find_offer(channel) or ()
-    return write_json({**_write_channel(channel, catalog), "offered": [listed.id for listed in offer]})
-
-
-async def test_channel(request: web.Request) -> web.Response:
-    """Ask the provider for its models, now."""
-    channel = _get_channel(request)
-    try:
-        listing = await request.app[OFFICE].fetch(channel)
-    except UpstreamFault as fault:
-        return write_json({"name": channel.name, "ok": False, "error": fault.message, "models": None})
-    return write_json({"name": channel.name, "ok": True, "error": None, "models": len(listing)})
-
-
-def _get_channel(request: web.Request) -> Channel:
-    name = request.match_info["name"]
-    for channel in request.app[OFFICE].catalog.channels:
-        if channel.name == name:
-            return channel
-    raise NotFound(f"No channel is called {name[:64]!r}")
-
-
-def _write_channel(channel: Channel, catalog: Catalog) -> dict[str, Any]:
-    offer = catalog.find_offer(channel)
-    return {
-        "name": channel.name,
-        "provider": channel.provider,
-        "base_url": channel.base_url,
-        "origin": channel.origin,
-        "api_keys": len(channel.api_keys),
-        "models": list(channel.models),
-        "offers": None if offer is None else len(offer),
-        "sync": channel.sync,
-        "model_map": dict(channel.model_map),
-        "groups": list(channel.groups),
-        "priority": channel.priority,
-        "weight": channel.weight,
-        "max_concurrency": channel.max_concurrency,
-        "rpm": channel.rpm,
-        "price_multiplier": channel.multiplier_ppm / 1_000_000,
-        "timeouts": attrs.asdict(channel.timeouts),
-        "proxy": channel.proxy is not None,
-        "declared": channel.origin == "file",
-    }
-
-
-async def list_models(request: web.Request) -> web.Response:
-    """Every model, with the channels that serve it."""
-    catalog = request.app[OFFICE].catalog
-    return write_listing(
-        [
-            {
-                "id": listed.id,
-                "owned_by": listed.owned_by,
-                "created": listed.created_s,
-                "channels": [channel.name for channel in catalog.rank(listed.id)],
-            }
-            for listed in catalog.list_models()
-        ],
-    )
-
-
 async def list_requests(request: web.Request) -> web.Response:
-    """Request rows: ``limit`` (50), ``after`` (a sequence), ``key`` (an id), ``model``, ``status``."""
+    """Request rows: ``limit`` (50), ``after`` (a sequence), ``key`` (an id), ``model``, ``channel``, ``status``."""
     query = request.query
     wanted = RequestFilter(
         key_id=read_number(query, "key"),
         model=query.get("model"),
+        channel=query.get("channel"),
         status=read_number(query, "status"),
         after=read_number(query, "after"),
     )

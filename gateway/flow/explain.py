@@ -1,0 +1,173 @@
+"""Who would serve a call now, who would not and why, at what price, and what the caller has left. Changes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from gateway.domain.call import Call, Operation
+from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.domain.channel import Channel
+from gateway.domain.fault import Fault
+from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
+from gateway.domain.wire import WIRES
+from gateway.flow.accounting import Accounting
+from gateway.flow.models import Catalog
+from gateway.flow.routing import Option, Router
+from gateway.flow.switchboard import Switchboard
+from gateway.providers.registry import PROVIDERS
+
+Fields = dict[str, Any]
+
+ANYBODY = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, name="", digest=b"", last4=""))
+"""A caller without any restriction, of no group."""
+
+_REASONS = {
+    "cooling": "cooling down after failures",
+    "trial": "one call is trying whether it is well again",
+    "full": "as many calls under way as it may have",
+    "rate": "as many requests in a minute as it may have",
+    "keys": "none of its keys may be used for this model at the moment",
+}
+_AFTER_FAILURES = frozenset({"cooling", "trial"})
+
+
+@attrs.frozen
+class Explainer:
+    """Looks at everything that routing looks at."""
+
+    catalog: Catalog
+    switchboard: Switchboard
+    router: Router
+    accounting: Accounting
+    clock: Callable[[], float]
+
+    def explain(self, caller: Caller | None, model: str, operation: Operation) -> Fields:
+        """Every channel with its verdict, those that would serve first; for no particular ``caller``: for anybody."""
+        who = caller or ANYBODY
+        options = self.router.list_options(who, model, operation)
+        if self.router.tariff.require_price:
+            options = [option for option in options if option.price is not None]
+        usable = sorted((option for option in options if self._find_obstacle(option) is None), key=self._order)
+        best = usable[0] if usable else None
+        equals = [option for option in usable if best and self._order(option)[:2] == self._order(best)[:2]]
+        total = sum(map(self._weigh, equals))
+        lines = [
+            self._describe(option, operation, rank, self._weigh(option) / total if option in equals else 0.0)
+            for rank, option in enumerate(usable, 1)
+        ]
+        stuck = [option for option in options if option not in usable]
+        lines += [self._describe(option, operation, None, 0.0) for option in stuck]
+        taken = {option.channel.name for option in options}
+        lines += [
+            _refuse(channel, self._find_reason(channel, who, model, operation))
+            for channel in self.catalog.channels
+            if channel.name not in taken
+        ]
+        refused = self._find_refusal(who, Call(operation, model, {}))
+        return {
+            "model": model,
+            "operation": operation,
+            "key": caller and {"id": caller.key.id, "name": caller.key.name, "account": caller.account.name},
+            "served": refused is None and (bool(usable) or not options),
+            "refused": refused and {"code": refused.code, "message": refused.message},
+            "channels": lines,
+            "room": caller and self._describe_room(caller),
+        }
+
+    def _find_refusal(self, caller: Caller, call: Call) -> Fault | None:
+        """Why it would be refused. Where it would not, and there is no channel, the gateway itself answers."""
+        try:
+            caller.check_usable(self.clock())
+            self.router.route(caller, call)
+        except Fault as fault:
+            return fault
+        return None
+
+    def _find_obstacle(self, option: Option) -> tuple[str, float] | None:
+        return option.line.find_obstacle(option.model, self.switchboard.now)
+
+    def _share(self, option: Option) -> float:
+        return option.line.breaker.share(self.switchboard.now, self.switchboard.settings.rules)
+
+    def _weigh(self, option: Option) -> float:
+        return option.channel.weight * self._share(option)
+
+    def _order(self, option: Option) -> tuple[bool, int, float]:
+        return not option.sure, -option.channel.priority, (option.line.running + 1) / self._weigh(option)
+
+    def _describe(self, option: Option, operation: Operation, rank: int | None, chance: float) -> Fields:
+        channel, obstacle = option.channel, self._find_obstacle(option)
+        reason = None if obstacle is None else _REASONS[obstacle[0]]
+        if obstacle is not None and obstacle[0] in _AFTER_FAILURES and option.line.breaker.reason:
+            reason = f"{reason} ({option.line.breaker.reason})"
+        return {
+            **_name(channel),
+            "rank": rank,
+            "chance": round(chance, 3),
+            "reason": reason if option.sure or reason else "its own list of models is not known yet",
+            "wait_s": None if obstacle is None else round(obstacle[1], 1),
+            "upstream_model": option.model,
+            "language": option.endpoint.wire,
+            "translated": option.endpoint.wire != WIRES[operation][0],
+            "state": option.line.breaker.state,
+            "share": round(self._share(option), 2),
+            "running": option.line.running,
+            "price": _write_price(option.price),
+            "price_multiplier": option.multiplier_ppm / ONE_PPM,
+        }
+
+    def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
+        """Why a channel is no option at all."""
+        if channel.status != "active":
+            return "disabled"
+        if not channel.serves(caller.key.group):
+            return f"only for the groups {', '.join(channel.groups)}"
+        serving = {serves.name for serves, _ in self.catalog.list_serving(model)}
+        if channel.name not in serving:
+            return "does not offer the model"
+        if PROVIDERS[channel.provider].find_endpoint(WIRES[operation]) is None:
+            return f"does not take {operation}"
+        return "has no price for the model, and billing.require_price is on"
+
+    def _describe_room(self, caller: Caller) -> Fields:
+        owners = (("key", caller.key), ("account", caller.account))
+        return {
+            name: {
+                **{field: value for field, value in self.accounting.describe(owner).items() if field in _ROOM},
+                **attrs.asdict(owner.limits),
+            }
+            for name, owner in owners
+        }
+
+
+_ROOM = frozenset({"left_usd", "held_usd", "resets_at"})
+
+
+def _name(channel: Channel) -> Fields:
+    return {
+        "channel": channel.name,
+        "provider": channel.provider,
+        "priority": channel.priority,
+        "weight": channel.weight,
+    }
+
+
+def _refuse(channel: Channel, reason: str) -> Fields:
+    return {**_name(channel), "rank": None, "chance": 0.0, "reason": reason}
+
+
+def _write_price(price: Price | None) -> Fields | None:
+    """Dollars per million tokens, per picture, per second."""
+    if price is None:
+        return None
+    cached = price.cached_input_nanos_per_million
+    return {
+        "model": price.model,
+        "input_usd_per_million": price.input_nanos_per_million / NANOS_PER_USD,
+        "cached_input_usd_per_million": None if cached is None else cached / NANOS_PER_USD,
+        "output_usd_per_million": price.output_nanos_per_million / NANOS_PER_USD,
+        "usd_per_image": price.image_nanos / NANOS_PER_USD,
+        "usd_per_second": price.second_nanos / NANOS_PER_USD,
+        "tiers": len(price.tiers),
+    }

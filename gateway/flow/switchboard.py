@@ -1,0 +1,331 @@
+"""How every channel stands: its breaker and its keys', its calls under way, its requests a minute.
+
+All of it is in memory and changes on the event loop alone. A call is made under a ``Lease``, and what became of it is
+said to the lease: that moves the breakers.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import attrs
+import structlog
+
+from gateway.domain.channel import Channel
+from gateway.domain.fault import UpstreamFault
+from gateway.domain.health import DEFAULT_RULES, Breaker, Rules
+from gateway.domain.rate import change_limit, take, wait_s
+
+log = structlog.stdlib.get_logger(__name__)
+
+Obstacle = Literal["cooling", "trial", "full", "rate", "keys"]
+"""Why a channel cannot take a call now: it is in its cooldown; one call is trying whether it is well again; it has as
+many calls as it may; as many a minute; none of its keys may be used for the model."""
+
+KEY_PATIENCE = 12
+"""A key that was refused stays refused until somebody does something: it rests so many times as long as a channel."""
+TRIAL_WAIT_S = 1.0
+FULL_WAIT_S = 1.0
+"""What is told of a wait that nobody knows the end of."""
+MOST_LIMITED = 1_000
+"""Models a key's rate limits are remembered for; beyond it the oldest is forgotten, and asked again too soon."""
+
+
+@attrs.frozen
+class Settings:
+    """How calls are spread, and how often they are tried again.
+
+    Attributes:
+        rules: of the breakers.
+        max_attempts: channels tried for one call.
+        retry_ratio: retries among all calls under way, at most.
+        least_retries: that are let through whatever the ratio: one caller alone must be able to fail over.
+    """
+
+    rules: Rules = DEFAULT_RULES
+    max_attempts: int = 3
+    retry_ratio: float = 0.2
+    least_retries: int = 3
+
+
+DEFAULT_SETTINGS = Settings()
+
+
+@attrs.define(eq=False)
+class KeyLine:
+    """One key of a channel. ``limited``: model -> when the provider's rate limit for it ends."""
+
+    key: str = attrs.field(repr=False)
+    breaker: Breaker = attrs.field(factory=Breaker)
+    limited: dict[str, float] = attrs.field(factory=dict)
+
+    def wait_s(self, model: str, now: float) -> float | None:
+        """Seconds until it may be used for ``model``; None where nobody knows."""
+        wait = self.breaker.wait_s(now)
+        until = self.limited.get(model)
+        if wait is None or until is None:
+            return wait
+        if until <= now:
+            del self.limited[model]
+            return wait
+        return max(wait, until - now)
+
+    def limit(self, model: str, until: float) -> None:
+        """The provider wants no more of ``model`` before ``until``."""
+        self.limited[model] = max(until, self.limited.pop(model, until))
+        if len(self.limited) > MOST_LIMITED:
+            del self.limited[next(iter(self.limited))]
+
+
+@attrs.define(eq=False)
+class Line:
+    """One channel as it stands.
+
+    Attributes:
+        running: calls under way.
+        tat: of its requests a minute; see ``domain/rate.py``.
+        turn: which key is the next one's.
+    """
+
+    channel: Channel
+    keys: tuple[KeyLine, ...]
+    breaker: Breaker = attrs.field(factory=Breaker)
+    running: int = 0
+    tat: float = 0.0
+    turn: int = 0
+
+    def replace(self, channel: Channel, now: float) -> None:
+        """``channel`` in the place of the one before it. Keys that stay keep how they stand."""
+        before, after = self.channel.rpm, channel.rpm
+        if before is not None and after is not None:
+            self.tat = change_limit(self.tat, before, after, now)
+        self.keys = _list_keys(channel, self.keys)
+        self.channel = channel
+        self.turn = 0
+
+    def find_obstacle(self, model: str, now: float) -> tuple[Obstacle, float] | None:
+        """What is in the way of a call now, and for how many seconds; None where nothing is."""
+        wait = self.breaker.wait_s(now)
+        if wait is None:
+            return "trial", TRIAL_WAIT_S
+        if wait > 0:
+            return "cooling", wait
+        return self._find_limit(now) or self._find_key_trouble(model, now)
+
+    def _find_limit(self, now: float) -> tuple[Obstacle, float] | None:
+        most, rpm = self.channel.max_concurrency, self.channel.rpm
+        if most is not None and self.running >= most:
+            return "full", FULL_WAIT_S
+        if rpm is not None and (wait := wait_s(self.tat, rpm, 1, now)):
+            return "rate", wait
+        return None
+
+    def _find_key_trouble(self, model: str, now: float) -> tuple[Obstacle, float] | None:
+        nearest = math.inf
+        for key in self.keys:
+            wait = key.wait_s(model, now)
+            if wait == 0.0:
+                return None
+            nearest = min(nearest, TRIAL_WAIT_S if wait is None else wait)
+        return "keys", nearest
+
+    def pick_key(self, model: str, now: float) -> KeyLine:
+        """The next key in turn that may be used; one may, ``find_obstacle`` having found nothing."""
+        for step in range(len(self.keys)):
+            key = self.keys[(self.turn + step) % len(self.keys)]
+            if key.wait_s(model, now) == 0.0:
+                self.turn = (self.turn + step + 1) % len(self.keys)
+                return key
+        raise AssertionError("a key that may be used was found a moment ago")
+
+
+@attrs.define(eq=False)
+class Lease:
+    """Leave for one call over one channel with one key. ``end`` it once, whatever became of the call.
+
+    ``streak``: failures of the channel in a row when the call was answered; None where it was not.
+    """
+
+    line: Line
+    key: KeyLine
+    model: str
+    retry: bool
+    epoch: int
+    key_epoch: int
+    streak: int | None = None
+    ended: bool = False
+
+
+class Switchboard:
+    """Knows how every channel stands.
+
+    Args:
+        clock: seconds of a monotonic clock.
+        dice: a number from 0 to below 1.
+
+    Attributes:
+        settings: how calls are spread.
+        running: calls under way.
+        retrying: those of them that are not their request's first, and not answered yet.
+    """
+
+    def __init__(self, clock: Callable[[], float], dice: Callable[[], float] = random.random) -> None:
+        self._clock = clock
+        self._dice = dice
+        self._lines: dict[str, Line] = {}
+        self.settings = DEFAULT_SETTINGS
+        self.running = 0
+        self.retrying = 0
+
+    @property
+    def lines(self) -> Mapping[str, Line]:
+        """Every channel that is offered, by its name."""
+        return self._lines
+
+    def use(self, channels: Iterable[Channel]) -> None:
+        """Offer exactly these. One that was there before keeps how it stands, unless it leads elsewhere now."""
+        before, self._lines = self._lines, {}
+        for channel in channels:
+            line = before.get(channel.name)
+            if line is None or line.channel.base_url != channel.base_url or line.channel.provider != channel.provider:
+                line = Line(channel, _list_keys(channel, ()))
+            else:
+                # In its place, not beside it: calls under way end at this line, and free a slot of it.
+                line.replace(channel, self._clock())
+            self._lines[channel.name] = line
+
+    @property
+    def any_open(self) -> bool:
+        """Whether a channel could be called now, or is being tried, for all its breaker knows."""
+        now = self._clock()
+        return any(not line.breaker.wait_s(now) and line.channel.status == "active" for line in self._lines.values())
+
+    @property
+    def now(self) -> float:
+        """The switchboard's time, for the lines."""
+        return self._clock()
+
+    def throw(self) -> tuple[float, float]:
+        """Two dice."""
+        return self._dice(), self._dice()
+
+    def may_retry(self) -> bool:
+        """Whether one more call may be a retry. With everything down retries would only be more load."""
+        settings = self.settings
+        return self.retrying < max(settings.least_retries, settings.retry_ratio * self.running)
+
+    def lease(self, line: Line, model: str, *, retry: bool) -> Lease:
+        """Make a call over ``line``, which has no obstacle."""
+        now = self._clock()
+        key = line.pick_key(model, now)
+        if line.channel.rpm is not None:
+            line.tat = take(line.tat, line.channel.rpm, 1, now)
+        line.running += 1
+        self.running += 1
+        self.retrying += retry
+        return Lease(line, key, model, retry, line.breaker.begin(), key.breaker.begin())
+
+    def note_answered(self, lease: Lease) -> None:
+        """The call was answered; to be said once, at its first event or with the whole of it.
+
+        From there a retry is a call like any other, however long its stream goes on.
+        """
+        self.retrying -= lease.retry
+        lease.retry = False
+        lease.streak = lease.line.breaker.failures
+        self._note_well(lease)
+        lease.key.breaker.note_answered(lease.key_epoch, self._clock(), self.settings.rules)
+
+    def note_failed(self, lease: Lease, fault: UpstreamFault) -> None:
+        """The call failed, before its first byte or after it."""
+        if fault.answered:
+            self._note_well(lease)
+        match fault.blame:
+            case "model":
+                self._limit_key(lease, fault)
+            case "key":
+                self._trip_key(lease, fault)
+            case "channel":
+                self._note_ill(lease, fault)
+            case "nobody":
+                if fault.answered:
+                    lease.key.breaker.note_answered(lease.key_epoch, self._clock(), self.settings.rules)
+
+    def note_probe_answered(self, line: Line, epoch: int) -> None:
+        """A probe, begun in ``epoch``, found the channel well."""
+        if line.breaker.state == "down" and line.breaker.epoch == epoch:
+            line.breaker.recover(self._clock())
+            log.info("channel_recovered", channel=line.channel.name, reason="probe")
+
+    def note_probe_failed(self, line: Line, epoch: int, fault: UpstreamFault) -> None:
+        """A probe, begun in ``epoch``, found it as it was: it rests on, for longer."""
+        breaker, now = line.breaker, self._clock()
+        if breaker.state == "down" and breaker.epoch == epoch:
+            breaker.trip(now, self.settings.rules, reason=fault.message, dice=self._dice(), rest_s=fault.rest_s or 0.0)
+
+    def _note_well(self, lease: Lease) -> None:
+        breaker = lease.line.breaker
+        trial = breaker.state == "trial" and breaker.epoch == lease.epoch
+        breaker.note_answered(lease.epoch, self._clock(), self.settings.rules)
+        if trial:
+            log.info("channel_recovered", channel=lease.line.channel.name)
+
+    def _note_ill(self, lease: Lease, fault: UpstreamFault) -> None:
+        now, rules, breaker = self._clock(), self.settings.rules, lease.line.breaker
+        if lease.epoch != breaker.epoch or breaker.state == "down":
+            return
+        if fault.rest_s:  # it asks to be left alone: no second failure is needed
+            breaker.trip(now, rules, reason=fault.message, dice=self._dice(), rest_s=fault.rest_s)
+        elif not breaker.note_failed(
+            lease.epoch,
+            now,
+            rules,
+            reason=fault.message,
+            dice=self._dice(),
+            streak=lease.streak,
+        ):
+            return
+        log.warning(
+            "channel_tripped",
+            channel=lease.line.channel.name,
+            error=breaker.reason,
+            restart_after_s=round(breaker.until - now, 1),
+        )
+
+    def _limit_key(self, lease: Lease, fault: UpstreamFault) -> None:
+        rules = self.settings.rules
+        wait = min(fault.rest_s or rules.cooldown_s, rules.max_cooldown_s)
+        lease.key.limit(lease.model, self._clock() + wait)
+        log.warning("key_limited", channel=lease.line.channel.name, model=lease.model, restart_after_s=round(wait, 1))
+
+    def _trip_key(self, lease: Lease, fault: UpstreamFault) -> None:
+        now, rules, breaker = self._clock(), self.settings.rules, lease.key.breaker
+        if lease.key_epoch != breaker.epoch or breaker.state == "down":
+            return
+        patient = attrs.evolve(rules, cooldown_s=rules.cooldown_s * KEY_PATIENCE)
+        breaker.trip(now, patient, reason=fault.message, dice=self._dice())
+        number = next((number for number, key in enumerate(lease.line.keys, 1) if key is lease.key), 0)
+        log.warning(
+            "key_tripped",
+            channel=lease.line.channel.name,
+            error=fault.message,
+            reason=f"key {number} of {len(lease.line.keys)}",
+            restart_after_s=round(breaker.until - now, 1),
+        )
+
+    def end(self, lease: Lease) -> None:
+        """The call is over; what nobody has said of it is no verdict."""
+        if lease.ended:
+            return
+        lease.ended = True
+        lease.line.running -= 1
+        self.running -= 1
+        self.retrying -= lease.retry
+        lease.line.breaker.abandon(lease.epoch)
+        lease.key.breaker.abandon(lease.key_epoch)
+
+
+def _list_keys(channel: Channel, before: tuple[KeyLine, ...]) -> tuple[KeyLine, ...]:
+    known = {line.key: line for line in before}
+    return tuple(known.get(key) or KeyLine(key) for key in channel.api_keys or ("",))
