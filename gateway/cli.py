@@ -5,15 +5,18 @@
 import contextlib
 import functools
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
 from gateway import __version__, cli_show
+from gateway.cli_channels import channels, explain
 from gateway.cli_client import (
+    PROVIDER_TIMEOUT_S,
     Json,
     NotReady,
     Place,
@@ -37,13 +40,19 @@ from gateway.cli_options import (
     client_command,
     config_option,
     data_option,
+    exit_unless,
     find_config,
     key_options,
     may_discover,
     new_fields,
 )
 from gateway.cli_show import print_answer
+from gateway.cli_show_channels import print_report
+from gateway.cli_switches import add_switches
 from gateway.store.folder import FolderBusy, FolderDamaged
+
+if TYPE_CHECKING:
+    from gateway.config import Config
 
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
@@ -57,12 +66,15 @@ def main(ctx: click.Context) -> None:
     \b
       gateway serve                      run it; the first start prints a key and a call to copy
       gateway keys create --name laptop  make another key
+      gateway channels add openai        a way to a provider; asks for its key
       gateway models                     what can be called
+      gateway explain gpt-5-mini         who would serve that, and at what price
       gateway requests --follow          watch the calls come in
       gateway usage                      what they cost, day by day
       gateway accounts top-up team 20    $20 more for an account that has a quota
       gateway audit                      is every balance the sum of its entries?
       gateway check                      is everything set up right?
+      gateway reload                     take in what the configuration file says now
 
     The commands talk to the gateway that runs over the data folder (./data, or --data, or GATEWAY_DATA). Where none
     runs they open the folder themselves, with the configuration that 'gateway serve' would read.
@@ -89,12 +101,16 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
       gateway serve --config /etc/gateway.toml --data /var/lib/gateway
       gateway serve --host 0.0.0.0 --port 9000
     """
-    config = load_config(find_config(config_path), os.environ)
-    server = config.server
-    server = attrs.evolve(
-        server, host=server.host if host is None else host, port=server.port if port is None else port
-    )
-    config = attrs.evolve(config, server=server)
+    from gateway.config_file import read_config
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it waits until serve.py can hear it
+    path = find_config(config_path)
+    config = _listen_at(load_config(path, os.environ), host, port)
+
+    def read_again() -> "Config":
+        # A file that lies here only since the start counts too; the one that was read stays the one.
+        return _listen_at(read_config(path or find_config(None), os.environ), host, port)
+
     try:
         folder = open_folder(data)
     except FolderBusy as busy:
@@ -107,9 +123,17 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
 
         configure_log(config.server.log_format)
         try:
-            run(Site(config, folder, os.environ, discover=may_discover(os.environ)), cli_show.greet)
+            discover = may_discover(os.environ)
+            run(Site(config, folder, os.environ, discover=discover, read_config=read_again), cli_show.greet)
         except (PortTaken, StoreRefused, FolderDamaged) as refused:
             raise NotReady(str(refused)) from None
+
+
+def _listen_at(config: "Config", host: str | None, port: int | None) -> "Config":
+    """``config`` with the address of the command line, where that has one."""
+    server = config.server
+    host, port = server.host if host is None else host, server.port if port is None else port
+    return attrs.evolve(config, server=attrs.evolve(server, host=host, port=port))
 
 
 @main.group(cls=ListByDefault)
@@ -202,86 +226,21 @@ def edit_key(place: Place, key_id: int, **options: Any) -> None:
     print_answer(place, changed, cli_show.print_fields)
 
 
-def _add_shared(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
-    """``show``, ``disable``, ``enable`` and ``delete``, the same for accounts and keys."""
-
-    def switch(verb: str, status: str, text: str) -> None:
-        @group.command(verb, help=text)
-        @which
-        @client_command
-        def command(place: Place, *, which: str) -> None:
-            changed = call(place, "PATCH", path, str(which), body={"status": status})
-            print_answer(place, changed, lambda _: click.echo(f"The {noun} {which} is {status}."))
-
+def _add_show(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
     @group.command("show", help=f"Show everything about the {noun}.")
     @which
     @client_command
     def show(place: Place, *, which: str) -> None:
         print_answer(place, call(place, "GET", path, str(which)), cli_show.print_fields)
 
-    @group.command("delete", help=f"Delete the {noun} for good. What it called stays on record.")
-    @which
-    @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-    @client_command
-    def delete(place: Place, *, which: str, yes: bool) -> None:
-        if not yes:
-            click.confirm(f"Delete the {noun} {which}?", abort=True, err=True)
-        print_answer(
-            place, call(place, "DELETE", path, str(which)), lambda _: click.echo(f"The {noun} {which} is deleted.")
-        )
 
-    switch("disable", "disabled", f"Refuse calls with the {noun} from now on.")
-    switch("enable", "active", f"Allow calls with the {noun} again.")
-
-
-for _add in (_add_shared, add_credit_commands):
+for _add in (_add_show, add_switches, add_credit_commands):
     _add(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
     _add(keys, "keys", click.argument("which", metavar="ID", type=int), "key")
+main.add_command(channels)
+main.add_command(explain)
 main.add_command(usage)
 main.add_command(audit)
-
-
-@main.group(cls=ListByDefault)
-def channels() -> None:
-    """The ways to providers, declared or found.
-
-    \b
-    Examples:
-      gateway channels
-      gateway channels show openai
-      gateway channels test
-    """
-
-
-@channels.command("list")
-@channel_command
-def list_channels(place: Place) -> None:
-    """Every channel."""
-    print_answer(place, get_settled(place, "channels"), cli_show.print_channels)
-
-
-@channels.command("show")
-@click.argument("name")
-@channel_command
-def show_channel(place: Place, name: str) -> None:
-    """Show everything about the channel NAME, but its keys."""
-    print_answer(place, get_settled(place, "channels", name), cli_show.print_fields)
-
-
-@channels.command("test")
-@click.argument("name", required=False)
-@channel_command
-def test_channels(place: Place, name: str | None) -> None:
-    """Ask the provider of the channel NAME, or of all, for its models now. Exits with 1 where one fails."""
-    results = ask(place, lambda admin: admin.test_channels(*([name] if name else [])))
-    answer = results[0] if name else {"object": "list", "data": results}
-    print_answer(place, answer, lambda _: cli_show.print_tests(results))
-    _exit_unless(all(result["ok"] for result in results))
-
-
-def _exit_unless(fine: bool) -> None:
-    if not fine:
-        click.get_current_context().exit(1)
 
 
 @main.group(cls=ListByDefault)
@@ -307,11 +266,13 @@ def requests() -> None:
     """What was asked, by which key, and how it went.
 
     A cost with a '!' went above a quota: the call cost more than was held for it. A '~' marks estimated tokens.
+    'up1 (2nd)': it took a second attempt, and up1 had the last word; 'tried' in --json has them all.
 
     \b
     Examples:
       gateway requests --follow
       gateway requests --limit 100 --model demo-chat
+      gateway requests --channel openai
       gateway requests --status 429 --json
       gateway requests list --help
     """
@@ -321,6 +282,7 @@ def requests() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N")
 @click.option("--key", type=int, metavar="ID", help="Only of this key.")
 @click.option("--model", help="Only of this model.")
+@click.option("--channel", metavar="NAME", help="Only over this channel.")
 @click.option("--status", type=int, metavar="HTTP", help="Only with this status, such as 200 or 429.")
 @click.option("--follow", "-f", is_flag=True, help="Print new ones as they end, until Ctrl-C.")
 @client_command
@@ -330,10 +292,32 @@ def list_requests(place: Place, *, follow: bool, **query: Any) -> None:
         listing = ask(place, lambda admin: admin.get("requests", query=query))
         print_answer(place, listing, cli_show.print_requests)
         return
-    if find_running(place.data) is None:
-        raise Trouble(f"There is nothing to follow: no gateway runs over {place.data}")
+    _need_running(place, "follow")
     with contextlib.suppress(KeyboardInterrupt):
         ask(place, lambda admin: cli_show.print_as_they_come(admin.follow_requests(query), as_json=place.as_json))
+
+
+def _need_running(place: Place, verb: str) -> None:
+    if find_running(place.data) is None:
+        raise Trouble(f"There is nothing to {verb}: no gateway runs over {place.data}")
+
+
+@main.command(short_help="Take in what the configuration file says now.")
+@client_command
+def reload(place: Place) -> None:
+    """Have the gateway that runs read its configuration again, and say what that changed.
+
+    It reads the file it was started with, and applies it whole or not at all: exits with 1 where something is wrong
+    with it. Calls under way finish as they began. SIGHUP does the same, and leaves what it did in the log.
+
+    \b
+    Examples:
+      gateway reload
+      gateway reload --data /var/lib/gateway
+    """
+    _need_running(place, "reload")
+    report = call(place, "POST", "reload", timeout_s=PROVIDER_TIMEOUT_S)
+    print_answer(place, report, cli_show.print_reload)
 
 
 @main.command(short_help="Is the configuration right, does every channel answer?")
@@ -341,8 +325,8 @@ def list_requests(place: Place, *, follow: bool, **query: Any) -> None:
 def check(place: Place) -> None:
     """Is the configuration right, and does every channel answer? Exits with 1 where not.
 
-    Channels are tried by the gateway that runs over the data folder, with the configuration it was started with;
-    where none runs, by this command, and the data folder is left as it is.
+    Channels, but for disabled ones, are tried by the gateway that runs over the data folder, with the configuration
+    it was started with; where none runs, by this command, and the data folder is left as it is.
 
     \b
     Examples:
@@ -356,5 +340,5 @@ def check(place: Place) -> None:
     else:
         results = probe(place, lambda admin: admin.test_channels())
         report = {"ok": all(result["ok"] for result in results), "problems": [], "channels": results}
-    print_answer(place, report, functools.partial(cli_show.print_report, config=place.config))
-    _exit_unless(report["ok"])
+    print_answer(place, report, functools.partial(print_report, config=place.config))
+    exit_unless(report["ok"])

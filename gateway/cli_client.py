@@ -33,8 +33,10 @@ Json = dict[str, Any]
 
 SYNC_WAIT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
-TEST_TIMEOUT_S = 60.0
-"""A channel's test waits for its provider."""
+PROVIDER_TIMEOUT_S = 60.0
+"""For a change after which a provider is asked for its models."""
+TEST_TIMEOUT_S = 300.0
+"""A channel's test asks its provider with one key after the other."""
 FOLLOW_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.05
 _PAGE = 1000
@@ -125,10 +127,19 @@ class Admin:
             raise Trouble(f"The gateway at {self.url} does not answer: {reason}") from None
 
     async def test_channels(self, *names: str) -> list[Json]:
-        """What each channel's provider answers now, side by side; without names, of every channel."""
+        """What each channel's provider answers now, side by side; without names, of every channel in use."""
         if not names:
-            names = tuple(channel["name"] for channel in (await self.get("channels"))["data"])
+            channels = (await self.get("channels"))["data"]
+            names = tuple(channel["name"] for channel in channels if channel["status"] == "active")
         calls = (self.call("POST", "channels", name, "test", timeout_s=TEST_TIMEOUT_S) for name in names)
+        return list(await asyncio.gather(*calls))
+
+    async def sync_channels(self, *names: str) -> list[Json]:
+        """Each channel after it has asked its provider for its models; without names, all that do so by themselves."""
+        if not names:
+            channels = (await self.get("channels"))["data"]
+            names = tuple(channel["name"] for channel in channels if channel["status"] == "active" and channel["sync"])
+        calls = (self.call("POST", "channels", name, "sync", timeout_s=PROVIDER_TIMEOUT_S) for name in names)
         return list(await asyncio.gather(*calls))
 
     async def await_models(self) -> None:
@@ -137,7 +148,7 @@ class Admin:
         until = loop.time() + SYNC_WAIT_S
         while self.offline and loop.time() < until:
             channels = (await self.get("channels"))["data"]
-            if not any(channel["sync"] and channel["offers"] is None for channel in channels):
+            if not any(map(may_still_answer, channels)):
                 return
             await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -152,6 +163,12 @@ class Admin:
             if len(rows) < _PAGE:
                 await asyncio.sleep(FOLLOW_EVERY_S)
             rows = (await self.get("requests", query={**query, "after": last, "limit": _PAGE}))["data"]
+
+
+def may_still_answer(channel: Json) -> bool:
+    """Whether a channel that has only just started may yet say which models it has."""
+    asks = channel["sync"] and channel["status"] == "active"
+    return asks and channel["offers"] is None and channel["sync_error"] is None
 
 
 def _read_answer(url: str, status: int, raw: bytes) -> Json:
@@ -194,17 +211,23 @@ def ask(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
     return asyncio.run(do())
 
 
-def call(place: Place, method: str, *path: str, body: Json | None = None) -> Json:
+def call(
+    place: Place,
+    method: str,
+    *path: str,
+    body: Json | None = None,
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> Json:
     """One call of the admin API of ``place``. Raises ``Trouble``."""
-    return ask(place, lambda admin: admin.call(method, *path, body=body))
+    return ask(place, lambda admin: admin.call(method, *path, body=body, timeout_s=timeout_s))
 
 
-def get_settled(place: Place, *path: str) -> Json:
+def get_settled(place: Place, *path: str, query: Mapping[str, Any] | None = None) -> Json:
     """What is at ``path`` once the channels have had time to say what they offer. Raises ``Trouble``."""
 
     async def work(admin: Admin) -> Json:
         await admin.await_models()
-        return await admin.get(*path)
+        return await admin.get(*path, query=query)
 
     return ask(place, work)
 

@@ -79,10 +79,10 @@ class ListByDefault(click.Group):
 
 
 class NumberOrNone(click.ParamType[Any]):
-    """A number, whole where ``whole`` says so, or ``none``. The gateway checks its range."""
+    """A number, whole where ``whole`` says so, or ``none``. ``name`` is its unit. The gateway checks its range."""
 
-    def __init__(self, *, whole: bool) -> None:
-        self.name = "N" if whole else "USD"
+    def __init__(self, *, whole: bool, name: str) -> None:
+        self.name = name
         self._whole = whole
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -135,8 +135,8 @@ def _read_amount(text: str) -> float:
     return number
 
 
-_COUNT = NumberOrNone(whole=True)
-_AMOUNT = NumberOrNone(whole=False)
+_COUNT = NumberOrNone(whole=True, name="N")
+_AMOUNT = NumberOrNone(whole=False, name="USD")
 
 
 def _apply(command: Command, *options: Callable[[Command], Command]) -> Command:
@@ -182,6 +182,104 @@ def key_options(command: Command) -> Command:
         click.option("--allow-ips", multiple=True, metavar="NETWORK,…", help="Only from there. May be repeated."),
     )
     return bound_options(more)
+
+
+def _read_pairs(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Json | str | None:
+    """``NAME=VALUE`` again and again -> a table; a value may have any sign in it."""
+    if not given:
+        return None
+    if given == (TAKE_BACK,):
+        return TAKE_BACK
+    for text in given:
+        if not text.partition("=")[0].strip() or "=" not in text:
+            # What was written may be a secret: it is not shown.
+            raise click.BadParameter(f"expected {param.metavar}, or '{TAKE_BACK}' alone")
+    return {name.strip(): value for name, _, value in (text.partition("=") for text in given)}
+
+
+def channel_options(command: Command) -> Command:
+    """Everything that a channel can be told."""
+    return _way_options(_serving_options(command))
+
+
+def _way_options(command: Command) -> Command:
+    """How the provider is reached."""
+    return _apply(
+        command,
+        click.option("--provider", help="Such as openai, anthropic, ollama; custom: any OpenAI-compatible server."),
+        click.option("--base-url", metavar="URL", help="Where it is, up to before /chat/completions."),
+        click.option(
+            "--api-key",
+            "api_keys",
+            multiple=True,
+            metavar="KEY",
+            help="Its key; the shell's history keeps it. May be repeated: calls take turns.",
+        ),
+        click.option("--api-key-stdin", is_flag=True, help="Read keys from standard input, one a line."),
+        click.option("--proxy", metavar="URL", help="Reach it through this proxy."),
+        click.option(
+            "--header",
+            "headers",
+            multiple=True,
+            callback=_read_pairs,
+            metavar="NAME=VALUE",
+            help="Sent with every request to it; given ones replace all. May be repeated.",
+        ),
+        *(
+            click.option(f"--{name}-timeout", f"{name.replace('-', '_')}_timeout_s", type=_SECONDS, help=words)
+            for name, words in _TIMEOUTS
+        ),
+    )
+
+
+_SECONDS = NumberOrNone(whole=False, name="SECONDS")
+_TIMEOUTS = (
+    ("connect", "To connect; 10 if not given."),
+    ("first-byte", "Until a stream's first event; 120 if not given."),
+    ("idle", "Between two events of a stream; 120 if not given."),
+    ("total", "For a whole answer; 1800 if not given."),
+)
+
+
+def _serving_options(command: Command) -> Command:
+    """What it serves, to whom, and before which others."""
+    return _apply(
+        command,
+        click.option(
+            "--model",
+            "--models",
+            "models",
+            multiple=True,
+            metavar="GLOB,…",
+            help="Serve these; with --sync only these of the provider's. May be repeated.",
+        ),
+        click.option("--sync/--no-sync", default=None, help="Serve what the provider lists, asked again and again."),
+        click.option(
+            "--map",
+            "model_map",
+            multiple=True,
+            callback=_read_pairs,
+            metavar="OURS=THEIRS",
+            help="The provider's own name of a model; given ones replace all. May be repeated.",
+        ),
+        click.option(
+            "--group", "--groups", "groups", multiple=True, metavar="GROUP,…", help="Only for keys of these groups."
+        ),
+        click.option("--priority", type=_COUNT, help="The highest is asked first; 0 if not given."),
+        click.option("--weight", type=_COUNT, help="Its part of the calls among equals; 1 if not given."),
+        click.option("--max-concurrency", type=_COUNT, help="Calls at the same time."),
+        click.option("--rpm", type=_COUNT, help="Calls a minute."),
+        click.option("--price-multiplier", type=_FACTOR, help="1.2 charges a fifth more than the price list."),
+    )
+
+
+_FACTOR = NumberOrNone(whole=False, name="X")
+
+
+def exit_unless(fine: bool) -> None:
+    """End with 1 where something is not ``fine``."""
+    if not fine:
+        click.get_current_context().exit(1)
 
 
 def read_fields(options: Json) -> Json:

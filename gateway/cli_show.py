@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,7 @@ ABSENT = "-"
 _RARE = ("QUOTA", ">LEFT", "LIMITS", "GROUPS", "MODELS", "EXPIRES")
 """What few accounts and keys have."""
 _NOT_CHAT = ("embed", "image", "video", "tts", "whisper", "dall-e", "moderation", "rerank", "speech", "transcribe")
+_ORDINALS: Mapping[int, str] = MappingProxyType({2: "2nd", 3: "3rd"})
 _WIDE = 100
 """Columns of a terminal from which a table of requests has room for one more, and one of keys for more air."""
 
@@ -184,13 +186,20 @@ def write_request(row: Json, now: datetime) -> Cells:
         "TIME": write_moment(row["started_ms"], now),
         "KEY": row["key_name"],
         "MODEL": row["model"] or ABSENT,
-        "CHANNEL": row["channel"] or ABSENT,
+        "CHANNEL": _write_channel(row),
         ">IN/OUT": f"{estimate}{row['prompt_tokens']}/{row['completion_tokens']}",
         ">COST": write_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else ""),
         ">FIRST": ABSENT if first is None else str(first),
         ">MS": str(row["total_ms"]),
         "STATUS": f"{row['status']} {ending}".rstrip(),
     }
+
+
+def _write_channel(row: Json) -> str:
+    """``up1``, and ``up1 (2nd)`` where it had the last word of several attempts."""
+    number = row["attempts"]
+    nth = _ORDINALS.get(number, f"{number}th")
+    return f"{row['channel'] or ABSENT} ({nth})" if number > 1 else row["channel"] or ABSENT
 
 
 def print_accounts(accounts: Sequence[Json]) -> None:
@@ -225,10 +234,11 @@ def print_keys(keys: Sequence[Json]) -> None:
         }
         for key in keys
     ]
-    print_cells(cells, "There is no key; make one: gateway keys create", rare=_RARE, gap=1 if _is_narrow() else 2)
+    print_cells(cells, "There is no key; make one: gateway keys create", rare=_RARE, gap=1 if is_narrow() else 2)
 
 
-def _is_narrow() -> bool:
+def is_narrow() -> bool:
+    """Whether the terminal has no room for what only few need."""
     from rich.console import Console
 
     return Console().width < _WIDE
@@ -249,61 +259,30 @@ def print_new_key(key: Json) -> None:
     click.echo(f"{about}. Shown once, only its hash is stored.", err=True)
 
 
-def print_channels(channels: Sequence[Json]) -> None:
-    """A table of channels."""
-    rows = [
-        [
-            channel["name"],
-            channel["provider"],
-            channel["origin"],
-            str(channel["api_keys"]),
-            "?" if channel["offers"] is None else str(channel["offers"]),
-            channel["base_url"],
-        ]
-        for channel in channels
-    ]
-    print_table(("NAME", "PROVIDER", "FROM", ">KEYS", ">MODELS", "ADDRESS"), rows, "There is no channel.")
-
-
 def print_models(models: Sequence[Json]) -> None:
     """A table of models."""
     rows = [[model["id"], model["owned_by"], write_value(model["channels"])] for model in models]
     print_table(("MODEL", "OWNED BY", "CHANNELS"), rows, "There is no model; see: gateway channels test")
 
 
-def print_tests(results: Sequence[Json]) -> None:
-    """A table of what the channels' providers answered."""
-    rows = [
-        [
-            result["name"],
-            "ok" if result["ok"] else "failed",
-            write_value(result["models"]),
-            result["error"] or "",
-        ]
-        for result in results
-    ]
-    print_table(("CHANNEL", "RESULT", ">MODELS", "ERROR"), rows, "There is no channel.")
-
-
-def print_report(report: Json, *, config: Path | None) -> None:
-    """What a check found."""
-    if report["problems"]:
-        click.echo("\n".join(report["problems"]), err=True)
-        return
-    click.echo(f"The configuration is valid ({config or 'no file: defaults and environment'}).\n")
-    print_tests(report["channels"])
+def print_reload(report: Json) -> None:
+    """What a new configuration has changed, a line each."""
+    for line in report["changes"] or ["Nothing has changed."]:
+        click.echo(clean(line))
+    for line in report["needs_restart"]:
+        click.echo(f"{clean(line)} changed: needs a restart")
 
 
 def print_requests(rows: Sequence[Json]) -> None:
     """A table of requests."""
     now = datetime.now(UTC)
     cells = [write_request(row, now) for row in rows]
-    if _is_narrow():
+    if is_narrow():
         cells = [{name: text for name, text in cell.items() if name != ">FIRST"} for cell in cells]
     print_cells(cells, "No request is recorded.", gap=1)
 
 
-_LINE = {"TIME": 8, "KEY": 8, "MODEL": 16, "CHANNEL": 8, ">IN/OUT": 8, ">COST": 10, ">MS": 6, "STATUS": 0}
+_LINE = {"TIME": 8, "KEY": 8, "MODEL": 16, "CHANNEL": 10, ">IN/OUT": 8, ">COST": 10, ">MS": 6, "STATUS": 0}
 
 
 def write_line(cells: Mapping[str, str]) -> str:

@@ -265,7 +265,8 @@ def test_channels_and_models_are_listed_shown_and_tested(server: Server) -> None
     (channel,) = server.ask("channels")["data"]
     assert (channel["name"], channel["offers"]) == ("demo", 2)
     assert server.ask("channels", "show", "demo")["offered"] == ["demo-chat", "demo-embedding"]
-    assert server.ask("channels", "test", "demo") == {"name": "demo", "ok": True, "error": None, "models": 2}
+    tested = {"name": "demo", "ok": True, "error": None, "models": 2, "keys": []}
+    assert server.ask("channels", "test", "demo") == tested
     assert server.ask("channels", "test")["data"][0]["ok"] is True
     assert [model["id"] for model in server.ask("models")["data"]] == ["demo-chat", "demo-embedding"]
     assert server.ask("models", "list") == server.ask("models")
@@ -364,7 +365,7 @@ def test_check_tries_the_channels_of_the_gateway_that_runs(server: Server, tmp_p
     assert report == {
         "ok": True,
         "problems": [],
-        "channels": [{"name": "demo", "ok": True, "error": None, "models": 2}],
+        "channels": [{"name": "demo", "ok": True, "error": None, "models": 2, "keys": []}],
     }
 
 

@@ -22,6 +22,7 @@ from gateway.cli_client import (
     Trouble,
     create_key,
     find_running,
+    may_still_answer,
     open_admin,
     probe,
 )
@@ -178,6 +179,13 @@ async def test_every_channel_is_tested_and_a_failure_does_not_hide_the_others(ga
         results = await admin.test_channels()
         assert [(result["name"], result["ok"]) for result in results] == [("one", False), ("two/x", False)]
         assert await admin.test_channels("one") == results[:1]
+
+
+def test_only_a_channel_that_asks_for_its_models_and_has_heard_nothing_is_waited_for() -> None:
+    fresh: dict[str, Any] = {"sync": True, "status": "active", "offers": None, "sync_error": None}
+    assert may_still_answer(fresh)
+    for more in ({"sync": False}, {"status": "disabled"}, {"offers": 0}, {"sync_error": "no"}):
+        assert not may_still_answer({**fresh, **more})
 
 
 async def test_a_folder_that_cannot_be_read_is_the_operators_to_set_right(tmp_path: Path) -> None:
