@@ -2,9 +2,11 @@
 
     .venv/bin/python scripts/soak.py --seconds 60
 
-About half of the calls are streams. One call in a hundred meets a provider that breaks off, one in a hundred leaves
-half-way. Exit code 1 where a request has no row or more than one, where the books do not agree, or where descriptors
-are left over.
+Three channels serve one model, the third in another language than most callers'. The second is broken for the middle
+third of the time, and breaks off one stream in a hundred at any other. About half of the calls are streams, one in five
+is asked in Anthropic's language, and one in a hundred leaves half-way. Exit code 1 where a request has no row or more
+than one, where the books do not agree, where descriptors are left over, where the log tells of a bug, where more than
+one call in a hundred fails, or where the broken channel was not left alone and taken back.
 """
 
 import argparse
@@ -16,22 +18,27 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import attrs
+import orjson
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.store.folder import find_holder
+from tests.dialects import anthropic_cassettes as messages
 from tests.fakes.upstream import (
     COMPLETION,
     FIN,
+    LAST_CHUNK,
+    RST,
     SSE_HEAD,
+    Received,
+    Script,
     ScriptedUpstream,
     Step,
     answer,
@@ -44,16 +51,45 @@ from tests.fakes.upstream import (
 KEY = "sk-soak-soak-soak-soak"
 RARELY = 0.01
 SETTLE_S = 2.0
+PLANNED = ("json", "stream", "left half-way")
+EVERY_CALL = frozenset({"request_settled", "request_served"})
 WORDS = [f" word{index}" for index in range(40)]
-SCRIPTS: dict[str, Sequence[Step]] = {
-    "json": [answer(COMPLETION)],
-    "stream": [step for part in chat_script(*WORDS) for step in (part, 0.002)],
-    "broken": [SSE_HEAD, chunk(event(delta("half"))), FIN],
-}
+PACE_S = 0.002
+CHAT_ANSWER = [answer(COMPLETION)]
+CHAT_STREAM = [step for part in chat_script(*WORDS) for step in (part, PACE_S)]
+MESSAGES_ANSWER = [
+    answer(
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "text", "text": "hello"}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 5, "output_tokens": 7},
+        },
+    ),
+]
+MESSAGES_EVENTS = [
+    messages.begin("msg_1"),
+    messages.start(0, "text", text=""),
+    *(messages.text(0, word) for word in WORDS),
+    messages.stop(0),
+    messages.finish("end_turn", output_tokens=7),
+    messages.STOP,
+]
+MESSAGES_STREAM = [SSE_HEAD, *(step for part in MESSAGES_EVENTS for step in (chunk(part), PACE_S)), LAST_CHUNK]
+BROKEN_OFF = [SSE_HEAD, chunk(event(delta("half"))), FIN]
+DOWN = ([answer({"error": {"message": "on fire"}}, 500)], [RST])
 HEAD = f"""
 [server]
 port = 0
 log_format = "json"
+[routing]
+cooldown_s = 1
+max_cooldown_s = 2
+warm_up_s = 2
 [[account]]
 name = "soak"
 quota_usd = 1000000
@@ -66,18 +102,49 @@ secret = "{KEY}"
 quota_usd = 1000000
 tpm = 1000000000
 max_concurrency = 10000
-"""
-CHANNEL = """
-[[channel]]
-name = "{model}"
-provider = "custom"
-base_url = "{base_url}"
-models = ["{model}"]
 [[price]]
-model = "{model}"
+model = "m"
 input_usd_per_million = 2.5
 output_usd_per_million = 10
 """
+CHANNEL = """
+[[channel]]
+name = "{name}"
+provider = "{provider}"
+base_url = "{base_url}"
+models = ["m"]
+"""
+
+
+class Provider(ScriptedUpstream):
+    """Answers as it is asked, whole or as a stream; ``down``, not at all."""
+
+    def __init__(self, whole: Script, stream: Script, *, rarely: Script | None = None) -> None:
+        super().__init__([self._answer])
+        self._whole, self._stream, self._rarely = whole, stream, rarely
+        self.down = False
+
+    async def _answer(self, _received: Received) -> None:
+        """The one step of its script, which ``_play`` plays another for."""
+
+    async def _play(
+        self,
+        step: Step,  # noqa: ARG002 - there is but one
+        received: Received,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> bool:
+        for part in self._choose(received):
+            if not await super()._play(part, received, reader, writer):
+                return False
+        return True
+
+    def _choose(self, received: Received) -> Script:
+        if self.down:
+            return random.choice(DOWN)
+        if not received.json.get("stream"):
+            return self._whole
+        return self._rarely if self._rarely and random.random() < RARELY else self._stream
 
 
 @attrs.frozen
@@ -119,53 +186,52 @@ class Soak:
                 self.outcomes[type(error).__name__] += 1
 
     async def _call(self, session: aiohttp.ClientSession) -> str:
-        model = "broken" if random.random() < RARELY else random.choice(["json", "stream"])
-        body = {"model": model, "stream": model != "json", "messages": [{"role": "user", "content": "hi"}]}
-        async with session.post(f"{self.url}/v1/chat/completions", json=body) as response:
-            if model == "stream" and random.random() < 2 * RARELY:
+        kind, stream = random.choices(["chat/completions", "messages"], [4, 1])[0], random.random() < 0.5
+        body = {"model": "m", "stream": stream, "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
+        async with session.post(f"{self.url}/v1/{kind}", json=body) as response:
+            if stream and random.random() < 2 * RARELY:
                 await response.content.readany()
                 response.close()
                 return "left half-way"
             raw = await response.read()
         if response.status != 200:
             return f"status {response.status}"
-        if model == "json":
+        if not stream:
             return "json"
-        return "stream" if raw.endswith(b"data: [DONE]\n\n") else "stream with an error event"
+        whole = raw.endswith(b"data: [DONE]\n\n") or b"event: message_stop\n" in raw[-100:]
+        return "stream" if whole else "stream with an error event"
 
 
 async def soak(seconds: float, callers: int) -> bool:
     """The whole run. True where nothing was lost or left over."""
     async with AsyncExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        shaky = Provider(CHAT_ANSWER, CHAT_STREAM, rarely=BROKEN_OFF)
+        providers = {
+            "steady": ("custom", Provider(CHAT_ANSWER, CHAT_STREAM)),
+            "shaky": ("custom", shaky),
+            "translated": ("anthropic", Provider(MESSAGES_ANSWER, MESSAGES_STREAM)),
+        }
         config = HEAD
-        for model, script in SCRIPTS.items():
-            up = await stack.enter_async_context(ScriptedUpstream(script))
-            config += CHANNEL.format(model=model, base_url=up.base_url)
+        for name, (slug, provider) in providers.items():
+            up = await stack.enter_async_context(provider)
+            config += CHANNEL.format(name=name, provider=slug, base_url=up.base_url)
         (path / "gateway.toml").write_text(config)
         log = stack.enter_context((path / "log").open("wb"))
-        command = [
-            sys.executable,
-            "-m",
-            "gateway",
-            "serve",
-            "--config",
-            f"{path}/gateway.toml",
-            "--data",
-            f"{path}/data",
-        ]
+        command = ["-m", "gateway", "serve", "--config", f"{path}/gateway.toml", "--data", f"{path}/data"]
         environ = {**os.environ, "GATEWAY_DISCOVER": "0"}
-        gateway = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env=environ)
+        gateway = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=log, stderr=log, env=environ)
         try:
-            good = await _drive(path / "data", psutil.Process(gateway.pid), seconds, callers)
+            good = await _drive(path / "data", psutil.Process(gateway.pid), seconds, callers, shaky)
         finally:
             gateway.terminate()
-            print(f"exit code {await gateway.wait()}")
-        _report_log(path / "log")
-    return good
+            status = await gateway.wait()
+            print(f"exit code {status}")
+        quiet = _report_log(path / "log")
+    return good and quiet and status == 0
 
 
-async def _drive(data: Path, process: psutil.Process, seconds: float, callers: int) -> bool:
+async def _drive(data: Path, process: psutil.Process, seconds: float, callers: int, shaky: Provider) -> bool:
     while not (url := (find_holder(data) or {}).get("url")):
         await asyncio.sleep(0.05)
     warm = Soak(url)
@@ -173,21 +239,30 @@ async def _drive(data: Path, process: psutil.Process, seconds: float, callers: i
     await asyncio.sleep(SETTLE_S)
     before = Measure.take(process)
     run = Soak(url)
-    await run.run(callers, seconds)
+    await asyncio.gather(run.run(callers, seconds), _break(shaky, seconds))
     await asyncio.sleep(SETTLE_S)
     after = Measure.take(process)
     calls = warm.calls + run.calls
-    rows, endings = _read_rows(data / "gateway.db")
-    print(f"{run.calls} calls in {seconds:g} s: {run.calls / seconds:.0f} a second")
+    endings, channels = (_count_rows(data / "gateway.db", column) for column in ("ending", "channel"))
+    rows, failed = sum(endings.values()), run.calls - sum(run.outcomes[name] for name in PLANNED)
+    print(f"{run.calls} calls in {seconds:g} s: {run.calls / seconds:.0f} a second; {failed} failed")
     print(f"outcomes: {dict(run.outcomes)}")
     print(f"CPU {(after.cpu_s - before.cpu_s) / run.calls * 1e6:.0f} us a call")
     print(f"resident {before.resident_mb:.1f} -> {after.resident_mb:.1f} MB")
     print(f"descriptors {before.descriptors} -> {after.descriptors}")
-    print(f"rows {rows} for {calls} calls: {endings}")
+    print(f"rows {rows} for {calls} calls: {endings}, {channels}")
     audit = await _audit(url, data)
     print(f"audit: {audit}")
     books_agree = audit["ok"] and audit["open_holds"] == 0
-    return books_agree and rows == calls and after.descriptors <= before.descriptors + callers // 2
+    few_failed = failed <= run.calls * RARELY
+    return books_agree and few_failed and rows == calls and after.descriptors <= before.descriptors + callers // 2
+
+
+async def _break(shaky: Provider, seconds: float) -> None:
+    await asyncio.sleep(seconds / 3)
+    shaky.down = True
+    await asyncio.sleep(seconds / 3)
+    shaky.down = False
 
 
 async def _audit(url: str, data: Path) -> dict[str, Any]:
@@ -197,18 +272,23 @@ async def _audit(url: str, data: Path) -> dict[str, Any]:
         return dict(await response.json())
 
 
-def _read_rows(database: Path) -> tuple[int, dict[str, int]]:
+def _count_rows(database: Path, column: str) -> dict[str, int]:
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        endings = dict(connection.execute("SELECT ending, COUNT(*) FROM requests GROUP BY ending").fetchall())
-    return sum(endings.values()), endings
+        return dict(connection.execute(f"SELECT {column}, COUNT(*) FROM requests GROUP BY {column}").fetchall())  # noqa: S608
 
 
-def _report_log(path: Path) -> None:
-    lines = path.read_bytes().splitlines()
-    levels = collections.Counter(line.partition(b'"level": "')[2].partition(b'"')[0].decode() for line in lines)
-    print(f"log lines by level: {dict(levels)}")
-    for line in [line for line in lines if b'"level": "info"' not in line and line.startswith(b"{")][:5]:
-        print(line.decode())
+def _report_log(path: Path) -> bool:
+    """Print what the log says how often. False where it tells of a bug, or the broken channel was not seen to be so."""
+    lines = [orjson.loads(line) for line in path.read_bytes().splitlines() if line.startswith(b"{")]
+    said = collections.Counter((line["level"], line["event"], line.get("channel")) for line in lines)
+    for (level, name, channel), times in sorted(said.items(), key=str):
+        if name not in EVERY_CALL:
+            print(f"log: {level} {name}{f' {channel}' if channel else ''}: {times}")
+    surprises = [line for line in lines if line["level"] in {"error", "critical"} or "exception" in line]
+    for line in surprises[:5]:
+        print(line)
+    seen = said["warning", "channel_tripped", "shaky"] and said["info", "channel_recovered", "shaky"]
+    return bool(seen) and not surprises
 
 
 def main() -> None:

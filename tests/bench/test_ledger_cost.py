@@ -23,9 +23,11 @@ from gateway.domain.usage import Usage
 from gateway.flow.admission import Admission, Bank
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome
-from gateway.flow.routing import Attempt
+from gateway.flow.routing import Option
 from gateway.flow.settlement import Settlement
+from gateway.flow.switchboard import KeyLine, Line
 from gateway.jobs.flush_ledger import REST_S
+from gateway.providers.base import CHAT
 from gateway.store.counters import MemoryCounters
 from gateway.store.engine import open_database
 from gateway.store.journal import FileJournal
@@ -37,7 +39,8 @@ PER_COMMIT = int(1_000 * REST_S)
 """Rows a commit at 1,000 requests a second."""
 
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=4 * 10**9)
-ATTEMPTS = [Attempt(Channel("up", "custom", "http://127.0.0.1/v1"), "m", PRICE)]
+LINE = Line(Channel("up", "custom", "http://127.0.0.1/v1"), (KeyLine(""),))
+OPTIONS = [Option(LINE, CHAT, "m", PRICE)]
 CALL = Call("chat", "m", {}, stream=True, prompt_chars=400, prompt_bound=500, output_bound=4_096)
 CAPPED = Quota(10**15, "monthly")
 
@@ -69,8 +72,8 @@ class Desk:
     async def call(self, number: int) -> RequestRow:
         now_ms = int(time.time() * 1000)
         arrival = Arrival(f"req_{number:024x}", self.caller, "chat", now_ms, 10.0)
-        grant = await self.admission.admit(arrival, CALL, ATTEMPTS)
-        grant.delivery.attempt, grant.delivery.attempts = ATTEMPTS[0], 1
+        grant = await self.admission.admit(arrival, CALL, OPTIONS)
+        grant.delivery.option, grant.delivery.attempts = OPTIONS[0], 1
         grant.delivery.usage = Usage(100, 200, 0, "upstream")
         return self.settlement.settle(arrival, grant, Outcome("completed", 11.0, now_ms))
 

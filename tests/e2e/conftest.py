@@ -1,14 +1,30 @@
-"""The real SDK as the caller, without retries unless a test is about them."""
+"""The real SDKs as the callers, without retries unless a test is about them; and the languages of providers."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
+from tests.fakes.anthropic_provider import AnthropicProvider
 from tests.fakes.gateway import KEY, RunningGateway
+from tests.fakes.gemini_provider import GeminiProvider
+from tests.fakes.openai_provider import OpenAIProvider, ThinkingProvider
+from tests.fakes.providers import Provider
 
 MakeClient = Callable[..., AsyncOpenAI]
+MakeClaude = Callable[..., AsyncAnthropic]
+Dialect = type[Provider]
+
+DIALECTS: tuple[Dialect, ...] = (OpenAIProvider, AnthropicProvider, GeminiProvider)
+THINKING: tuple[Dialect, ...] = (ThinkingProvider, AnthropicProvider, GeminiProvider)
+"""The same, but for the convention a server that says what it thinks."""
+
+
+def name_dialect(dialect: object) -> str | None:
+    """How a test's parameter is called."""
+    return dialect.slug if isinstance(dialect, type) and issubclass(dialect, Provider) else None
 
 
 @pytest.fixture
@@ -25,3 +41,33 @@ async def sdk() -> AsyncIterator[MakeClient]:
     yield make
     for client in made:
         await client.close()
+
+
+@pytest.fixture
+async def claude() -> AsyncIterator[MakeClaude]:
+    """``claude(gateway)``: the same of the other library, which finds ``/v1`` by itself."""
+    made: list[AsyncAnthropic] = []
+
+    def make(gateway: RunningGateway, **more: Any) -> AsyncAnthropic:
+        options = {"api_key": KEY, "max_retries": 0, **more}
+        client = AsyncAnthropic(base_url=gateway.url, **options)
+        made.append(client)
+        return client
+
+    yield make
+    for client in made:
+        await client.close()
+
+
+@pytest.fixture(params=DIALECTS, ids=name_dialect)
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    """Every language in turn."""
+    found: Dialect = request.param
+    return found
+
+
+@pytest.fixture(params=THINKING, ids=name_dialect)
+def thinking(request: pytest.FixtureRequest) -> Dialect:
+    """Every language in turn, each with thoughts."""
+    found: Dialect = request.param
+    return found

@@ -1,0 +1,71 @@
+"""What choosing a channel costs in CPU, with few and with many: printed, never asserted as time.
+
+``make test ARGS="tests/bench -n0 -s"`` shows it.
+"""
+
+import collections
+import statistics
+import time
+
+import pytest
+
+from gateway.dialects.openai_chat import read_chat_call
+from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.domain.channel import Channel
+from gateway.domain.price import Price, PriceList
+from gateway.domain.wire import WIRES
+from gateway.flow.models import Catalog
+from gateway.flow.routing import Attempt, Router, Tariff
+from gateway.flow.switchboard import Switchboard
+
+pytestmark = pytest.mark.slow
+
+CALLS = 2_000
+ROUNDS = 7
+CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "test", b"", "last"))
+CALL = read_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+PRICES = [Price(f"other-{number}", input_nanos_per_million=10**9) for number in range(500)]
+NAMING_ID = "0123456789abcdef01234567"
+
+
+class House:
+    """A router over so many channels, alike in all but their keys' number."""
+
+    def __init__(self, channels: int) -> None:
+        fleet = [
+            Channel(f"up{number}", "custom", f"http://up{number}/v1", ("one", "two"), ("m", "n"), max_concurrency=100)
+            for number in range(channels)
+        ]
+        catalog, self.switchboard = Catalog(clock=time.time), Switchboard(time.monotonic)
+        catalog.use(fleet)
+        self.switchboard.use(fleet)
+        prices = PriceList([*PRICES, Price("m", input_nanos_per_million=10**9)])
+        self.router = Router(catalog, self.switchboard, Tariff(prices))
+
+    def call(self) -> Attempt:
+        """A call that is answered: routed, ranked for its hold, begun, ended."""
+        route = self.router.route(CALLER, CALL)
+        route.rank()
+        attempt = route.begin(NAMING_ID, 1_750_000_000)
+        attempt.plan(CALL)
+        self.switchboard.note_answered(attempt.lease)
+        self.switchboard.end(attempt.lease)
+        return attempt
+
+
+@pytest.mark.parametrize("channels", [1, 3, 20])
+def test_a_call_is_routed(channels: int) -> None:
+    """Every channel gets its share, and none keeps a call that has ended."""
+    house = House(channels)
+    costs, served = [], collections.Counter[str]()
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        attempts = [house.call() for _ in range(CALLS)]
+        costs.append((time.process_time() - began) / CALLS * 1e6)
+        served.update(attempt.channel.name for attempt in attempts)
+    median = statistics.median(costs)
+    print(f"\nrouting over {channels} channels: {median:.1f} us a request ({min(costs):.1f}-{max(costs):.1f})")
+    assert WIRES[CALL.operation][0] == attempts[0].option.endpoint.wire
+    assert len(served) == channels
+    assert min(served.values()) > CALLS * ROUNDS / channels / 2
+    assert {line.running for line in house.switchboard.lines.values()} == {0}

@@ -1,0 +1,224 @@
+"""What a streamed event costs in CPU, passed through and translated. ``make test ARGS="tests/bench -n0 -s"`` shows it.
+
+Budget: an event that is translated costs at most three times what one costs that passes: the whole of it, from the
+provider's socket to the caller's. Kinds take turns within one run, and medians are compared: a machine's speed and its
+other work are in both.
+"""
+
+import asyncio
+import statistics
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+import psutil
+import pytest
+
+from gateway.dialects.anthropic_messages import read_messages_call
+from gateway.dialects.exchange import Naming, is_translated, make_exchange
+from gateway.dialects.openai_chat import read_chat_call
+from gateway.domain.call import Call
+from gateway.domain.wire import Wire
+from tests.dialects import anthropic_cassettes as messages
+from tests.dialects import gemini_cassettes as gemini
+from tests.fakes.gateway import CHAT, KEY
+from tests.fakes.upstream import (
+    LAST_CHUNK,
+    SSE_HEAD,
+    Received,
+    ScriptedUpstream,
+    Step,
+    chat_events,
+    chunk,
+    delta,
+    event,
+)
+from tests.faults.process import GatewayProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+EVENTS = 2_000
+ROUNDS = 7
+GATE_ROUNDS = 15
+MOST = 3.0
+"""Times what an event costs that passes."""
+WORD = " wordy"
+NAMING = Naming("0123456789abcdef01234567", "m", 1_750_000_000)
+
+
+@attrs.frozen
+class Recording:
+    """A provider's stream: what comes before its text, one event a word, and what comes after."""
+
+    before: tuple[bytes, ...]
+    word: bytes
+    after: tuple[bytes, ...]
+
+
+CHAT_STREAM = Recording((event(delta("")),), event(delta(WORD)), tuple(chat_events()))
+MESSAGES_STREAM = Recording(
+    (messages.begin("msg_1"), messages.start(0, "text", text="")),
+    messages.text(0, WORD),
+    (messages.stop(0), messages.finish("end_turn", output_tokens=EVENTS), messages.STOP),
+)
+GEMINI_STREAM = Recording(
+    (),
+    gemini.stream(gemini.chunk({"text": WORD}, used=gemini.usage(11, 3, totalTokenCount=14), index=0)),
+    (gemini.stream(gemini.chunk({"text": ""}, reason="STOP", used=gemini.usage(11, EVENTS), index=0)),),
+)
+
+
+@attrs.frozen
+class Kind:
+    """One caller's language over one provider's."""
+
+    name: str
+    path: str
+    provider: str
+    wire: Wire
+    recording: Recording
+
+    @property
+    def call(self) -> Call:
+        return read_chat_call(self.body) if self.path == CHAT else read_messages_call(self.body)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        asked = {"model": self.name, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        return asked if self.path == CHAT else {**asked, "max_tokens": 8_000}
+
+
+PASSED = Kind("chat", CHAT, "custom", "openai_chat", CHAT_STREAM)
+KINDS = (
+    PASSED,
+    Kind("messages", "/v1/messages", "anthropic", "anthropic_messages", MESSAGES_STREAM),
+    Kind("anthropic -> chat", CHAT, "anthropic", "anthropic_messages", MESSAGES_STREAM),
+    Kind("chat -> anthropic", "/v1/messages", "custom", "openai_chat", CHAT_STREAM),
+    Kind("gemini -> chat", CHAT, "gemini", "gemini_generate", GEMINI_STREAM),
+)
+TRANSLATED = [kind for kind in KINDS if is_translated(kind.call.operation, kind.wire)]
+
+
+def test_the_kinds_are_what_they_are_called() -> None:
+    assert [kind.name for kind in TRANSLATED] == [kind.name for kind in KINDS if "->" in kind.name]
+
+
+def feed(kind: Kind) -> tuple[float, bytes]:
+    """CPU seconds for the words alone, an event a piece, and what left."""
+    gate = make_exchange(kind.call, kind.wire, NAMING).open_gate(())
+    recording = kind.recording
+    left = [gate.feed(piece) for piece in recording.before]
+    began = time.process_time()
+    left += [gate.feed(recording.word) for _ in range(EVENTS)]
+    took = time.process_time() - began
+    left += [gate.feed(piece) for piece in recording.after]
+    left.append(gate.finish())
+    assert gate.fault is None
+    return took, b"".join(left)
+
+
+def test_a_gate_alone() -> None:
+    """Printed only: beside a socket on either side it is the smaller part."""
+    costs: dict[str, list[float]] = {kind.name: [] for kind in KINDS}
+    for _ in range(GATE_ROUNDS):
+        for kind in KINDS:
+            took, left = feed(kind)
+            assert left.count(WORD.encode()) == EVENTS
+            costs[kind.name].append(took / EVENTS * 1e6)
+    report("the gate alone", costs)
+
+
+async def test_a_translated_event_costs_at_most_three_times_a_passed_one(tmp_path: Path) -> None:
+    """A gateway in a process of its own; every event is read, judged and written by itself, for none comes sooner."""
+    async with AsyncExitStack() as stack:
+        turns = {kind.name: asyncio.Semaphore(0) for kind in KINDS}
+        channels = []
+        for kind in KINDS:
+            up = await stack.enter_async_context(ScriptedUpstream(play(kind.recording, turns[kind.name])))
+            channels.append(
+                {
+                    "name": kind.name.replace(" -> ", "-"),
+                    "provider": kind.provider,
+                    "base_url": up.base_url,
+                    "api_key": "provider-key",
+                    "models": [kind.name],
+                },
+            )
+        tables = {
+            "channel": channels,
+            "account": [{"name": "acme"}],
+            "key": [{"name": "test", "account": "acme", "secret": KEY}],
+        }
+        gateway = await stack.enter_async_context(GatewayProcess(tmp_path / "data", tables))
+        session = await stack.enter_async_context(aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}))
+        costs: dict[str, list[float]] = {kind.name: [] for kind in KINDS}
+        for kind in KINDS:
+            await hear(session, gateway, kind, turns[kind.name])
+        for _ in range(ROUNDS):
+            for kind in KINDS:
+                costs[kind.name].append(await hear(session, gateway, kind, turns[kind.name]) / EVENTS * 1e6)
+        rows, _ = await gateway.read_rows()
+        assert {row.ending for row in rows} <= {"completed"}
+    ratios = report("a whole gateway", costs)
+    assert {name: ratio for name, ratio in ratios.items() if ratio > MOST} == {}
+
+
+def play(recording: Recording, turn: asyncio.Semaphore) -> list[Step]:
+    """One word at a time: each when its caller has heard the one before."""
+
+    async def wait(_received: Received) -> None:
+        await turn.acquire()
+
+    steps: list[Step] = [SSE_HEAD, *map(chunk, recording.before)]
+    for _ in range(EVENTS):
+        steps += [chunk(recording.word), wait]
+    return [*steps, *map(chunk, recording.after), LAST_CHUNK]
+
+
+async def hear(
+    session: aiohttp.ClientSession,
+    gateway: GatewayProcess,
+    kind: Kind,
+    turn: asyncio.Semaphore,
+) -> float:
+    """CPU seconds of the gateway's process from the first word to the last."""
+    heard, began, ended = 0, 0.0, 0.0
+    async with session.post(gateway.url + kind.path, json=kind.body) as response:
+        assert response.status == 200, await response.text()
+        async for piece in response.content.iter_any():
+            words = piece.count(WORD.encode())
+            if words and not heard:
+                began = measure_cpu_s(gateway.pid)
+            heard += words
+            if heard == EVENTS and not ended:
+                ended = measure_cpu_s(gateway.pid)
+            for _ in range(words):
+                turn.release()
+    assert heard == EVENTS
+    return ended - began
+
+
+def measure_cpu_s(pid: int) -> float:
+    """Seconds of processor time so far: by the scheduler's own books where they can be read, which know more than
+    hundredths.
+    """
+    tasks = Path(f"/proc/{pid}/task")
+    try:
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+    except OSError:
+        times = psutil.Process(pid).cpu_times()
+        return float(times.user + times.system)
+
+
+def report(what: str, costs: dict[str, list[float]]) -> dict[str, float]:
+    """Print medians, and how many times the passed one's each is; returns that."""
+    medians = {name: statistics.median(figures) for name, figures in costs.items()}
+    ratios = {name: median / medians[PASSED.name] for name, median in medians.items()}
+    for name, median in medians.items():
+        spread = f"{min(costs[name]):.1f}-{max(costs[name]):.1f}"
+        print(f"\n{what}, {name}: {median:.1f} us an event ({spread}), {ratios[name]:.2f} times", end="")
+    print()
+    return ratios
