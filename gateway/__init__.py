@@ -2,7 +2,7 @@
 
 Imports go down, or stay inside their own room. Never up, never sideways (``tests/architecture`` says so)::
 
-    6  app.py  serve.py  cli.py  config.py  config_file.py  log.py     the roof
+    6  app.py  serve.py  reload.py  cli.py  config.py  log.py          the roof
     5  web/        jobs/      demo/    doors: HTTP in | clock in | the built-in upstream for trying things out
     4  flow/                           the rooms a request walks through (async; knows no aiohttp.web)
     3  store/      upstream/           the cellar (SQLAlchemy Core) | the only way out (sockets to providers)
@@ -14,6 +14,14 @@ A request walks through seven rooms: authenticate (``flow/auth.py``), read the c
 relay, settle, and the log on the way out. Three parcels ride with it, each with one writer: ``Caller``, ``Call``,
 ``Grant``. The first byte to the caller is the line of no return: before it a fault is an exception, and another
 channel may do better; after it the relay itself writes one error event and ends the stream.
+
+Callers and providers need not speak one language. Where they do, bytes pass (``dialects/gate.py``); where they do not,
+each side's language is read into the hub and written from it (``dialects/hub.py``, ``dialects/exchange.py``), so that a
+new language is a reader and a writer, and a new vendor a file in ``providers/`` that names the languages it speaks.
+
+Which channel takes a call is decided when it is made, attempt by attempt: the catalogue knows who offers the model
+(``flow/models.py``), the switchboard how every channel stands (``flow/switchboard.py``, ``domain/health.py``), and
+``domain/selection.py`` chooses.
 
 A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
 """

@@ -1,9 +1,11 @@
 """A channel: one way to one provider, with the keys, models and timers that belong to it."""
 
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Literal, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 
@@ -66,12 +68,14 @@ class Channel:
     def _find_patterns(self) -> tuple[str, ...]:
         return tuple(model for model in self.models if is_glob(model))
 
-    @property
+    @cached_property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be heard outside: its keys, the values of its headers, the password of its proxy."""
-        password = urlsplit(self.proxy).password if self.proxy else None
-        passwords = {password, unquote(password)} if password else ()
-        return (*self.api_keys, *(value for _, value in self.headers), *passwords)
+        """What must not be heard outside, in every form that an echo may give it.
+
+        Its keys, the values of its headers, the password of its proxy.
+        """
+        plain = [*self.api_keys, *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
+        return tuple(dict.fromkeys(form for secret in plain for form in _list_forms(secret)))
 
     def find_alias(self, model: str) -> str | None:
         """The provider's own name of ``model`` where the channel maps it, else None."""
@@ -94,6 +98,30 @@ class Channel:
     def matches(self, model: str) -> bool:
         """Whether a channel that is not synchronised serves ``model`` because it matches one of its globs."""
         return not self.sync and any(fnmatchcase(model, glob) for glob in self.patterns)
+
+
+def _list_header_secrets(headers: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    """Their values, and of ``Bearer KEY`` the key alone as well."""
+    for _, value in headers:
+        yield value
+        _, spaced, credential = value.partition(" ")
+        if spaced and " " not in credential:
+            yield credential
+
+
+def _list_proxy_secrets(proxy: str | None) -> Iterator[str]:
+    """The password as it is written and as it is meant, and the pair that is sent in base64."""
+    parts = urlsplit(proxy or "")
+    if parts.password:
+        yield parts.password
+        yield unquote(parts.password)
+        yield f"{unquote(parts.username or '')}:{unquote(parts.password)}"
+
+
+def _list_forms(secret: str) -> tuple[str, str, str]:
+    """As it is, as in a URL, and in base64 (without its padding)."""
+    raw = secret.encode("utf-8", "surrogateescape")  # a variable of the environment may hold any bytes
+    return secret, quote(raw, safe=""), b64encode(raw).decode().rstrip("=")
 
 
 def is_glob(name: str) -> bool:

@@ -17,7 +17,8 @@ trial    abandoned    down
 =======  ===========  =======
 
 "tripped" is one failure too many, or trouble that needs no second one; "rested": the cooldown is over, and one call is
-let through; "recovered": a probe found it well; "abandoned": the trial's caller left, and the next call is one again.
+let through, and one more whenever that has taken ``TRIAL_S``; "recovered": a probe found it well; "abandoned": the
+trial's caller left, and the next call is one again.
 """
 
 from collections.abc import Mapping
@@ -46,6 +47,9 @@ MOVES: Mapping[tuple[State, Happening], State] = MappingProxyType(
 
 LEAST_SHARE = 0.1
 """Of its usual part of the calls, what a channel gets right after it has come up again."""
+TRIAL_S = 15.0
+"""How long one call tries alone. A whole answer may take half an hour, and from a provider that hangs none ever comes:
+then another call may try beside it."""
 JITTER = 0.2
 """A cooldown is up to this part shorter or longer, so that many gateways do not knock at once."""
 _FOREVER_AGO = float("-inf")
@@ -119,6 +123,8 @@ class Breaker:
         epoch: counts the trips there ever were. What became of a call that was begun in an earlier epoch says nothing.
         reason: what the last failure was, for people.
         up_since: when it came up again; forever ago where it never was down.
+        tries: calls under way that try whether it is well again.
+        next_try_at: when another may try beside them.
     """
 
     state: State = "up"
@@ -128,23 +134,31 @@ class Breaker:
     failures: int = 0
     reason: str | None = None
     up_since: float = _FOREVER_AGO
+    tries: int = 0
+    next_try_at: float = 0.0
     _counts: _Counts = attrs.field(factory=_Counts, init=False)
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until a call may be made: 0 now, None while a trial is under way and nobody knows."""
         if self.state == "up":
             return 0.0
-        return None if self.state == "trial" else max(0.0, self.until - now)
+        if self.state == "trial":
+            return None if now < self.next_try_at else 0.0
+        return max(0.0, self.until - now)
 
     def share(self, now: float, rules: Rules) -> float:
         """The part of its usual calls that it should get, from ``LEAST_SHARE`` to 1."""
         age = now - self.up_since
         return 1.0 if age >= rules.ramp_s else max(LEAST_SHARE, age / rules.ramp_s)
 
-    def begin(self) -> int:
+    def begin(self, now: float) -> int:
         """A call is made, ``wait_s`` having been 0. Returns the epoch to report with."""
         if self.state == "down":
             self._move("rested")
+            self.tries = 0
+        if self.state == "trial":
+            self.tries += 1
+            self.next_try_at = now + TRIAL_S
         return self.epoch
 
     def note_answered(self, epoch: int, now: float, rules: Rules) -> None:
@@ -209,7 +223,10 @@ class Breaker:
 
     def abandon(self, epoch: int) -> None:
         """A call of ``epoch`` ended without a verdict: its caller left. A trial is open to the next call again."""
-        if epoch == self.epoch and self.state == "trial":
+        if epoch != self.epoch or self.state != "trial":
+            return
+        self.tries -= 1
+        if not self.tries:
             self._move("abandoned")
 
     def recover(self, now: float) -> None:

@@ -22,7 +22,8 @@ _CHECK = "check"
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 _MAX_COUNT = 2**31 - 1
-_USERINFO = re.compile(r"//[^/@]*@")
+_USERINFO = re.compile(r"(?<=//).*(?=@)", re.DOTALL)
+_QUERY = re.compile(r"(://[^?#]*[?#]).+", re.DOTALL)
 
 Problem = tuple[str, str]
 """The path of a key and what is wrong with it."""
@@ -122,7 +123,11 @@ def _read_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any])
 
 
 def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
-    return f", not {_USERINFO.sub('//[masked]@', str(value))[:80]!r}" if field.repr else ""
+    """What stood there, where it may be shown. A URL is often pasted with a password or a key in it."""
+    if not field.repr:
+        return ""
+    text = _QUERY.sub(r"\1[masked]", _USERINFO.sub("[masked]", str(value)))
+    return f", not {text[:80]!r}"
 
 
 def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:

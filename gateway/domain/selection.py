@@ -49,11 +49,10 @@ def choose(candidates: Sequence[Candidate[T]], sticky: str | None, dice: tuple[f
         dice: two numbers from 0 to below 1.
     """
     equals = _list_best(candidates)
-    if len(equals) < len(candidates) and (warm := max(candidate.share for candidate in equals)) < 1:
+    lower = _list_lower(candidates, equals)
+    if lower and (warm := max(candidate.share for candidate in equals)) < 1:
         # What has just come up again is not well enough for all there is: the rest goes on to the next priority.
         if dice[1] >= warm:
-            best = equals[0].sure, equals[0].priority
-            lower = [candidate for candidate in candidates if (candidate.sure, candidate.priority) != best]
             return choose(lower, sticky, (dice[0], (dice[1] - warm) / (1 - warm)))
         dice = dice[0], dice[1] / warm
     if len(equals) <= 1:
@@ -79,6 +78,14 @@ def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
         elif rank == best:
             equals.append(candidate)
     return equals
+
+
+def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]) -> list[Candidate[T]]:
+    """Those of lower priorities that know the model as surely: a guess is no way to spare one that warms up."""
+    if len(best) == len(candidates):
+        return []
+    sure, priority = best[0].sure, best[0].priority
+    return [candidate for candidate in candidates if candidate.sure == sure and candidate.priority != priority]
 
 
 def _draw(candidates: Sequence[Candidate[T]], dice: float) -> Candidate[T]:

@@ -123,6 +123,14 @@ class Catalog:
                 serving.append((channel, True))
         return serving
 
+    @property
+    def serves_anything(self) -> bool:
+        """Whether there is a model that is sure to be served, be it one that cannot be listed."""
+        return any(
+            self._offered.get(channel.name) or channel.model_map or (channel.patterns and not channel.sync)
+            for channel in self._open_to(None)
+        )
+
     def list_models(self, caller: Caller | None = None) -> list[Listed]:
         """Every model and alias that ``caller`` may use, each once, sorted by id. No caller: all of them."""
         found: dict[str, Listed] = {}

@@ -6,6 +6,7 @@ the stream, which then ends without its end mark: no retry, and no exception but
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -32,6 +33,9 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 TURN_WAIT_S = 1.0
 """How long a retry waits for the others to be answered before its fault becomes the answer."""
 TURN_LOOK_S = 0.01
+"""How often a retry looks whether it is its turn."""
+CROWD = 20
+"""Retries that may look so often; of twice as many each looks half as often, or they would keep the loop busy."""
 
 T = TypeVar("T")
 
@@ -112,14 +116,22 @@ class Relay:
                     pulse=pulse,
                     answered=lambda: self._switchboard.note_answered(attempt.lease),
                 )
-                fault = await stream.run(request_id, settle)
-                if fault is not None:
-                    self._note_failed(attempt, fault)
-                return fault
+                return await stream.run(request_id, partial(self._end_stream, attempt, settle))
             finally:
                 pulse.stop()
 
         return await self._try_each(grant.delivery, route, request_id, push)
+
+    def _end_stream(
+        self,
+        attempt: Attempt,
+        settle: Callable[[UpstreamFault | None], None],
+        fault: UpstreamFault | None,
+    ) -> None:
+        """An opened stream has ended; said before its caller hears so, who may be gone by then."""
+        if fault is not None:
+            self._note_failed(attempt, fault)
+        settle(fault)
 
     async def _try_each(
         self,
@@ -164,7 +176,7 @@ class Relay:
             while not (isinstance(fault, NotExpressible) or self._switchboard.may_retry()):
                 if self.broken_off or loop.time() >= until or not route.is_open:
                     return None
-                await asyncio.sleep(TURN_LOOK_S)
+                await asyncio.sleep(min(TURN_LOOK_S * max(1.0, self._waiting / CROWD), until - loop.time()))
         finally:
             self._waiting -= 1
         return None if self.broken_off else route.follow(failed)

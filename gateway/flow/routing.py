@@ -158,7 +158,7 @@ class Route:
     def begin(self, answer_id: str, now_s: int) -> Attempt:
         """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoAvailableChannel``."""
         first = self._first
-        if first is None or first.line.find_obstacle(first.model, self._switchboard.now) is not None:
+        if first is None or not self._is_open(first, self._switchboard.now):
             first = self._look()
         return self._take(first, answer_id, now_s)
 
@@ -176,7 +176,8 @@ class Route:
     @property
     def is_open(self) -> bool:
         """Whether a channel that was not tried can take the call now."""
-        return self._choose() is not None
+        now = self._switchboard.now
+        return any(self._is_open(option, now) for option in self.options)
 
     def follow(self, failed: Attempt) -> Attempt | None:
         """The attempt after ``failed``; None where no channel can take it any more."""
@@ -186,12 +187,17 @@ class Route:
     def _choose(self) -> Option | None:
         switchboard = self._switchboard
         now, rules = switchboard.now, switchboard.settings.rules
-        candidates = [
-            _weigh(option, option.line.breaker.share(now, rules))
-            for option in self.options
-            if option.channel.name not in self._tried and option.line.find_obstacle(option.model, now) is None
-        ]
+        ready = [option for option in self.options if self._is_open(option, now)]
+        if len(ready) <= 1:  # the usual house: there is nothing to weigh
+            return ready[0] if ready else None
+        candidates = [_weigh(option, option.line.breaker.share(now, rules)) for option in ready]
         return choose(candidates, self._sticky, switchboard.throw())
+
+    def _is_open(self, option: Option, now: float) -> bool:
+        """Whether it was not tried, and can be. An attempt may take minutes: by then it may be disabled, or gone."""
+        if option.channel.name in self._tried or not self._switchboard.offers(option.line):
+            return False
+        return option.line.find_obstacle(option.model, now) is None
 
     def _take(self, option: Option, answer_id: str, now_s: int) -> Attempt:
         lease = self._switchboard.lease(option.line, option.model, retry=self._attempts > 0)

@@ -33,8 +33,8 @@ class Stream:
 
     # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
     __slots__ = (
-        "_answered", "_gate", "_grant", "_held", "_held_bytes", "_last", "_loop", "_outlet", "_pulse", "_reply",
-        "opened",
+        "_answered", "_gate", "_grant", "_held", "_held_bytes", "_last", "_loop", "_noted", "_outlet", "_pulse",
+        "_reply", "opened",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,7 @@ class Stream:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._last = b""
+        self._noted = False
         self._loop = asyncio.get_running_loop()
         self.opened = False
 
@@ -74,6 +75,7 @@ class Stream:
                 ended = await self._push()
             if ended is Pumped.ENDED:
                 self._last += self._gate.finish()
+                self._note_first()
             self._reply.finish()
         except UpstreamFault as met:
             if not self.opened:
@@ -100,9 +102,14 @@ class Stream:
         if pumped is Pumped.ENDED:
             self._held.append(self._gate.finish())
             pumped = Pumped.PAUSED
-        if self._gate.events:
-            self._answered()
+        self._note_first()
         return pumped
+
+    def _note_first(self) -> None:
+        """The first event is there, whether or not the caller has been answered without waiting for it."""
+        if self._gate.events and not self._noted:
+            self._noted = True
+            self._answered()
 
     async def _open(self) -> None:
         await self._outlet.open()
@@ -152,6 +159,8 @@ class Stream:
         now = self._loop.time()
         if gate.events != before:
             self._pulse.event_at = now
+            if not before:
+                self._note_first()
         if out:
             if gate.closed:
                 self._last += out

@@ -96,11 +96,14 @@ class Line:
     turn: int = 0
 
     def replace(self, channel: Channel, now: float) -> None:
-        """``channel`` in the place of the one before it. Keys that stay keep how they stand."""
+        """``channel`` in the place of the one before it. Keys that stay keep how they stand.
+
+        Unless other headers go with them: those may have been what was refused, or all there is to sign with.
+        """
         before, after = self.channel.rpm, channel.rpm
         if before is not None and after is not None:
             self.tat = change_limit(self.tat, before, after, now)
-        self.keys = _list_keys(channel, self.keys)
+        self.keys = _list_keys(channel, self.keys if channel.headers == self.channel.headers else ())
         self.channel = channel
         self.turn = 0
 
@@ -201,6 +204,10 @@ class Switchboard:
         now = self._clock()
         return any(not line.breaker.wait_s(now) and line.channel.status == "active" for line in self._lines.values())
 
+    def offers(self, line: Line) -> bool:
+        """Whether calls may still be made over ``line``: it was neither disabled nor removed since it was looked up."""
+        return line.channel.status == "active" and self._lines.get(line.channel.name) is line
+
     @property
     def now(self) -> float:
         """The switchboard's time, for the lines."""
@@ -224,7 +231,7 @@ class Switchboard:
         line.running += 1
         self.running += 1
         self.retrying += retry
-        return Lease(line, key, model, retry, line.breaker.begin(), key.breaker.begin())
+        return Lease(line, key, model, retry, line.breaker.begin(now), key.breaker.begin(now))
 
     def note_answered(self, lease: Lease) -> None:
         """The call was answered; to be said once, at its first event or with the whole of it.

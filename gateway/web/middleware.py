@@ -182,7 +182,8 @@ async def sign_response(request: web.Request, response: web.StreamResponse) -> N
     if request.path.startswith(_ANTHROPIC_PATHS):
         response.headers["request-id"] = response.headers["X-Request-Id"]
     response.headers.popall("Server", None)
-    if DELIVERY in request and request[DELIVERY].attempts:
-        response.headers.update(write_attempts(request[DELIVERY]))
-    if STANDING in request:
-        response.headers.update(write_limits(request[STANDING]))
+    delivery, standing = request.get(DELIVERY), request.get(STANDING)
+    if delivery is not None and delivery.attempts:
+        response.headers.update(write_attempts(delivery))
+    if standing is not None:
+        response.headers.update(write_limits(standing))

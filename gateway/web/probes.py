@@ -27,7 +27,7 @@ async def get_readiness(request: web.Request) -> web.Response:
         await request.app[PROBE]()
     except Fault as fault:
         problems.append(fault.message)
-    if not rooms.catalog.list_models():
+    if not rooms.catalog.serves_anything:
         problems.append("no channel offers a model")
     elif not rooms.switchboard.any_open:
         problems.append("every channel is cooling down after failures")

@@ -107,7 +107,45 @@ def test_a_channel_that_is_not_synchronised_serves_whatever_matches(
 )
 def test_the_password_of_its_proxy_is_among_its_secrets(proxy: str | None, password: list[str]) -> None:
     channel = Channel("up", "custom", "http://x", ("k1", "k2"), proxy=proxy, headers=(("a", "v1"), ("b", "v2")))
-    assert list(channel.secrets) == ["k1", "k2", "v1", "v2", *password]
+    own = {"k1", "k2", "v1", "v2"}
+    assert {*own, *password} <= set(channel.secrets)
+    assert ("hunter2-hunter2" in channel.secrets) is bool(password)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "sk/secret+key=&1",
+        "sk%2Fsecret%2Bkey%3D%261",
+        "c2svc2VjcmV0K2tleT0mMQ==",
+        "Bearer header-secret",
+        "header-secret",
+        "pass/word",
+        "pass%2Fword",
+        "dXNlcjpwYXNzL3dvcmQ=",
+    ],
+)
+def test_a_secret_is_masked_in_every_form_that_an_echo_may_give_it(form: str) -> None:
+    """In a URL, in base64, and without the scheme before it."""
+    channel = Channel(
+        "up",
+        "custom",
+        "http://x",
+        ("sk/secret+key=&1",),
+        proxy="http://user:pass%2Fword@proxy:3128",
+        headers=(("Authorization", "Bearer header-secret"),),
+    )
+    assert form.rstrip("=") not in mask(f"sent {form} here", channel.secrets)
+
+
+def test_words_of_an_ordinary_header_are_not_masked_one_by_one() -> None:
+    channel = Channel("up", "custom", "http://x", headers=(("X-Title", "our little gateway"),))
+    assert mask("this gateway is little known", channel.secrets) == "this gateway is little known"
+
+
+def test_a_key_that_is_no_text_is_a_secret_like_any_other() -> None:
+    """As an environment variable with bytes that are no UTF-8 arrives."""
+    assert "abcdef\udcff" in Channel("up", "custom", "http://x", ("abcdef\udcff",)).secrets
 
 
 def test_a_channel_without_secrets_has_none() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.domain import health
-from gateway.domain.health import JITTER, LEAST_SHARE, MOVES, Breaker, Rules
+from gateway.domain.health import JITTER, LEAST_SHARE, MOVES, TRIAL_S, Breaker, Rules
 
 NOW = 1_000.0
 STEADY = Rules(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
@@ -36,7 +36,7 @@ def tripped(rules: Rules = STEADY, now: float = NOW, **more: Any) -> Breaker:
 def on_trial() -> tuple[Breaker, int]:
     """A breaker that lets one call try, and that call's epoch."""
     breaker = tripped()
-    return breaker, breaker.begin()
+    return breaker, breaker.begin(NOW)
 
 
 def fail(breaker: Breaker, epoch: int, now: float = NOW, rules: Rules = STEADY, dice: float = EVEN) -> bool:
@@ -75,19 +75,19 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 def test_up_answered_up() -> None:
     breaker = well()
-    breaker.note_answered(breaker.begin(), NOW, STEADY)
+    breaker.note_answered(breaker.begin(NOW), NOW, STEADY)
     assert (breaker.state, breaker.wait_s(NOW)) == ("up", 0.0)
 
 
 def test_up_failed_up() -> None:
     breaker = well()
-    assert not fail(breaker, breaker.begin())
+    assert not fail(breaker, breaker.begin(NOW))
     assert (breaker.state, breaker.failures, breaker.reason) == ("up", 1, "broke")
 
 
 def test_up_tripped_down_at_one_failure_too_many() -> None:
     breaker = well()
-    assert [fail(breaker, breaker.begin()) for _ in range(3)] == [False, False, True]
+    assert [fail(breaker, breaker.begin(NOW)) for _ in range(3)] == [False, False, True]
     assert (breaker.state, breaker.trips, breaker.epoch, breaker.wait_s(NOW)) == ("down", 1, 1, 8.0)
 
 
@@ -111,7 +111,7 @@ def test_down_rested_trial_and_nobody_knows_how_long() -> None:
     assert breaker.wait_s(NOW + 7.5) == 0.5
     assert breaker.wait_s(NOW + 8) == 0.0
     assert breaker.state == "down"
-    breaker.begin()
+    breaker.begin(NOW)
     assert (breaker.state, breaker.wait_s(NOW + 8)) == ("trial", None)
 
 
@@ -120,7 +120,7 @@ def test_down_recovered_up_carefully() -> None:
     breaker.recover(NOW + 1)
     assert (breaker.state, breaker.wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("up", 0.0, LEAST_SHARE)
     assert breaker.trips == 1
-    assert fail(breaker, breaker.begin(), NOW + 1)  # one failure is enough now
+    assert fail(breaker, breaker.begin(NOW), NOW + 1)  # one failure is enough now
     assert (breaker.state, breaker.trips) == ("down", 2)
 
 
@@ -140,8 +140,30 @@ def test_trial_abandoned_down_and_open_to_the_next() -> None:
     breaker, epoch = on_trial()
     breaker.abandon(epoch)
     assert (breaker.state, breaker.wait_s(NOW + 9)) == ("down", 0.0)
-    assert breaker.begin() == epoch
+    assert breaker.begin(NOW) == epoch
     assert breaker.state == "trial"
+
+
+def test_a_trial_that_takes_long_lets_another_try_beside_it() -> None:
+    breaker, epoch = on_trial()
+    assert breaker.wait_s(NOW + TRIAL_S - 0.1) is None
+    assert breaker.wait_s(NOW + TRIAL_S) == 0.0
+    assert breaker.begin(NOW + TRIAL_S) == epoch
+    assert breaker.wait_s(NOW + TRIAL_S) is None
+    breaker.note_answered(epoch, NOW + TRIAL_S + 1, STEADY)
+    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S + 1)) == ("up", 0.0)
+
+
+def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
+    breaker, epoch = on_trial()
+    breaker.begin(NOW + TRIAL_S)
+    breaker.abandon(epoch)
+    assert breaker.state == "trial"
+    breaker.abandon(epoch)
+    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("down", 0.0)
+    breaker.begin(NOW + TRIAL_S)
+    breaker.abandon(epoch)
+    assert breaker.state == "down"
 
 
 @pytest.mark.parametrize("state", ["up", "trial"])
@@ -156,7 +178,7 @@ def test_a_call_that_is_left_while_all_is_well_says_nothing() -> None:
     breaker = well()
     fail(breaker, 0)
     before = look(breaker)
-    breaker.abandon(breaker.begin())
+    breaker.abandon(breaker.begin(NOW))
     assert look(breaker) == before
 
 
@@ -246,7 +268,7 @@ def test_what_happened_before_a_trip_is_not_held_against_it_afterwards() -> None
     for _ in range(20):
         fail(breaker, 0, rules=ONLY_RATIO)
     assert (breaker.state, breaker.trips) == ("down", 1)
-    breaker.note_answered(breaker.begin(), NOW + 9, ONLY_RATIO)
+    breaker.note_answered(breaker.begin(NOW), NOW + 9, ONLY_RATIO)
     breaker.note_answered(1, NOW + 9 + ONLY_RATIO.ramp_s, ONLY_RATIO)
     assert breaker.trips == 0
     assert not fail(breaker, 1, NOW + 20, ONLY_RATIO)
@@ -288,7 +310,7 @@ def test_a_success_after_the_ramp_forgets_the_trips_and_one_before_it_does_not()
 
 def test_a_call_of_an_earlier_epoch_says_nothing() -> None:
     breaker = well()
-    late = breaker.begin()
+    late = breaker.begin(NOW)
     breaker.trip(NOW, STEADY, reason="broke", dice=EVEN)
     for state in ("down", "trial", "up"):
         assert breaker.state == state
@@ -298,14 +320,14 @@ def test_a_call_of_an_earlier_epoch_says_nothing() -> None:
         breaker.abandon(late)
         assert look(breaker) == before
         if state == "down":
-            epoch = breaker.begin()
+            epoch = breaker.begin(NOW)
         else:
             breaker.note_answered(epoch, NOW + 9, STEADY)
 
 
 def test_failures_of_calls_that_were_under_way_together_trip_it_once() -> None:
     breaker = well()
-    epochs = [breaker.begin() for _ in range(10)]
+    epochs = [breaker.begin(NOW) for _ in range(10)]
     assert [fail(breaker, epoch) for epoch in epochs].count(True) == 1
     assert (breaker.trips, breaker.wait_s(NOW)) == (1, 8.0)
 
@@ -320,8 +342,9 @@ class Clinic(RuleBasedStateMachine):
         super().__init__()
         self.now, self.dice = NOW, random.Random(5)  # noqa: S311 - jitter, not secrets
         self.breaker = Breaker()
-        self.calls: list[tuple[int, bool]] = []  # epoch, whether it went through a breaker that was down
+        self.calls: list[tuple[int, bool]] = []  # epoch, whether it was to find out how a breaker is
         self.epochs = itertools.count(1)
+        self.tried_at = NOW  # the last call
 
     @initialize(
         failures=st.integers(1, 4),
@@ -354,9 +377,12 @@ class Clinic(RuleBasedStateMachine):
     @precondition(lambda self: self.breaker.wait_s(self.now) == 0)
     @rule()
     def begin(self) -> None:
-        was_down = self.breaker.state == "down"
-        self.calls.append((self.breaker.begin(), was_down))
-        assert self.breaker.state == ("trial" if was_down else "up")
+        tries = self.breaker.state != "up"
+        if self.breaker.state == "trial":
+            assert self.now - self.tried_at >= TRIAL_S
+        self.tried_at = self.now
+        self.calls.append((self.breaker.begin(self.now), tries))
+        assert self.breaker.state == ("trial" if tries else "up")
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
@@ -395,7 +421,10 @@ class Clinic(RuleBasedStateMachine):
         before, tries = look(self.breaker), call in self.trials
         self.calls.remove(call)
         self.breaker.abandon(call[0])
-        assert look(self.breaker) == (before | {"state": "down"} if tries else before)
+        if tries:
+            state = "trial" if self.trials else "down"
+            before |= {"state": state, "tries": before["tries"] - 1}
+        assert look(self.breaker) == before
 
     @precondition(lambda self: self.breaker.state != "down")
     @rule(asked=st.sampled_from([0.5, 10.0, 10**6]))
@@ -417,8 +446,9 @@ class Clinic(RuleBasedStateMachine):
             self.check_trip(trips)
 
     @invariant()
-    def never_more_than_one_trial(self) -> None:
-        assert len(self.trials) == (self.breaker.state == "trial")
+    def on_trial_as_long_as_there_are_trials(self) -> None:
+        assert bool(self.trials) == (self.breaker.state == "trial")
+        assert self.breaker.state != "trial" or self.breaker.tries == len(self.trials)
 
     @invariant()
     def never_down_for_longer_than_the_cap(self) -> None:
@@ -428,8 +458,8 @@ class Clinic(RuleBasedStateMachine):
             assert 0 <= wait <= self.rules.max_cooldown_s + 1e-6
 
     @invariant()
-    def open_while_up_and_closed_on_trial(self) -> None:
-        expected = {"up": 0.0, "trial": None}
+    def open_while_up_and_closed_on_trial_for_its_time(self) -> None:
+        expected = {"up": 0.0, "trial": None if self.now - self.tried_at < TRIAL_S else 0.0}
         assert self.breaker.state == "down" or self.breaker.wait_s(self.now) == expected[self.breaker.state]
 
     @invariant()

@@ -222,3 +222,13 @@ def test_what_a_channel_that_has_just_come_up_does_not_get_goes_to_the_next_prio
     assert [choose([warm], sticky, (0.5, point)) for point in points] == ["first"] * 1_000
     well = attrs.evolve(warm, share=1.0)
     assert {choose([well, cold], sticky, (0.5, point)) for point in points} == {"first"}
+
+
+@given(THROWS)
+def test_what_only_may_offer_the_model_is_not_asked_to_spare_one_that_has_just_come_up(
+    dice: tuple[float, float],
+) -> None:
+    warm = Candidate("sure", "sure", priority=1, weight=0.1, share=0.1)
+    assert choose([warm, Candidate("guess", "guess", sure=False)], None, dice) == "sure"
+    chosen = choose([warm, make("spare"), Candidate("guess", "guess", sure=False)], None, dice)
+    assert chosen == ("sure" if dice[1] < 0.1 else "spare")

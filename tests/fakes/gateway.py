@@ -157,7 +157,7 @@ def channel(base_url: str, name: str = "up", **more: Any) -> dict[str, Any]:
         "base_url": base_url,
         "api_key": "provider-key",
         "models": ["m"],
-        "connect_timeout_s": 2,
+        "connect_timeout_s": 20,
         "first_byte_timeout_s": 2,
         "idle_timeout_s": 2,
         "total_timeout_s": 5,

@@ -123,7 +123,7 @@ class Provider(ScriptedUpstream, abc.ABC):
             "api_key": KEY,
             "models": ["m"],
             "model_map": {"m": self.model},
-            "connect_timeout_s": 2,
+            "connect_timeout_s": 20,
             "first_byte_timeout_s": 2,
             "idle_timeout_s": 2,
             "total_timeout_s": 5,

@@ -9,13 +9,14 @@ import pytest
 from gateway.dialects.openai_chat import read_chat_call
 from gateway.dialects.sse import KEEPALIVE
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.fault import ClientGone, UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.health import Rules
 from gateway.domain.plan import Plan
 from gateway.domain.quota import Hold
 from gateway.flow.admission import Grant
-from gateway.flow.relay import Relay
+from gateway.flow.relay import TURN_WAIT_S, Relay
 from gateway.flow.routing import Option, Route
-from gateway.flow.switchboard import Switchboard
+from gateway.flow.switchboard import Settings, Switchboard
 from gateway.providers.base import CHAT
 from gateway.upstream.port import Pumped, Sink
 from tests.fakes.gateway import HELLO
@@ -109,10 +110,19 @@ class Thinkers:
         return
 
 
+class Broken(Thinkers):
+    """The way out to providers that cannot be reached."""
+
+    async def send(self, plan: Plan) -> Thinker:  # noqa: ARG002 - the port's signature
+        raise UpstreamError("The provider could not be reached")
+
+
 def relay(
     replies: Sequence[Pieces],
     timeouts: Timeouts,
     head_s: float = 0.0,
+    *,
+    on_trial: bool = False,
 ) -> tuple[list[tuple[int, bytes]], UpstreamFault | None]:
     """What the caller heard and when, and the fault that ended it."""
 
@@ -124,14 +134,36 @@ def relay(
             Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
             for index in range(len(replies))
         )
+        first = switchboard.lines["up0"].breaker
+        if on_trial:
+            first.trip(-1_000.0, switchboard.settings.rules, reason="broke", dice=0.5)
         options = [Option(line, CHAT, "m") for line in switchboard.lines.values()]
         route = Route(options, grant.call, switchboard)
         going = Relay(Thinkers(list(replies), head_s), switchboard, clock=lambda: 0.0)
         fault = await going.stream(grant, route, paper, "req_1", settle=lambda _: None)
         assert (going.running, switchboard.running) == (0, 0)
+        assert not on_trial or first.state == ("down" if fault else "up")
         return paper.written, fault
 
     return run_skipping(scene())
+
+
+class Torn(Paper):
+    """The outlet of a caller that leaves when it should hear the end."""
+
+    async def finish(self) -> None:
+        raise ClientGone
+
+
+class Watched(Route):
+    """A route that counts how often it is looked at in waiting."""
+
+    looks = 0
+
+    @property
+    def is_open(self) -> bool:
+        self.looks += 1
+        return True
 
 
 PATIENT = Timeouts(first_byte_s=100, idle_s=50, total_s=1000)
@@ -142,6 +174,17 @@ def test_while_the_provider_thinks_the_caller_hears_a_comment_every_fifteen_seco
     assert fault is None
     comments = [(0 + second, KEEPALIVE) for second in (15, 30, 45)]
     assert heard == [(15, b"200"), *comments, (50, ONE), (51, TWO), (51, DONE), (51, b"end")]
+
+
+@pytest.mark.parametrize("pieces", [[1.0, ONE, TWO, DONE], [50.0, ONE, 1.0, TWO, DONE], [50.0, ONE + TWO + DONE]])
+def test_a_channel_on_trial_that_thinks_for_long_and_answers_is_well_again(pieces: Pieces) -> None:
+    _, fault = relay([pieces], PATIENT, on_trial=True)
+    assert fault is None
+
+
+def test_a_channel_on_trial_that_breaks_in_mid_stream_is_not_well() -> None:
+    _, fault = relay([[50.0, ONE, 1.0]], PATIENT, on_trial=True)
+    assert fault is not None
 
 
 def test_a_pause_in_mid_stream_is_filled_with_comments() -> None:
@@ -189,3 +232,42 @@ def test_a_comment_never_lands_inside_an_event() -> None:
     assert fault is None
     body = b"".join(data for _, data in heard[1:-1])
     assert body == TWO + KEEPALIVE + KEEPALIVE + ONE + DONE
+
+
+def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leaves_too() -> None:
+    async def scene() -> int:
+        grant = Grant(read_chat_call({**HELLO, "stream": True}), Hold((), 0))
+        switchboard = Switchboard(asyncio.get_running_loop().time)
+        switchboard.use([Channel("up", "custom", "http://up.invalid/v1")])
+        route = Route([Option(switchboard.lines["up"], CHAT, "m")], grant.call, switchboard)
+        going = Relay(Thinkers([[ONE]]), switchboard, clock=lambda: 0.0)
+        with pytest.raises(ClientGone):
+            await going.stream(grant, route, Torn(), "req_1", settle=lambda _: None)
+        return switchboard.lines["up"].breaker.failures
+
+    assert run_skipping(scene()) == 1
+
+
+def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundred() -> None:
+    async def scene(crowd: int) -> tuple[int, float]:
+        switchboard = Switchboard(asyncio.get_running_loop().time)
+        switchboard.use([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
+        switchboard.settings = Settings(Rules(failures=10**6, least_calls=10**6))
+        switchboard.retrying = 10**6  # it is never anybody's turn
+        call = read_chat_call(HELLO)
+        routes = [
+            Watched([Option(line, CHAT, "m") for line in switchboard.lines.values()], call, switchboard)
+            for _ in range(crowd)
+        ]
+        failing = Relay(Broken([]), switchboard, clock=lambda: 0.0)
+        began = asyncio.get_running_loop().time()
+        told = await asyncio.gather(
+            *(failing.answer(Grant(call, Hold((), 0)), route, "req_1") for route in routes), return_exceptions=True
+        )
+        assert all(isinstance(fault, UpstreamError) for fault in told)
+        return sum(route.looks for route in routes), asyncio.get_running_loop().time() - began
+
+    few, _ = run_skipping(scene(100))
+    many, took_s = run_skipping(scene(1_000))
+    assert many < 4 * few
+    assert took_s < 2 * TURN_WAIT_S

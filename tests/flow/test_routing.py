@@ -416,6 +416,25 @@ def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
     assert route.follow(first) is None
 
 
+@pytest.mark.parametrize("left", [[], [channel("b", "m", status="disabled")]])
+def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: list[Channel]) -> None:
+    first_of_all = channel("a", "m", priority=1)
+    floor = Floor(first_of_all, channel("b", "m"))
+    route, first = floor.begin()
+    floor.use(first_of_all, *left)
+    floor.fail(first, UpstreamError("broke"))
+    assert not route.may_follow(first, UpstreamError("broke"))
+    assert route.follow(first) is None
+
+
+def test_a_channel_that_goes_between_ranking_and_its_turn_is_not_taken() -> None:
+    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    route = floor.route(CALLER, call_of())
+    assert route.rank()[0].channel.name == "a"
+    floor.use(channel("b", "m"))
+    assert route.begin("x", 0).channel.name == "b"
+
+
 def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
     floor = Floor(channel("a", "m"), channel("b", model_map=(("m", "theirs"),)))
     route, first = floor.begin()

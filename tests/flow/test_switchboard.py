@@ -21,7 +21,7 @@ from gateway.domain.fault import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.domain.health import Rules
+from gateway.domain.health import TRIAL_S, Rules
 from gateway.flow.switchboard import (
     FULL_WAIT_S,
     KEY_PATIENCE,
@@ -137,6 +137,18 @@ def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> No
     assert board.obstacle() is None
     board.end(trial)
     assert board.obstacle() is None
+
+
+def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
+    board = Board()
+    board.meet(*[broken()] * 3)
+    board.time += 10
+    hanging = board.call()
+    board.time += TRIAL_S
+    board.succeed()
+    assert board.obstacle() is None
+    board.end(hanging)
+    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "up")
 
 
 def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
@@ -485,6 +497,23 @@ def test_channels_are_offered_as_they_were_given() -> None:
     board = Board(channel("a"), channel("b"))
     board.use([channel("b"), channel("c")])
     assert list(board.lines) == ["b", "c"]
+
+
+def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it() -> None:
+    board = Board(channel(headers=(("x-key", "wrong"),)))
+    board.meet(UpstreamDenied("no"))
+    board.use([channel(headers=(("x-key", "wrong"),), priority=3)])
+    assert board.obstacle() == ("keys", RULES.cooldown_s * KEY_PATIENCE)
+    board.use([channel(headers=(("x-key", "right"),))])
+    assert board.obstacle() is None
+
+
+def test_a_line_is_offered_until_its_channel_is_disabled_removed_or_leads_elsewhere() -> None:
+    board = Board(channel("a"), channel("b"), channel("c"), channel("d"))
+    lines = dict(board.lines)
+    elsewhere = attrs.evolve(channel("d"), base_url="http://elsewhere")
+    board.use([channel("a", priority=5), channel("b", status="disabled"), elsewhere])
+    assert {name for name, line in lines.items() if board.offers(line)} == {"a"}
 
 
 # Whether anything can be called

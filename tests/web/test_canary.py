@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import attrs
+import orjson
 import pytest
 
 from gateway.domain.caller import key_digest
@@ -17,7 +19,7 @@ from gateway.flow.declaration import ChannelSpec
 from gateway.store.folder import DataFolder
 from gateway.web.keys import OFFICE, ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, RunningGateway, channel
+from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.fakes.upstream import (
     COMPLETION,
     FIN,
@@ -232,6 +234,99 @@ def check_asked(ups: list[ScriptedUpstream]) -> None:
             if number != TUNNELLED:
                 assert received.headers["authorization"] == f"Bearer {PROVIDER_KEY}"
                 assert received.headers["x-team"] == CHANNEL_HEADER
+
+
+def write_echoes(secrets: dict[str, str]) -> str:
+    """What a provider, or a proxy on the way to it, might repeat of a request: as it was, in a URL, in base64."""
+    forms = [
+        form
+        for secret in secrets.values()
+        for form in (secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode())
+    ]
+    return f"not valid: {' or '.join(forms)} at https://x.example/v1beta/models?key={secrets['key']}"
+
+
+def list_errors(provider: str, echo: str) -> list[list[Any]]:
+    """The error of a vendor in its own shape: with a status, instead of an answer, in the place of a stream, in one."""
+    shapes: dict[str, dict[str, Any]] = {
+        "custom": {"error": {"message": echo, "type": echo, "param": echo, "code": echo}},
+        "anthropic": {"type": "error", "error": {"type": "invalid_request_error", "message": echo}, "request_id": echo},
+        "gemini": {
+            "error": {
+                "code": 400,
+                "message": echo,
+                "status": "INVALID_ARGUMENT",
+                "details": [{"reason": echo, "metadata": {"url": echo}}],
+            },
+        },
+    }
+    error = shapes[provider]
+    name = "event: error\n" if provider == "anthropic" else ""
+    late = f"{name}data: {orjson.dumps(error).decode()}\n\n".encode()
+    return [
+        [answer(error, 400)],
+        [answer(error, 404)],
+        [answer(error, 429)],
+        [answer(error, 503)],
+        [answer([error], 400)],
+        [answer(error)],
+        [answer({"error": echo}, 400)],
+        [answer({"message": echo, "detail": echo}, 422)],
+        [answer(echo.encode(), 400, content_type="text/plain")],
+        [answer(b"", 307, location=f"http://127.0.0.1:9/{quote(echo)}")],
+        [SSE_HEAD, chunk(late), FIN],
+    ]
+
+
+UNSPOKEN = {("anthropic", "/v1/embeddings"), ("custom", "/v1/messages/count_tokens")}
+SHORT = 12
+"""The words between the echoes are shorter."""
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/messages/count_tokens", "/v1/embeddings"])
+@pytest.mark.parametrize("provider", ["custom", "anthropic", "gemini"])
+async def test_no_secret_is_in_an_error_that_was_said_in_another_language(
+    gateway_with: StartGateway,
+    everything_logged: list[str],
+    provider: str,
+    path: str,
+) -> None:
+    """Whatever form a provider repeats it in, and whichever two languages the error passes between."""
+    secrets = {
+        "key": "CANARY/key+0a1b2c3d=&4e5f",
+        "header": "CANARY+header/55aa55aa",
+        "password": "CANARY-proxy/77bb77bb",
+    }
+    pair = f"user:{secrets['password']}"
+    echo = write_echoes({**secrets, "pair": pair})
+    errors = list_errors(provider, echo)
+    async with ScriptedUpstream(*(error for error in errors for _ in (False, True))) as up:
+        gateway = await gateway_with(
+            {
+                "channel": [
+                    channel(
+                        "http://provider.internal.example/v1",
+                        provider=provider,
+                        api_key=secrets["key"],
+                        headers={"X-Team": f"Token {secrets['header']}"},
+                        proxy=f"http://user:{quote(secrets['password'], safe='')}@127.0.0.1:{up.port}",
+                    ),
+                ],
+                "routing": {"trip_failures": 1000, "cooldown_s": 0.001, "max_attempts": 1},
+            },
+        )
+        body = {"input": "a"} if path == "/v1/embeddings" else {"max_tokens": 5, "messages": HELLO["messages"]}
+        async with aiohttp.ClientSession() as session:
+            ear = Ear(gateway, session)
+            for _ in errors:
+                for stream in (False, True):
+                    await ear.call("POST", path, f"Bearer {KEY}", {**body, "model": "m", "stream": stream})
+            for place in ("channels", "requests", "explain?model=m"):
+                await ear.manage("GET", place)
+        assert up.received or (provider, path) in UNSPOKEN
+        assert ("[masked]" in "".join(ear.seen)) is bool(up.received)
+        shown = "\n".join([*ear.seen, *everything_logged, read_files(gateway.folder.path).decode("latin-1")])
+        assert [form for form in echo.split() if len(form) > SHORT and form.rstrip("=") in shown] == []
 
 
 async def test_a_key_is_stored_as_its_keyed_hash_alone(gateway_with: StartGateway) -> None:

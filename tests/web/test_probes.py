@@ -31,6 +31,15 @@ async def test_a_gateway_without_any_model_is_alive_but_not_ready(gateway_with: 
             assert response.status == 200
 
 
+async def test_a_gateway_is_ready_for_models_that_cannot_be_listed(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, models=["m*"])]})
+        async with gateway.client.get(f"{gateway.url}/readyz") as response:
+            assert (response.status, await response.json()) == (200, {"status": "ready"})
+        async with gateway.post() as response:
+            assert response.status == 200
+
+
 async def test_a_gateway_that_cannot_record_makes_no_calls_and_says_so_to_the_supervisor(
     gateway_with: StartGateway,
 ) -> None:
