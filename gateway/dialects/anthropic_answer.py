@@ -194,8 +194,11 @@ def read_words(block: Json) -> list[Event]:
     return events
 
 
-def read_answer(raw: bytes, secrets: Secrets = ()) -> list[Event]:
-    """A whole message -> what happens in it. Raises ``UpstreamError`` for anything but a message."""
+def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
+    """A whole message -> what happens in it. Raises ``UpstreamError`` for anything but a message.
+
+    ``answer_id`` is what the ids of tool calls are made of where the provider has none.
+    """
     value = _read_message(raw, secrets)
     message_id = read_text(value, "id")
     events: list[Event] = [Started(message_id, read_text(value, "model"))]
@@ -204,7 +207,7 @@ def read_answer(raw: bytes, secrets: Secrets = ()) -> list[Event]:
         if not isinstance(block, dict):
             continue
         if block.get("type") == "tool_use":
-            events += [read_tool(block, calls, message_id), ToolDelta(calls, read_arguments(block))]
+            events += [read_tool(block, calls, message_id or answer_id), ToolDelta(calls, read_arguments(block))]
             calls += 1
             continue
         events += read_words(block)

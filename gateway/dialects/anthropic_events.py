@@ -47,6 +47,10 @@ from gateway.dialects.openai_error import Secrets, read_error_value
 from gateway.domain.fault import UpstreamError, UpstreamFault
 from gateway.domain.usage import Usage
 
+MAX_HELD = 16 * 1024 * 1024
+"""Bytes, about, of a stream's tool calls that wait for each other, or for their own end."""
+MAX_OPEN = 64
+"""Content blocks of a provider that may be open at once; the documentation has them one after another."""
 STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 
@@ -92,18 +96,23 @@ class _Open:
 
 
 class MessagesReader:
-    """A provider's stream as events; see ``gate.Reader``."""
+    """A provider's stream as events; see ``gate.Reader``.
+
+    Args:
+        secrets: what must not stand in an error's text.
+        answer_id: what the ids of tool calls are made of where the provider has none.
+    """
 
     __slots__ = (
         "_begun", "_begun_usage", "_calls", "_closed", "_fault", "_finished", "_id", "_open", "_secrets", "_splitter"
     )  # fmt: skip
 
-    def __init__(self, secrets: Secrets = ()) -> None:
+    def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
         self._secrets = secrets
         self._splitter = sse.EventSplitter()
         self._begun = False
         self._begun_usage: object = None
-        self._id = ""
+        self._id = answer_id
         self._open: dict[int, _Open] = {}
         self._calls = 0
         self._finished = False
@@ -170,8 +179,9 @@ class MessagesReader:
             return []
         self._begun = True
         self._begun_usage = message.get("usage")
-        self._id = read_text(message, "id")
-        return [Started(self._id, read_text(message, "model"), usage=read_begun(self._begun_usage))]
+        said = read_text(message, "id")
+        self._id = said or self._id
+        return [Started(said, read_text(message, "model"), usage=read_begun(self._begun_usage))]
 
     def _start(self, value: Json) -> list[Event]:
         block = value.get("content_block")
@@ -180,6 +190,8 @@ class MessagesReader:
         opened = _Open(block.get("type"), signature=read_text(block, "signature"))
         before = self._stop(_index(value))  # one that was not stopped
         self._open[_index(value)] = opened
+        if len(self._open) > MAX_OPEN:
+            raise UpstreamError("The provider's answer has too many content blocks open at once")
         if opened.kind != "tool_use":
             return before + read_words(block)
         opened.call = self._calls
@@ -258,7 +270,8 @@ class MessagesWriter:
     """Events as a stream for a client of this dialect; see ``gate.Writer``.
 
     ``message_delta`` carries the reason and the usage at once, and the convention says the usage last: so it waits for
-    the end. Tool calls that other dialects mix are written one after another; see ``Layout``.
+    the end. Tool calls that other dialects mix are written one after another; see ``Layout``. Where too much would have
+    to wait for that, ``write`` raises ``UpstreamError``.
 
     Args:
         model: as the caller named it.
@@ -294,6 +307,8 @@ class MessagesWriter:
             case _ if self._finished is None:
                 self._layout.place(event)
                 written = self._write_blocks()
+                if self._layout.held > MAX_HELD:
+                    raise UpstreamError("The provider's answer has tool calls without an end", phase="stream")
         return written if self._begun or not written else self._begin() + written
 
     def _begin(self, event: Started | None = None) -> bytes:
@@ -313,7 +328,7 @@ class MessagesWriter:
             if not blocks[0].over:
                 break
             written.append(write_event("content_block_stop", {"index": self._index}))
-            blocks.popleft()
+            self._layout.drop()
             self._index += 1
         return b"".join(written)
 
@@ -322,9 +337,8 @@ class MessagesWriter:
         if not block.shown:
             block.shown = True
             written.append(write_event("content_block_start", {"index": self._index, "content_block": block.start}))
-        for delta in block.deltas:
+        for delta in self._layout.take(block):
             written.append(write_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
-        block.deltas.clear()
         return written
 
     def _finish(self, event: Finished) -> bytes:

@@ -257,13 +257,13 @@ _SPOKEN: Mapping[Wire, _Spoken] = MappingProxyType(
     {
         "openai_chat": _Spoken(
             lambda conversation, call, model: openai_body.write_body(conversation, model, stream=call.stream),
-            lambda call, _naming, secrets: ChatReader(call.choices, secrets),
-            lambda raw, _naming, secrets: openai_answer.read_answer(raw, secrets),
+            lambda call, naming, secrets: ChatReader(call.choices, secrets, naming.id),
+            lambda raw, naming, secrets: openai_answer.read_answer(raw, secrets, naming.id),
         ),
         "anthropic_messages": _Spoken(
             lambda conversation, call, model: anthropic_body.write_body(conversation, model, stream=call.stream),
-            lambda _call, _naming, secrets: MessagesReader(secrets),
-            lambda raw, _naming, secrets: anthropic_answer.read_answer(raw, secrets),
+            lambda _call, naming, secrets: MessagesReader(secrets, naming.id),
+            lambda raw, naming, secrets: anthropic_answer.read_answer(raw, secrets, naming.id),
         ),
         "gemini_generate": _Spoken(
             lambda conversation, _call, model: gemini_body.write_body(conversation, model),

@@ -129,7 +129,8 @@ class Writer(Protocol):
     def write(self, event: Event) -> bytes:
         """The bytes that say ``event``; none where the dialect need not say it. ``Ended`` writes the end mark.
 
-        ``Failed`` writes nothing: how a stream ends in a fault is the relay's business.
+        ``Failed`` writes nothing: how a stream ends in a fault is the relay's business. Raises ``UpstreamError`` where
+        an answer would have to be held back further than memory allows.
         """
         ...
 
@@ -238,7 +239,11 @@ class Translation:
             if isinstance(event, Failed):
                 self.fault = event.fault
                 break
-            written.append(self._writer.write(event))
+            try:
+                written.append(self._writer.write(event))
+            except UpstreamError as fault:
+                self.fault = fault
+                break
             if isinstance(event, Ended):
                 self.ended = True
                 break

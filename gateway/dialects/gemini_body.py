@@ -9,7 +9,7 @@ time. Earlier thoughts are not sent either: Gemini wants its signatures, not its
 nothing to it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,8 +76,9 @@ def read_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
 
 
 def _write_prompt(conversation: Conversation, model: str) -> Json:
-    instructions = _write_instructions(conversation.turns)
-    contents = _write_contents(conversation.turns, model)
+    turns = _end_with_user(conversation.turns)
+    instructions = _write_instructions(turns)
+    contents = _write_contents(turns, model)
     if not contents and not instructions:
         raise InvalidRequest("There is nothing in the messages to send to Gemini", param="messages")
     body: Json = {"contents": contents}
@@ -92,6 +93,17 @@ def _write_prompt(conversation: Conversation, model: str) -> Json:
     return body
 
 
+def _end_with_user(turns: Sequence[Turn]) -> Sequence[Turn]:
+    """The turns; where the system alone speaks after the model, its last words are the user's.
+
+    A request that ends with the model's turn is refused ("Requests ending with a model turn are not supported").
+    """
+    spoken = [turn.role for turn in turns if turn.role != "system"]
+    if spoken and spoken[-1] == "assistant" and turns[-1].role == "system":
+        return [*turns[:-1], Turn("user", turns[-1].parts)]
+    return turns
+
+
 def _write_instructions(turns: Iterable[Turn]) -> list[Json]:
     written = []
     for part in (part for turn in turns if turn.role == "system" for part in turn.parts):
@@ -103,7 +115,7 @@ def _write_instructions(turns: Iterable[Turn]) -> list[Json]:
 
 
 def _write_contents(turns: Iterable[Turn], model: str) -> list[Json]:
-    """The turns but the system's, those of one side in a row as one."""
+    """The turns but the system's, those of one side in a row as one, but for tools' answers: see ``_set_apart``."""
     signs = wants_signatures(model)
     names: dict[str, str] = {}
     contents: list[Json] = []
@@ -119,7 +131,18 @@ def _write_contents(turns: Iterable[Turn], model: str) -> list[Json]:
     if signs:
         for content in contents:
             _sign_first_call(content["parts"])
-    return contents
+    return [apart for content in contents for apart in _set_apart(content)]
+
+
+def _set_apart(content: Json) -> Iterable[Json]:
+    """Tools' answers in a content of their own, before what else the user says.
+
+    Beside anything else in one content they cost the whole request (Prism-Shadow/agenthub, pull request 189, tried on
+    both of Google's endpoints; envoyproxy/ai-gateway, pull request 2686).
+    """
+    answers = [part for part in content["parts"] if "functionResponse" in part]
+    others = [part for part in content["parts"] if "functionResponse" not in part]
+    return [content | {"parts": parts} for parts in (answers, others) if parts]
 
 
 def _sign_first_call(parts: list[Json]) -> None:
@@ -180,11 +203,14 @@ def _write_result(result: ToolResult, names: Mapping[str, str], *, modern: bool)
         raise InvalidRequest(f"No tool call before it has the id {result.id!r}", param="messages")
     text = "\n".join([part.text for part in result.parts if isinstance(part, Text)])
     response: Json = {"id": result.id, "name": name, "response": {"error" if result.failed else "output": text}}
-    blobs = [_write_blob(part) for part in result.parts if isinstance(part, Blob)]
-    inside = [blob for blob in blobs if modern and blob.get("inlineData", {}).get("mimeType") in _IN_RESULTS]
+    inside: list[Json] = []
+    behind: list[Json] = []
+    for blob in (_write_blob(part) for part in result.parts if isinstance(part, Blob)):
+        fits = modern and blob.get("inlineData", {}).get("mimeType") in _IN_RESULTS
+        (inside if fits else behind).append(blob)
     if inside:
         response["parts"] = inside
-    return [{"functionResponse": response}, *(blob for blob in blobs if blob not in inside)]
+    return [{"functionResponse": response}, *behind]
 
 
 def _write_blob(blob: Blob) -> Json:

@@ -100,10 +100,15 @@ def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(properties, dict) and isinstance(member.get("properties"), dict):
             said["properties"] = properties | member["properties"]
         if isinstance(required, list) and isinstance(member.get("required"), list):
-            said["required"] = required + [name for name in member["required"] if name not in required]
+            said["required"] = _join_names(required, member["required"])
     if isinstance(members, list) and len(members) == 1 and isinstance(members[0], dict) and "$ref" in members[0]:
         said.setdefault("anyOf", members)
     return said
+
+
+def _join_names(*lists: list[Any]) -> list[str]:
+    """Each name once; what is no name cannot be required."""
+    return list(dict.fromkeys(name for names in lists for name in names if isinstance(name, str)))
 
 
 def _find_definitions(schema: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -29,15 +29,18 @@ from gateway.dialects.openai_events import write_call, write_picture, write_usag
 from gateway.domain.fault import UpstreamError
 
 
-def read_answer(raw: bytes, secrets: Secrets = ()) -> list[Event]:
-    """A provider's answer -> its events, ``Started`` first and ``Ended`` last. Raises ``UpstreamError``."""
+def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
+    """A provider's answer -> its events, ``Started`` first and ``Ended`` last. Raises ``UpstreamError``.
+
+    ``answer_id`` is what the ids of tool calls are made of where the provider has none.
+    """
     value = read_answer_object(raw, secrets)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
         raise UpstreamError("The provider's answer has no choices")
     # A message is a delta that says everything at once.
     choices = [_read_choice(choice, index) for index, choice in enumerate(listed)]
-    reader = ChunkReader(secrets)
+    reader = ChunkReader(secrets, answer_id)
     events = [*reader.read(value | {"choices": choices}), *reader.end()]
     for event in events:
         if isinstance(event, Failed):

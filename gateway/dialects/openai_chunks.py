@@ -43,20 +43,42 @@ _REASONS: Mapping[str, Reason] = MappingProxyType(
 _BROKEN = frozenset({"error", "insufficient_system_resource"})
 """Finish reasons that say the answer is not whole (Mistral and OpenRouter; DeepSeek)."""
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_ID = 40
+_LONGEST_ID = 26
+"""Of an answer's id, in the ids of its tool calls: with the rest they have 40 characters at most, see
+``providers/quirks``."""
+MAX_CALLS = 1_024
+MAX_EARLY = 1024 * 1024
+"""Tool calls of one answer, and characters of arguments that may come before their tool's name: both are kept."""
 _THOUGHTS = ("reasoning_content", "reasoning")
 
 
 class _ToolCall:
     """One call while its fragments come in. ``index`` is ours; ``id`` is the provider's, empty where it had none."""
 
-    __slots__ = ("early", "id", "index", "started")
+    __slots__ = ("early", "early_chars", "id", "index", "name")
 
     def __init__(self, index: int, identity: str) -> None:
         self.index = index
         self.id = identity
-        self.early = ""  # arguments that came before the name
-        self.started = False
+        self.early: list[str] = []  # arguments that came before the name
+        self.early_chars = 0
+        self.name = ""
+
+    @property
+    def started(self) -> bool:
+        """Whether its tool is known."""
+        return bool(self.name)
+
+    def keep(self, arguments: str) -> None:
+        """Keep what came before the name."""
+        self.early.append(arguments)
+        self.early_chars += len(arguments)
+
+    def is_other(self, identity: str, name: str) -> bool:
+        """Whether a fragment with this id and name begins another call, though it has the same index."""
+        if not name:
+            return False
+        return bool(self.id and identity != self.id) if identity else bool(self.name and name != self.name)
 
 
 class _Choice:
@@ -84,7 +106,7 @@ class _Choice:
             call = self.keys.get(identity)
         else:
             call = self.calls[-1] if self.calls and not name else None
-        if call is None or (name and identity and call.id and identity != call.id):
+        if call is None or call.is_other(identity, name):
             call = _ToolCall(len(self.calls), identity)
             self.calls.append(call)
         call.id = call.id or identity
@@ -93,12 +115,16 @@ class _Choice:
 
     def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> ToolStarted:
         """The event that begins ``call``."""
-        call.started = True
+        call.name = name
         return ToolStarted(call.index, call.id or f"call_{self.prefix}{choice}_{call.index}", name, choice, signature)
 
 
 class ChunkReader:
     """Parsed chunks of one answer as events.
+
+    Args:
+        secrets: what must not stand in an error's text.
+        answer_id: what the ids of tool calls are made of, where the provider has none for them nor for the answer.
 
     Attributes:
         begun: something of an answer has come.
@@ -107,10 +133,10 @@ class ChunkReader:
 
     __slots__ = ("_choices", "_late", "_prefix", "_secrets", "_used", "begun", "finished")
 
-    def __init__(self, secrets: Secrets = ()) -> None:
+    def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
         self._secrets = secrets
         self._choices: dict[int, _Choice] = {}
-        self._prefix = ""
+        self._prefix = _make_prefix(answer_id)
         self._used: Used | None = None
         self._late = False  # a choice has finished since the usage was said
         self.begun = False
@@ -148,8 +174,7 @@ class ChunkReader:
         self.begun = True
         name, model, created = value.get("id"), value.get("model"), value.get("created")
         name = name if isinstance(name, str) else ""
-        if name:
-            self._prefix = f"{_NO_ID.sub('', name)[-_LONGEST_ID:]}_"
+        self._prefix = _make_prefix(name) or self._prefix
         believable = type(created) is int and 0 < created < 2**53
         return Started(name, model if isinstance(model, str) else "", created if believable else None)
 
@@ -212,6 +237,10 @@ class ChunkReader:
             yield used
 
 
+def _make_prefix(answer_id: str) -> str:
+    return f"{_NO_ID.sub('', answer_id)[-_LONGEST_ID:]}_" if answer_id else ""
+
+
 def fail(message: str) -> Failed:
     """The event of a stream that makes no sense."""
     return Failed(UpstreamError(message, phase="stream"))
@@ -249,13 +278,17 @@ def _read_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[
         named = function.get("name")
         name = named if isinstance(named, str) else ""
         call = choice.find_call(fragment, name)
+        if len(choice.calls) > MAX_CALLS or call.early_chars > MAX_EARLY:
+            yield fail("The provider's answer has too many tool calls, or one without a name")
+            return
         arguments = _read_arguments(function.get("arguments"))
         if not call.started:
             if not name:
-                call.early += arguments
+                call.keep(arguments)
                 continue
             yield choice.begin(call, name, index, find_signature(fragment))
-            arguments, call.early = call.early + arguments, ""
+            arguments = "".join([*call.early, arguments])
+            call.early.clear()
         if arguments:
             yield ToolDelta(call.index, arguments, index)
 

@@ -26,10 +26,11 @@ from gateway.domain.fault import (
 
 _MAX_MESSAGE = 2_000
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
-# An id has a digit or a capital in it; a word such as account_deactivated has neither.
+# An id has a digit or a capital in it; a word such as account_deactivated has neither. It is looked for nearby only:
+# a text of nothing but such words would be looked through from each of them to its end.
 _SECRET = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|AIza|Bearer)[-_ ]?[A-Za-z0-9*._-]{12,}"
-    r"|\bkey[-_ ]?(?=[a-z*._-]*[A-Z0-9])[A-Za-z0-9*._-]{12,}"
+    r"|\bkey[-_ ]?(?=[a-z*._-]{0,64}[A-Z0-9])[A-Za-z0-9*._-]{12,}"
     r"|\b(?:org|proj|acct|account|user|team)[-_](?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}",
 )
 _SHORTEST_SECRET = 6

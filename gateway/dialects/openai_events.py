@@ -40,14 +40,15 @@ class ChatReader:
     Args:
         choices: how many answers were asked for.
         secrets: what must not stand in an error's text.
+        answer_id: what ids are made of where the provider has none.
     """
 
     __slots__ = ("_begun", "_choices", "_chunks", "_closed", "_splitter")
 
-    def __init__(self, choices: int = 1, secrets: Secrets = ()) -> None:
+    def __init__(self, choices: int = 1, secrets: Secrets = (), answer_id: str = "") -> None:
         self._choices = choices
         self._splitter = sse.EventSplitter()
-        self._chunks = ChunkReader(secrets)
+        self._chunks = ChunkReader(secrets, answer_id)
         self._begun = False
         self._closed = False
 

@@ -52,7 +52,8 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
     ``completes``: the call has a completion, so that its tokens must be said too.
     A charge is never negative and never a float's rounding: anything but an integer in range is refused whole.
     What came from a cache is in ``prompt_tokens_details`` (the convention's OpenAPI document, ``CompletionUsage``);
-    DeepSeek says ``prompt_cache_hit_tokens`` (its "Context Caching" guide), Moonshot ``cached_tokens`` beside it.
+    DeepSeek says ``prompt_cache_hit_tokens`` (its "Context Caching" guide), Moonshot ``cached_tokens`` beside it. xAI
+    leaves what was reasoned out of ``completion_tokens`` (its "Reasoning" guide), as its total shows.
     """
     if not isinstance(raw, Mapping):
         return None
@@ -60,11 +61,19 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
     completion = read_count(raw.get("completion_tokens", None if completes else 0))
     if prompt is None or completion is None:
         return None
+    completion = min(completion + _find_reasoning_beside(raw, prompt + completion), MAX_TOKENS)
     said: Any = raw.get("prompt_tokens_details")
     details = said if isinstance(said, Mapping) else {}
     places = (details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens"))
     cached = next((place for place in places if read_count(place) is not None), None)
     return share_prompt(prompt, completion, cached=cached, written=details.get("cache_write_tokens"))
+
+
+def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
+    """Reasoning tokens that are part of the total and of nothing that was ``counted``; 0 where they are in it."""
+    details = raw.get("completion_tokens_details")
+    reasoning = read_count(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None
+    return reasoning if reasoning and raw.get("total_tokens") == counted + reasoning else 0
 
 
 def share_prompt(prompt: int, completion: int, *, cached: object, written: object) -> Usage:

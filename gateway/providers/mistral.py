@@ -1,8 +1,10 @@
 """Mistral AI. docs.mistral.ai/api: chat, embeddings, moderations, models.
 
 What it does not know it refuses (422, ``extra_forbidden``), in a request and in its messages; the fields it knows are
-those of ChatCompletionRequest and EmbeddingRequest in that reference. Usage comes with a stream's last chunk unasked.
-Fill in the middle (``/fim/completions``) answers in the shape of a chat and is not served here.
+those of ChatCompletionRequest and EmbeddingRequest in that reference. Ids of tool calls are nine letters and digits
+(mistralai/mistral-common, protocol/instruct/validator.py): others are not taken as they are. Usage comes with a
+stream's last chunk unasked. Fill in the middle (``/fim/completions``) answers in the shape of a chat and is not served
+here.
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, Endpoint, Provider
@@ -10,7 +12,9 @@ from gateway.providers.quirks import (
     developer_as_system,
     drop,
     drop_idle,
+    drop_in_calls,
     drop_in_messages,
+    fit_call_ids,
     limit_as_max_tokens,
     rename,
 )
@@ -27,6 +31,9 @@ _CHAT_QUIRKS = (
     developer_as_system,
     drop_in_messages("name", roles=("system", "user", "assistant")),
     drop_in_messages("refusal", "annotations", "audio", "function_call", "reasoning_content", "reasoning"),
+    drop_in_messages("reasoning_details", "images", roles=("assistant",)),
+    drop_in_calls("extra_content", "cache_control"),
+    fit_call_ids("[A-Za-z0-9]{9}", 9),
 )
 
 MISTRAL = Provider(

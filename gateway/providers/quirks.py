@@ -5,7 +5,9 @@ would miss in the answer (several choices, log probabilities, a stop sequence) i
 nothing: else the vendor says for itself that it cannot.
 """
 
+import re
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 from gateway.providers.base import Body, Quirk
@@ -70,6 +72,31 @@ def drop_in_calls(*fields: str) -> Quirk:
     return _change_messages(change)
 
 
+def fit_call_ids(pattern: str, length: int) -> Quirk:
+    """Ids of tool calls that are no ``pattern`` as so many digits of their fingerprint: the same for the same.
+
+    A conversation may have ids that another provider gave.
+    """
+    fits = re.compile(pattern, re.DOTALL)
+
+    def fit(holder: dict[str, Any], field: str) -> dict[str, Any]:
+        said = holder.get(field)
+        if not isinstance(said, str) or fits.fullmatch(said):
+            return holder
+        return holder | {field: sha256(said.encode(errors="surrogatepass")).hexdigest()[:length]}
+
+    def change(message: dict[str, Any]) -> dict[str, Any]:
+        changed = fit(message, "tool_call_id")
+        calls = message.get("tool_calls")
+        if not isinstance(calls, list):
+            return changed
+        fitted = [fit(call, "id") if isinstance(call, dict) else call for call in calls]
+        same = all(after is before for after, before in zip(fitted, calls, strict=True))
+        return changed if same else changed | {"tool_calls": fitted}
+
+    return _change_messages(change)
+
+
 def _say_system(message: dict[str, Any]) -> dict[str, Any]:
     return message | {"role": "system"} if message.get("role") == "developer" else message
 
@@ -96,9 +123,13 @@ limit_as_max_tokens = rename("max_completion_tokens", "max_tokens")
 
 limit_as_max_completion_tokens = rename("max_tokens", "max_completion_tokens")
 
+_LONGEST_ID = 40
+
 KEEP_TO_THE_CONVENTION: tuple[Quirk, ...] = (
     drop_in_messages("reasoning_content", "reasoning", "reasoning_details", "images", roles=("assistant",)),
     drop_in_calls("extra_content", "cache_control", "index"),
+    fit_call_ids(f".{{0,{_LONGEST_ID}}}", _LONGEST_ID),
 )
 """For vendors that refuse what others, and this gateway, put into an assistant's message: a conversation may have
-passed through any of them. (openai/openai-python issues: ``unknown_parameter`` for ``tool_calls[0].index``.)"""
+passed through any of them. (openai/openai-python issues: ``unknown_parameter`` for ``tool_calls[0].index``;
+agno-agi/agno, issue 5382: ``string_above_max_length`` for an id of more than 40 characters.)"""

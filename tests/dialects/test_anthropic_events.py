@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects import sse
-from gateway.dialects.anthropic_events import MessagesReader, MessagesWriter
+from gateway.dialects.anthropic_events import MAX_HELD, MAX_OPEN, MessagesReader, MessagesWriter
 from gateway.dialects.gate import Translation
 from gateway.dialects.hub import (
     ENDED,
@@ -176,6 +176,19 @@ def test_arguments_nested_too_deep_are_a_fault() -> None:
     raw = b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"x","input":{"a":'
     (failed,) = read(raw + b"[" * 500 + b"]" * 500 + b"}}}\n\n")
     assert isinstance(failed, Failed)
+
+
+def test_blocks_without_an_end_are_a_fault() -> None:
+    events = read(b"".join(tape.start(index, "text", text="") for index in range(MAX_OPEN + 1)))
+    assert isinstance(events[-1], Failed)
+    assert events[-1].fault.phase == "stream"
+
+
+def test_a_call_without_any_id_is_named_after_our_own_answer() -> None:
+    block = tape.start(0, "tool_use", name="x", input={}) + tape.stop(0)
+    reader = MessagesReader(answer_id="req_1")
+    said = reader.feed(tape.event("message_start", message={}) + block)
+    assert [event.id for event in said if isinstance(event, Started | ToolStarted)] == ["", "toolu_req_1_0"]
 
 
 def test_a_call_without_an_id_gets_one_of_its_own() -> None:
@@ -355,7 +368,7 @@ def blocks(message: anthropic.types.Message) -> list[dict[str, Any]]:
     return [block.model_dump(exclude_none=True) for block in message.content]
 
 
-@pytest.mark.parametrize("name", set(tape.SAID) - {"search", "newer"})
+@pytest.mark.parametrize("name", sorted(set(tape.SAID) - {"search", "newer"}))
 def test_what_was_read_is_written_as_the_client_knows_it(name: str) -> None:
     raw, events = tape.SAID[name]
     ours, theirs = judge(write(events)), judge(raw)
@@ -443,6 +456,50 @@ def test_calls_that_are_mixed_are_written_one_after_another() -> None:
         {"type": "text", "text": "and"},
         {"type": "tool_use", "id": "toolu_9_2", "name": "h", "input": {}},
     ]
+
+
+PIECE = "x" * 65_536
+
+
+class Given:
+    """A reader that says what it was given, at once."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
+
+    def feed(self, _data: bytes) -> list[Event]:
+        return self._events
+
+    def finish(self) -> list[Event]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        ([ToolStarted(0, "a", "f"), ToolDelta(0, "{"), ToolStarted(1, "b", "g")], ToolDelta(1, PIECE)),
+        ([ToolStarted(0, "a", "f"), ToolDelta(0, "{")], TextDelta(PIECE)),
+        ([ToolStarted(0, "a", "f"), ToolDelta(0, "{")], ToolDelta(0, PIECE)),
+        ([ToolStarted(0, "a", "f"), ToolDelta(0, "{")], ThoughtRedacted(PIECE)),
+    ],
+    ids=["another call", "text", "the call itself", "a sealed thought"],
+)
+def test_what_waits_for_a_call_to_end_is_bounded(begun: list[Event], more: Event) -> None:
+    writer = MessagesWriter("m", "msg_1")
+    gate = Translation(Given([*begun, *[more] * (1 + MAX_HELD // len(PIECE))]), writer, prompt_chars=0)
+    gate.feed(b"")
+    assert isinstance(gate.fault, UpstreamError)
+
+
+def test_what_has_been_written_is_not_held() -> None:
+    whole = [
+        ThoughtDelta(PIECE), ThoughtSigned("s"), TextDelta(PIECE), ThoughtRedacted("z"), ToolStarted(0, "a", "f"),
+        ToolDelta(0, '{"x":"'), ToolDelta(0, PIECE), ToolDelta(0, '"}'),
+    ]  # fmt: skip
+    often = 1 + MAX_HELD // len(PIECE)
+    gate = Translation(Given([*whole * often, Finished("stop"), ENDED]), MessagesWriter("m", "msg_1"), prompt_chars=0)
+    assert len(gate.feed(b"")) > 3 * MAX_HELD
+    assert gate.ended
 
 
 def test_a_thought_without_a_signature_has_an_empty_one() -> None:

@@ -128,6 +128,21 @@ def test_a_fault_is_what_its_end_raises_whatever_the_reader_says_then() -> None:
     assert caught.value is BROKE
 
 
+def test_what_cannot_be_written_any_more_is_a_fault() -> None:
+    class Full(Shout):
+        def write(self, event: Event) -> bytes:
+            if event == TextDelta("x"):
+                raise BROKE
+            return super().write(event)
+
+    gate = Translation(Letters(), Full(), prompt_chars=0)
+    assert gate.feed(b"abxc") == b"AB"
+    assert gate.feed(b"d") == b""
+    assert gate.fault is BROKE
+    with pytest.raises(UpstreamError):
+        gate.finish()
+
+
 def test_a_stream_that_was_cut_is_a_fault() -> None:
     gate, _ = open_gate()
     gate.feed(b"ab")

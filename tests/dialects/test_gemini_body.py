@@ -112,10 +112,33 @@ def test_a_call_and_its_result_share_id_and_name() -> None:
             "parts": [
                 {"functionResponse": {"id": "c2", "name": "now", "response": {"output": "noon\nsharp"}}},
                 {"functionResponse": {"id": "c1", "name": "weather", "response": {"error": "no such city"}}},
-                {"text": "and?"},
             ],
         },
+        {"role": "user", "parts": [{"text": "and?"}]},
     ]
+
+
+def test_what_tools_answered_stands_first_and_alone() -> None:
+    picture = Blob("image", "image/png", "AA==")
+    written = contents(
+        HELLO,
+        Turn("assistant", (A, B)),
+        Turn("user", (Text("note"), ToolResult("a", (Text("1"), picture)), ToolResult("b", (Text("2"),)))),
+        Turn("user", (Text("go on"),)),
+    )
+    kinds = [(content["role"], [key for part in content["parts"] for key in part]) for content in written[2:]]
+    assert kinds == [("user", ["functionResponse"] * 2), ("user", ["text", "inlineData", "text"])]
+    assert [part["functionResponse"]["id"] for part in written[2]["parts"]] == ["a", "b"]
+
+
+def test_where_the_system_speaks_last_after_the_model_the_user_says_it() -> None:
+    asked = Turn("system", (Text("Now sum it up"),))
+    body = write(Turn("system", (Text("Be brief"),)), HELLO, Turn("assistant", (Text("Hi"),)), asked)
+    assert body["systemInstruction"] == {"parts": [{"text": "Be brief"}]}
+    assert body["contents"][-1] == {"role": "user", "parts": [{"text": "Now sum it up"}]}
+    after_user = write(HELLO, asked)
+    assert after_user["systemInstruction"] == {"parts": [{"text": "Now sum it up"}]}
+    assert len(after_user["contents"]) == 1
 
 
 def sign(*model_parts: Part, model: str) -> list[str | None]:
@@ -224,8 +247,7 @@ def test_what_gemini_cannot_be_given_is_refused(blob: Blob) -> None:
 def test_a_picture_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_before() -> None:
     def last(model: str, *results: Part) -> list[Json]:
         turns = (HELLO, Turn("assistant", (A,)), Turn("user", (ToolResult("a", (Text("see"), *results)),)))  # type: ignore[arg-type]
-        written: list[Json] = contents(*turns, model=model)[-1]["parts"]
-        return written
+        return [part for content in contents(*turns, model=model)[2:] for part in content["parts"]]
 
     png, wav = Blob("image", "image/png", "AA=="), Blob("audio", "audio/wav", "AA==")
     link = Blob("image", url="https://x.org/a.png")

@@ -23,6 +23,11 @@ def write(schema: dict[str, Any]) -> dict[str, Any]:
     return write_schema(schema, param="tools")
 
 
+def test_what_several_schemas_require_is_named_once_in_order() -> None:
+    members = [{"required": ["b", "a"]}, {"required": ["c", {"no": "name"}, "b"]}]
+    assert write({"allOf": members, "required": ["d", "a"]})["required"] == ["b", "a", "c", "d"]
+
+
 def test_what_gemini_reads_passes() -> None:
     schema = {
         "type": "object",

@@ -85,6 +85,12 @@ def test_a_planted_secret_vanishes(planted: str, around: str) -> None:
     assert "[masked]" in masked or "[address]" in masked
 
 
+@pytest.mark.parametrize("word", ["key.", "key-", "sk.", "org-a", "https://", "Bearer "])
+def test_a_long_text_of_nothing_but_beginnings_of_secrets_is_masked_in_one_go(word: str) -> None:
+    """Once every beginning was followed to the end of the text: a provider that quotes its caller stopped the loop."""
+    assert len(mask(word * 100_000)) <= 2_001
+
+
 @given(TEXT)
 def test_a_masked_text_is_one_line_of_bounded_length(text: str) -> None:
     masked = mask(text * 50)

@@ -218,6 +218,27 @@ def test_what_vendors_write_into_a_delta_is_understood(fields: dict[str, Any], e
             id="index 0 for every whole call",
         ),
         pytest.param(
+            calls(fragment(0, "f", "{}"), fragment(0, "g", "[]"), fragment(0, None, " ")),
+            [
+                ToolStarted(0, "call_chatcmpl-1_0_0", "f"),
+                ToolDelta(0, "{}"),
+                ToolStarted(1, "call_chatcmpl-1_0_1", "g"),
+                ToolDelta(1, "[]"),
+                ToolDelta(1, " "),
+            ],
+            id="index 0 for every whole call, without ids",
+        ),
+        pytest.param(
+            calls(fragment(0, "f", "{", id="a"), fragment(0, "f", "}")),
+            [ToolStarted(0, "a", "f"), ToolDelta(0, "{"), ToolDelta(0, "}")],
+            id="name in each fragment",
+        ),
+        pytest.param(
+            calls(fragment(0, None, "{"), fragment(0, None, '"a":'), fragment(0, "f", "1}", id="a")),
+            [ToolStarted(0, "a", "f"), ToolDelta(0, '{"a":1}')],
+            id="name last",
+        ),
+        pytest.param(
             calls(fragment(3, "f", "{}", id="a"), fragment(7, "g", id="b")),
             [ToolStarted(0, "a", "f"), ToolDelta(0, "{}"), ToolStarted(1, "b", "g")],
             id="indexes with gaps",
@@ -269,6 +290,35 @@ def test_a_finish_reason_is_read_in_the_conventions_words(word: str, reason: Any
 
 def test_a_stop_after_a_tool_call_is_for_the_call() -> None:
     assert read(calls(fragment(0, "f", id="a")) + STOP)[-1] == Finished("tool_calls")
+
+
+def test_calls_without_any_ids_are_named_after_our_own_answer() -> None:
+    bare = event({"choices": [{"index": 0, "delta": {"tool_calls": [fragment(0, "f", "{}")]}}]})
+    names = [
+        found.id
+        for ours in ("req_1", "req_2")
+        for found in ChatReader(answer_id=ours).feed(bare)
+        if isinstance(found, ToolStarted)
+    ]
+    assert names == ["call_req_1_0_0", "call_req_2_0_0"]
+
+
+def test_an_id_that_is_made_has_at_most_40_characters() -> None:
+    long = event({"id": "x" * 99, "choices": [{"index": 127, "delta": {"tool_calls": [fragment(0, "f", "{}")]}}]})
+    (name,) = [found.id for found in ChatReader().feed(long) if isinstance(found, ToolStarted)]
+    assert len(name) <= 40
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        said(tool_calls=[fragment(0, None, "x" * 300_000)]) * 5,
+        b"".join(said(tool_calls=[fragment(at, "f") for at in range(row, row + 300)]) for row in range(0, 1200, 300)),
+    ],
+    ids=["arguments of nothing", "calls without an end"],
+)
+def test_what_has_to_be_kept_of_tool_calls_is_bounded(stream: bytes) -> None:
+    assert isinstance(read(stream)[-1], Failed)
 
 
 def test_nothing_is_said_after_a_choice_has_finished() -> None:

@@ -107,3 +107,27 @@ def test_an_estimate_is_rounded_up_and_never_negative(chars: int) -> None:
     tokens = estimate_tokens(chars)
     assert tokens >= 0
     assert (tokens - 1) * CHARS_PER_TOKEN < max(chars, 1) <= max(tokens, 1) * CHARS_PER_TOKEN
+
+
+@pytest.mark.parametrize(
+    ("total", "reasoning", "completion"),
+    [
+        (14_428, 2_809, 4_308),  # xAI: beside the completion
+        (11_619, 1_000, 1_499),  # the convention: part of it
+        (14_428, None, 1_499),
+        (14_428, "2809", 1_499),
+        (None, 2_809, 1_499),
+        (14_428.0, 2_809, 4_308),
+        (14_427, 2_809, 1_499),
+    ],
+)
+def test_reasoning_that_is_counted_beside_the_completion_is_charged_with_it(
+    total: object,
+    reasoning: object,
+    completion: int,
+) -> None:
+    details = {"reasoning_tokens": reasoning}
+    told = {"prompt_tokens": 10_120, "completion_tokens": 1_499, "total_tokens": total}
+    usage = read_usage({**told, "completion_tokens_details": details})
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (10_120, completion)

@@ -1,6 +1,7 @@
 """Vendors' quirks, by example and in general: what is sent is what they take, and what is shared stays as it is."""
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -146,14 +147,51 @@ def test_mistrals_messages_have_the_fields_it_knows() -> None:
             "reasoning_content": "…",
             "prefix": True,
         },
-        {"role": "tool", "content": "5", "tool_call_id": "c", "name": "add"},
+        {"role": "tool", "content": "5", "tool_call_id": "D681PevKs", "name": "add"},
     ]
     assert shape("mistral", {"messages": messages})["messages"] == [
         {"role": "system", "content": "Be brief"},
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": None, "prefix": True},
-        {"role": "tool", "content": "5", "tool_call_id": "c", "name": "add"},
+        {"role": "tool", "content": "5", "tool_call_id": "D681PevKs", "name": "add"},
     ]
+
+
+def ask(name: Any, **more: Any) -> dict[str, Any]:
+    """A call with that id and its result."""
+    call = {"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call | more]}
+    return {"messages": [USER, said, {"role": "tool", "tool_call_id": name, "content": "5"}]}
+
+
+def ids(body: dict[str, Any]) -> tuple[Any, Any]:
+    """The id of the call, and the one its result names."""
+    return body["messages"][1]["tool_calls"][0]["id"], body["messages"][2]["tool_call_id"]
+
+
+@pytest.mark.parametrize(
+    "name", ["D681PevKs", "call_PTLP8xhu3uwZk4l3nlnrrJha", "toolu_1", "functions.f:0", "é" * 9, ""]
+)
+def test_ids_that_others_gave_are_ones_that_mistral_takes(name: str) -> None:
+    called, answered = ids(shape("mistral", ask(name)))
+    assert called == answered
+    assert re.fullmatch("[A-Za-z0-9]{9}", called)
+    assert (called == name) == (name == "D681PevKs")
+
+
+@pytest.mark.parametrize("slug", ["openai", "azure_openai", "groq"])
+def test_ids_that_others_made_too_long_are_shortened(slug: str) -> None:
+    long = [ids(shape(slug, ask("fc_" + "0" * 50 + end))) for end in "ab"]
+    assert all(called == answered and len(called) == 40 for called, answered in long)
+    assert long[0] != long[1]
+    assert ids(shape(slug, ask("x" * 40))) == ("x" * 40, "x" * 40)
+    assert ids(shape(slug, ask(5))) == (5, 5)
+
+
+def test_mistral_is_sent_no_marks_of_others() -> None:
+    marked = ask("D681PevKs", extra_content={"google": {"thought_signature": "s"}}, cache_control={})
+    marked["messages"][1] |= {"reasoning_details": [], "images": []}
+    assert shape("mistral", marked) == ask("D681PevKs")
 
 
 def test_mistrals_embeddings_have_a_name_of_their_own_for_dimensions() -> None:
