@@ -73,6 +73,7 @@ def configure_log(style: Literal["console", "json"]) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
+    _spare_what_no_line_shows()
     logging.getLogger("alembic").setLevel(logging.WARNING)
     structlog.configure(
         processors=[
@@ -84,3 +85,9 @@ def configure_log(style: Literal["console", "json"]) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+def _spare_what_no_line_shows() -> None:
+    """Thread, process and source line are not looked for; see Python's logging HOWTO, "Optimization"."""
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001

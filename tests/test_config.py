@@ -333,6 +333,10 @@ def test_a_header_that_cannot_be_sent_is_refused(name: str, value: str) -> None:
         {"headers": {"Authorization": ["hunter2"]}},
         {"api_kye": "hunter2"},
         {"base_url": "http://user:hunter2@host/v1"},
+        {"base_url": "http://user:p@ss/hunter2@host/v1"},
+        {"base_url": "http://user:a?#/hunter2@host/v1"},
+        {"base_url": "https://generativelanguage.googleapis.com/v1beta?key=hunter2"},
+        {"base_url": "https://host/v1#hunter2"},
     ],
 )
 def test_a_problem_never_shows_a_secret(extra: dict[str, Any]) -> None:

@@ -17,7 +17,13 @@ from gateway.providers.base import find_url_problem
 from gateway.providers.registry import PROVIDERS
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z", re.ASCII)  # RFC 9110, 5.6.2: token
-_FRAMING = frozenset({"connection", "content-encoding", "content-length", "host", "te", "trailer", "transfer-encoding"})
+_FRAMING = frozenset(
+    {
+        "connection", "content-encoding", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te",
+        "trailer", "transfer-encoding", "upgrade",
+    },
+)  # fmt: skip
+"""What says how a request is sent, and not what it is: RFC 9110, 7.6.1 and 10.1.1."""
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}\Z")
 

@@ -7,6 +7,7 @@ Calls under way keep the channel they began with.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 import structlog
@@ -14,7 +15,7 @@ import structlog
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel, ChannelStore
 from gateway.domain.declaration import write_time
-from gateway.domain.fault import Conflict, NotFound, UpstreamFault
+from gateway.domain.fault import Conflict, InvalidRequest, NotFound, UpstreamFault
 from gateway.flow.administration import read_spec
 from gateway.flow.declaration import ChannelSpec, write_channel, write_secrets
 from gateway.flow.models import Catalog
@@ -111,6 +112,7 @@ class Fleet:
         async with self._changing:
             channel = self._get_editable(name)
             changed = _read_change(channel, fields).apply(channel)
+            _check_secrets_stay(channel, changed, fields)
             if changed.name != name and any(other.name == changed.name for other in self._declared):
                 raise Conflict(f"The configuration file has a channel called {changed.name!r} already", param="name")
             await self._store.put_channel(changed)
@@ -249,6 +251,18 @@ def _read_change(channel: Channel, change: Fields) -> ChannelSpec:
     merged = {name: value for name, value in before.items() if name in names} | change
     told = {name: value for name, value in merged.items() if value is not None or name not in names}
     return read_spec(told, ChannelSpec)
+
+
+def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None:
+    """A secret goes to the server it was given for. Raises ``InvalidRequest`` where it would go to another unasked."""
+    if urlsplit(before.base_url)[:2] == urlsplit(after.base_url)[:2]:
+        return
+    for names, kept in ((("api_keys", "api_key"), before.api_keys), (("headers",), before.headers)):
+        if kept and change.keys().isdisjoint(names):
+            raise InvalidRequest(
+                f"The channel leads to another server now: say which {names[0]} are for that one, or null for none",
+                param=names[0],
+            )
 
 
 def _log_changes(before: dict[str, Channel], channels: Sequence[Channel]) -> None:

@@ -130,6 +130,8 @@ class Provider:
 
 def _lay_over(ours: dict[str, str], channel: Channel) -> dict[str, str]:
     """Our headers under the channel's own; a name is the same in any spelling."""
+    if not channel.headers:
+        return ours
     theirs = {name.lower() for name, _ in channel.headers}
     return {name: value for name, value in ours.items() if name.lower() not in theirs} | dict(channel.headers)
 
@@ -145,8 +147,8 @@ def find_url_problem(url: str) -> str | None:
         return "a URL has no spaces or control characters"
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         return "expected http:// or https:// and a host"
-    if parts.query or parts.fragment:
+    if "?" in url or "#" in url:  # an empty one too: what is put behind it would be no path
         return "a base URL has no query or fragment"
-    if parts.username or parts.password:
+    if "@" in parts.netloc:
         return "credentials belong in api_key, not in the URL"
     return None

@@ -124,3 +124,9 @@ def _write_private(path: Path, content: bytes) -> None:
     finally:
         os.close(descriptor)
     draft.rename(path)
+    # What is sealed under a key must not outlast the key's name in its folder, should the power go.
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -471,6 +471,40 @@ async def test_a_list_of_models_that_arrives_after_its_channel_leads_elsewhere_i
     assert house.offers("up") == ["new"]
 
 
+@pytest.mark.parametrize(
+    ("secrets", "change", "param"),
+    [
+        ({"api_keys": ["one", "two"]}, {"base_url": "http://127.0.0.1:8/v1"}, "api_keys"),
+        ({"api_key": "one"}, {"base_url": "https://127.0.0.1:9/v1"}, "api_keys"),
+        ({"api_key": "one"}, {"provider": "openai"}, "api_keys"),
+        ({"headers": {"X-Key": "one"}}, {"base_url": "http://localhost:9/v1"}, "headers"),
+        ({"api_key": "one", "headers": {"X-Key": "one"}}, {"base_url": "http://b/v1", "api_key": "two"}, "headers"),
+        ({"api_key": "one"}, {"base_url": "http://b/v1", "api_key": None}, None),
+        ({"api_key": "one"}, {"base_url": "http://b/v1", "api_keys": None}, None),
+        ({"headers": {"X-Key": "one"}}, {"base_url": "http://b/v1", "headers": {}}, None),
+        ({"api_key": "one"}, {"base_url": "http://127.0.0.1:9/v2"}, None),
+        ({}, {"base_url": "http://b/v1"}, None),
+    ],
+)
+async def test_a_secret_goes_to_another_server_only_where_it_is_said_anew(
+    secrets: dict[str, Any],
+    change: dict[str, Any],
+    param: str | None,
+) -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add({**BARE, **secrets})
+    before = house.fleet.get("up")
+    if param is None:
+        changed = await house.fleet.edit("up", change)
+        kept = "v2" in changed["base_url"]
+        assert (changed["key_count"] == 1, changed["header_names"]) == (kept, [])
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        await house.fleet.edit("up", change)
+    assert caught.value.param == param
+    assert house.fleet.get("up") == before
+
+
 async def test_a_channel_keeps_how_it_stands_through_a_change_and_not_through_a_move() -> None:
     house = await house_with(DECLARED)
     await house.fleet.add({**BARE, "api_keys": ["one", "two"]})
@@ -479,7 +513,7 @@ async def test_a_channel_keeps_how_it_stands_through_a_change_and_not_through_a_
     await house.fleet.edit("up", {"weight": 5, "api_keys": ["two", "three"]})
     assert house.switchboard.lines["up"] is line
     assert (line.channel.weight, line.running, len(line.keys)) == (5, 1, 2)
-    await house.fleet.edit("up", {"base_url": "http://127.0.0.1:8/v1"})
+    await house.fleet.edit("up", {"base_url": "http://127.0.0.1:8/v1", "api_key": "four"})
     assert house.switchboard.lines["up"].running == 0
     house.switchboard.end(lease)
     assert (line.running, house.switchboard.running) == (0, 0)

@@ -74,7 +74,26 @@ def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: 
     assert plan.url == url
 
 
-@pytest.mark.parametrize("model", ["../../secret", "a?b=c", "a#b", "a b", "a%2e", "ü", "models/x:y"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "../../secret",
+        "..",
+        ".",
+        "//evil.example/",
+        "a?b=c",
+        "a#b",
+        "a b",
+        "a\\b",
+        "a%2e",
+        "%2e%2e%2f",
+        "a\r\nb",
+        "\x00",
+        "ü",
+        "models/x:y",
+        "",
+    ],
+)
 def test_a_models_name_cannot_leave_its_place_in_the_path(model: str) -> None:
     gemini = PROVIDERS["gemini"]
     plan = gemini.plan_post(CHANNEL, gemini.endpoints[0], b"{}", model=model, key="k", stream=False)
@@ -164,6 +183,11 @@ def test_a_base_url_with_a_scheme_and_a_host_is_taken(url: str) -> None:
         ("http://[::1", "IPv6"),
         ("http://x?a=1", "query"),
         ("http://x#a", "fragment"),
+        ("http://x/v1?", "query"),
+        ("http://x/v1#", "fragment"),
+        ("http://@x", "credentials"),
+        ("http://:@x/v1", "credentials"),
+        ("http://x\\@y/v1", "credentials"),
         ("http://user@x", "credentials"),
         ("http://user:pass@x", "credentials"),
         ("http://:pass@x", "credentials"),

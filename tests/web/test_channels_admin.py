@@ -144,7 +144,7 @@ async def test_a_disabled_channel_serves_nobody_until_it_is_enabled(gateway_with
 CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
     "deleted": ("DELETE", None),
     "disabled": ("PATCH", {"status": "disabled"}),
-    "moved": ("PATCH", {"base_url": "http://127.0.0.1:9/v1"}),
+    "moved": ("PATCH", {"base_url": "http://127.0.0.1:9/v1", "api_key": "another-key"}),
     "renamed": ("PATCH", {"name": "renamed"}),
     "with another key": ("PATCH", {"api_key": "another-key"}),
     "dearer": ("PATCH", {"price_multiplier": 9}),
