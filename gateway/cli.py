@@ -45,6 +45,7 @@ from gateway.cli_options import (
     key_options,
     may_discover,
     new_fields,
+    running_command,
 )
 from gateway.cli_show import print_answer
 from gateway.cli_show_channels import print_report
@@ -303,12 +304,13 @@ def _need_running(place: Place, verb: str) -> None:
 
 
 @main.command(short_help="Take in what the configuration file says now.")
-@client_command
+@running_command
 def reload(place: Place) -> None:
     """Have the gateway that runs read its configuration again, and say what that changed.
 
     It reads the file it was started with, and applies it whole or not at all: exits with 1 where something is wrong
-    with it. Calls under way finish as they began. SIGHUP does the same, and leaves what it did in the log.
+    with it. Calls under way finish as they began. SIGHUP does the same, and leaves what it did in the log. What
+    [server], [store] and [ledger] say is in force after a restart.
 
     \b
     Examples:
@@ -325,8 +327,8 @@ def reload(place: Place) -> None:
 def check(place: Place) -> None:
     """Is the configuration right, and does every channel answer? Exits with 1 where not.
 
-    Channels, but for disabled ones, are tried by the gateway that runs over the data folder, with the configuration
-    it was started with; where none runs, by this command, and the data folder is left as it is.
+    Channels, but for disabled ones, are tried by the gateway that runs over the data folder, as it has them in force;
+    where none runs, by this command as the file has them, and the data folder is left as it is.
 
     \b
     Examples:

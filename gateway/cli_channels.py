@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli_client import PROVIDER_TIMEOUT_S, Json, Place, ask, call, get_settled
+from gateway.cli_client import PROVIDER_TIMEOUT_S, Admin, Json, Place, ask, call, get_settled
 from gateway.cli_options import (
     ListByDefault,
     changed_fields,
@@ -17,7 +17,14 @@ from gateway.cli_options import (
     new_fields,
 )
 from gateway.cli_show import print_answer
-from gateway.cli_show_channels import print_channel, print_channels, print_explanation, print_syncs, print_tests
+from gateway.cli_show_channels import (
+    print_channel,
+    print_channels,
+    print_explanation,
+    print_given_way,
+    print_syncs,
+    print_tests,
+)
 from gateway.cli_switches import add_switches
 
 
@@ -68,7 +75,7 @@ def add_channel(place: Place, name: str, **options: Any) -> None:
     """Add the channel NAME. Where NAME is a provider, --provider may be left out.
 
     A key that a provider usually wants is asked for where it is not given. Without --model and --sync the models are
-    what the provider lists, where it lists any.
+    what the provider lists, where it lists any. Channels that were found give way to the first that is added.
 
     \b
     Examples:
@@ -88,8 +95,15 @@ def add_channel(place: Place, name: str, **options: Any) -> None:
     fields = new_fields({**options, "provider": slug, "api_keys": keys})
     if "models" not in fields and "sync" not in fields:
         fields["sync"] = provider is not None and provider.models_path is not None
-    made = call(place, "POST", "channels", body={"name": name, **fields}, timeout_s=PROVIDER_TIMEOUT_S)
+
+    async def add(admin: Admin) -> tuple[list[Json], Json]:
+        before = (await admin.get("channels"))["data"]
+        body = {"name": name, **fields}
+        return before, await admin.call("POST", "channels", body=body, timeout_s=PROVIDER_TIMEOUT_S)
+
+    before, made = ask(place, add)
     print_answer(place, made, print_channel)
+    print_given_way(before, made)
 
 
 @channels.command("edit", short_help="Change the channel NAME.")

@@ -19,15 +19,16 @@ TAKE_BACK = "none"
 """What a setting is changed to in order to have none."""
 _FALSE = frozenset({"0", "false", "no", "off"})
 
+_PATH = click.Path(path_type=Path, readable=False)  # who opens it says what is the matter with it
 config_option = click.option(
     "--config",
     "config_path",
-    type=click.Path(path_type=Path),
+    type=_PATH,
     help=f"The configuration file.  [default: {DEFAULT_CONFIG} if there is one]",
 )
 data_option = click.option(
     "--data",
-    type=click.Path(path_type=Path),
+    type=_PATH,
     default="data",
     envvar="GATEWAY_DATA",
     show_default=True,
@@ -36,17 +37,18 @@ data_option = click.option(
 )
 
 
-def client_command(command: Command, *, channels: bool = False) -> Command:
+def client_command(command: Command, *, channels: bool = False, offline: bool = True) -> Command:
     """The options of every command that talks to the admin API; they become the ``Place`` it is given.
 
-    The environment is the root command's object.
+    The environment is the root command's object. A command that is none of ``offline`` has no use for a file.
     """
+    file_option: Callable[[Command], Command] = config_option if offline else _no_option
 
-    @config_option
+    @file_option
     @data_option
     @click.option("--json", "as_json", is_flag=True, help="Print the admin API's JSON.")
     @functools.wraps(command)
-    def wrapped(*args: Any, as_json: bool, data: Path, config_path: Path | None, **options: Any) -> None:
+    def wrapped(*args: Any, as_json: bool, data: Path, config_path: Path | None = None, **options: Any) -> None:
         environ = click.get_current_context().find_root().obj
         discover = channels and may_discover(environ)
         place = Place(data, find_config(config_path), environ, discover=discover, as_json=as_json)
@@ -55,6 +57,12 @@ def client_command(command: Command, *, channels: bool = False) -> Command:
     return wrapped
 
 
+def _no_option(command: Command) -> Command:
+    return command
+
+
+running_command = functools.partial(client_command, offline=False)
+"""Where no gateway runs, there is nothing to do."""
 channel_command = functools.partial(client_command, channels=True)
 """Where no gateway runs, channels are looked for as ``serve`` would."""
 

@@ -267,10 +267,9 @@ def print_models(models: Sequence[Json]) -> None:
 
 def print_reload(report: Json) -> None:
     """What a new configuration has changed, a line each."""
-    for line in report["changes"] or ["Nothing has changed."]:
+    waiting = [f"{line} changed: needs a restart" for line in report["needs_restart"]]
+    for line in [*report["changes"], *waiting] or ["Nothing has changed."]:
         click.echo(clean(line))
-    for line in report["needs_restart"]:
-        click.echo(f"{clean(line)} changed: needs a restart")
 
 
 def print_requests(rows: Sequence[Json]) -> None:

@@ -29,6 +29,7 @@ _GLOB_MARKS = frozenset("*?[")
 _TIMEOUTS = ("connect", "first_byte", "idle", "total")
 _NONE = "There is no channel."
 _MOST_NAMED = 5
+_FOUND = frozenset({"environment", "local"})
 
 
 def print_channels(channels: Sequence[Json]) -> None:
@@ -68,12 +69,21 @@ def write_state(state: str, wait_s: float | None, share: float) -> str:
 
 
 def write_standing(channel: Json) -> str:
-    """How a channel stands, and how many of its keys are down: ``up, 1/3 keys down``."""
+    """How a channel stands, and how many of its keys are down: ``up, 1/3 keys down``, ``keys down 27 s``."""
     if channel["status"] != "active":
         return "disabled"
     state = write_state(channel["state"], channel["cooldown_s"], channel["share"])
-    down = sum(key["state"] != "up" for key in channel["keys"])
-    return f"{state}, {down}/{len(channel['keys'])} keys down" if down else state
+    keys = channel["keys"]
+    down = [key["cooldown_s"] for key in keys if key["state"] != "up"]
+    if down and len(down) == len(keys) and channel["state"] == "up":
+        return _write_all_down(down)  # it is well, and cannot be called
+    return f"{state}, {len(down)}/{len(keys)} keys down" if down else state
+
+
+def _write_all_down(waits_s: Sequence[float | None]) -> str:
+    """``key down 27 s``, ``keys down 27 s``: until the first is tried again."""
+    wait_s = min(wait_s or 0 for wait_s in waits_s)
+    return f"{'key' if len(waits_s) == 1 else 'keys'} {write_state('down', wait_s, 1)}"
 
 
 def _write_count(channel: Json) -> str:
@@ -112,6 +122,14 @@ def print_channel(channel: Json) -> None:
             "price multiplier": channel["price_multiplier"],
         },
     )
+
+
+def print_given_way(before: Sequence[Json], made: Json) -> None:
+    """Which found channels the first that was made has displaced, on standard error: nobody expects that of an add."""
+    found = [channel["name"] for channel in before if channel["origin"] in _FOUND and channel["name"] != made["name"]]
+    if found:
+        text = f"No longer in use, for found channels give way to added ones: {', '.join(found)}. Add what is to stay."
+        click.echo(clean(text), err=True)
 
 
 def _write_keys(keys: Sequence[Json]) -> dict[str, str]:

@@ -397,12 +397,25 @@ def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: s
         ({"state": "down", "cooldown_s": 12.3}, "down 12 s"),
         ({"state": "down", "cooldown_s": 0.0}, "trial"),
         ({"state": "trial", "cooldown_s": None}, "trial"),
-        ({"keys": [{"state": "up"}, {"state": "down"}, {"state": "up"}]}, "up, 1/3 keys down"),
+        ({"keys": [{"state": "up"}, {"state": "down", "cooldown_s": 9.0}, {"state": "up"}]}, "up, 1/3 keys down"),
+        ({"keys": [{"state": "down", "cooldown_s": 27.4}]}, "key down 27 s"),
+        (
+            {"share": 0.4, "keys": [{"state": "down", "cooldown_s": 9}, {"state": "down", "cooldown_s": 3}]},
+            "keys down 3 s",
+        ),
+        ({"keys": [{"state": "trial", "cooldown_s": None}]}, "key trial"),
+        ({"state": "down", "cooldown_s": 5.0, "keys": [{"state": "down", "cooldown_s": 3}]}, "down 5 s, 1/1 keys down"),
         ({"state": "down", "cooldown_s": 3.0, "status": "disabled"}, "disabled"),
     ],
 )
 def test_a_channels_standing_is_a_few_words(standing: dict[str, Any], text: str) -> None:
-    well = {"status": "active", "state": "up", "cooldown_s": 0.0, "share": 1.0, "keys": [{"state": "up"}]}
+    well = {
+        "status": "active",
+        "state": "up",
+        "cooldown_s": 0.0,
+        "share": 1.0,
+        "keys": [{"state": "up", "cooldown_s": 0.0}],
+    }
     assert cli_show_channels.write_standing({**well, **standing}) == text
 
 
@@ -435,11 +448,13 @@ def test_of_many_names_the_first_are_shown_and_the_rest_counted(names: list[str]
 
 def test_a_reload_is_told_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_reload({"changes": ["channel 'a' added", "prices changed"], "needs_restart": ["server.port"]})
+    print_reload({"changes": [], "needs_restart": ["server.host"]})
     print_reload({"changes": [], "needs_restart": []})
     assert capsys.readouterr().out.splitlines() == [
         "channel 'a' added",
         "prices changed",
         "server.port changed: needs a restart",
+        "server.host changed: needs a restart",
         "Nothing has changed.",
     ]
 
@@ -453,6 +468,20 @@ provider = "custom"
 base_url = "http://127.0.0.1:9/v1"
 models = ["m"]
 """
+
+
+def test_a_reload_takes_no_other_file_than_the_gateways() -> None:
+    result = CliRunner().invoke(main, ["reload", "--config", "other.toml"])
+    assert (result.exit_code, "--config" in result.stderr) == (2, True)
+
+
+def test_who_adds_the_first_channel_is_told_which_found_ones_gave_way(capsys: pytest.CaptureFixture[str]) -> None:
+    origins = {"openai": "environment", "ollama": "local", "demo": "demo", "old": "stored", "mine": "file"}
+    before = [{"name": name, "origin": origin} for name, origin in origins.items()]
+    cli_show_channels.print_given_way(before, {"name": "openai"})
+    cli_show_channels.print_given_way(before[2:], {"name": "lab"})
+    told, rest = capsys.readouterr().err.split(": ", 1)
+    assert (told.startswith("No longer in use"), rest) == (True, "ollama. Add what is to stay.\n")
 
 
 @pytest.mark.slow

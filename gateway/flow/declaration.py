@@ -61,7 +61,8 @@ _HEADERS = must(
         for name, text in value.items()
     ),
 )
-_PROVIDER = must(f"one of {', '.join(PROVIDERS)}", lambda value: value in PROVIDERS)
+_OFFERED = ", ".join(slug for slug in PROVIDERS if slug != "demo")
+_PROVIDER = must(f"one of {_OFFERED}", lambda value: value in PROVIDERS)
 _API_KEY = must("a key without spaces", lambda value: not value or _KEY.match(value) is not None)
 _API_KEYS = must("keys without spaces", lambda value: all(map(_KEY.match, value)))
 _PRIORITY = between(-1_000_000, 1_000_000)
@@ -103,6 +104,11 @@ class ChannelSpec:
             yield "provider", "expected a provider other than 'demo', which is built in"
         if not self.base_url and provider.base_url is None:
             yield "base_url", f"expected a URL: provider {self.provider!r} has no address of its own"
+        if self.provider == "gemini" and (self.base_url or "").rstrip("/").endswith("/openai"):
+            yield (
+                "base_url",
+                "expected Gemini's own address; its address for the convention belongs to provider 'custom'",
+            )
         if self.api_key and self.api_keys:
             yield "api_keys", "expected either api_key or api_keys"
         if len(set(self.api_keys)) < len(self.api_keys):

@@ -157,15 +157,20 @@ def _refuse(channel: Channel, reason: str) -> Fields:
     return {**_name(channel), "rank": None, "chance": 0.0, "reason": reason}
 
 
+def _find_usd(nanos: int | None) -> float | None:
+    return None if nanos is None else nanos / NANOS_PER_USD
+
+
 def _write_price(price: Price | None) -> Fields | None:
     """Dollars per million tokens, per picture, per second."""
     if price is None:
         return None
-    cached = price.cached_input_nanos_per_million
     return {
         "model": price.model,
         "input_usd_per_million": price.input_nanos_per_million / NANOS_PER_USD,
-        "cached_input_usd_per_million": None if cached is None else cached / NANOS_PER_USD,
+        "cached_input_usd_per_million": _find_usd(price.cached_input_nanos_per_million),
+        "cache_write_usd_per_million": _find_usd(price.cache_write_nanos_per_million),
+        "cache_write_long_usd_per_million": _find_usd(price.cache_write_long_nanos_per_million),
         "output_usd_per_million": price.output_nanos_per_million / NANOS_PER_USD,
         "usd_per_image": price.image_nanos / NANOS_PER_USD,
         "usd_per_second": price.second_nanos / NANOS_PER_USD,

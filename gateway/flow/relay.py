@@ -193,6 +193,7 @@ def _log_failure(attempt: Attempt, fault: UpstreamFault) -> None:
         return
     log.warning(
         "attempt_failed",
+        request_id=f"{ID_PREFIX}{attempt.exchange.naming.id}",
         channel=attempt.channel.name,
         model=attempt.option.model,
         error=fault.message,

@@ -297,14 +297,14 @@ class Switchboard:
             "channel_tripped",
             channel=lease.line.channel.name,
             error=breaker.reason,
-            restart_after_s=round(breaker.until - now, 1),
+            cooldown_s=round(breaker.until - now, 1),
         )
 
     def _limit_key(self, lease: Lease, fault: UpstreamFault) -> None:
         rules = self.settings.rules
         wait = min(fault.rest_s or rules.cooldown_s, rules.max_cooldown_s)
         lease.key.limit(lease.model, self._clock() + wait)
-        log.warning("key_limited", channel=lease.line.channel.name, model=lease.model, restart_after_s=round(wait, 1))
+        log.warning("key_limited", channel=lease.line.channel.name, model=lease.model, cooldown_s=round(wait, 1))
 
     def _trip_key(self, lease: Lease, fault: UpstreamFault) -> None:
         now, rules, breaker = self._clock(), self.settings.rules, lease.key.breaker
@@ -318,7 +318,7 @@ class Switchboard:
             channel=lease.line.channel.name,
             error=fault.message,
             reason=f"key {number} of {len(lease.line.keys)}",
-            restart_after_s=round(breaker.until - now, 1),
+            cooldown_s=round(breaker.until - now, 1),
         )
 
     def end(self, lease: Lease) -> None:

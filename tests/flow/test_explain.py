@@ -153,6 +153,8 @@ def test_a_price_is_in_dollars_and_with_its_multiplier() -> None:
         "model": "m",
         "input_usd_per_million": 0.25,
         "cached_input_usd_per_million": 0.025,
+        "cache_write_usd_per_million": None,
+        "cache_write_long_usd_per_million": None,
         "output_usd_per_million": 2.0,
         "usd_per_image": 0.0,
         "usd_per_second": 0.0,

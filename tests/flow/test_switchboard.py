@@ -586,7 +586,7 @@ def test_what_happens_to_a_channel_is_in_the_log_once() -> None:
         ("channel_recovered", "up"),
         ("key_limited", "up"),
     ]
-    assert (logs[0]["error"], logs[0]["restart_after_s"]) == ("it broke", 10.0)
+    assert (logs[0]["error"], logs[0]["cooldown_s"]) == ("it broke", 10.0)
 
 
 # Anything, in any order

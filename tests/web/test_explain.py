@@ -94,6 +94,8 @@ async def test_the_language_and_the_price_of_each_channel_are_told(gateway_with:
         "model": "m",
         "input_usd_per_million": 1,
         "cached_input_usd_per_million": 0.5,
+        "cache_write_usd_per_million": None,
+        "cache_write_long_usd_per_million": None,
         "output_usd_per_million": 2,
         "usd_per_image": 0,
         "usd_per_second": 0,
