@@ -19,6 +19,11 @@ Callers and providers need not speak one language. Where they do, bytes pass (``
 each side's language is read into the hub and written from it (``dialects/hub.py``, ``dialects/exchange.py``), so that a
 new language is a reader and a writer, and a new vendor a file in ``providers/`` that names the languages it speaks.
 
+A form's files wait in nameless files of the data folder and are sent on from there (``domain/upload.py``). Pictures are
+had by asking a painter what to ask next (``dialects/painting.py``), whoever paints, and given to the caller in the form
+it wants: as base64, or as a signed link to the media store (``flow/images.py``, ``flow/keeping.py``). Addresses that
+providers name are fetched through the egress guard alone (``upstream/guard.py``).
+
 Which channel takes a call is decided when it is made, attempt by attempt: the catalogue knows who offers the model
 (``flow/models.py``), the switchboard how every channel stands (``flow/switchboard.py``, ``domain/health.py``), and
 ``domain/selection.py`` chooses.
@@ -26,4 +31,4 @@ Which channel takes a call is decided when it is made, attempt by attempt: the c
 A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
 """
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

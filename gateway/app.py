@@ -9,6 +9,7 @@ import attrs
 from aiohttp import web
 
 from gateway.config import Config
+from gateway.config_file import read_words_file
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
@@ -21,6 +22,8 @@ from gateway.flow.auth import Directory
 from gateway.flow.discovery import find_keyed, find_local
 from gateway.flow.explain import Explainer
 from gateway.flow.fleet import Fetch, Fleet, Found
+from gateway.flow.images import Images
+from gateway.flow.keeping import Keeper
 from gateway.flow.listing import fetch_models
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
@@ -32,8 +35,9 @@ from gateway.flow.switchboard import Switchboard
 from gateway.jobs.flush_ledger import FlushLedger
 from gateway.jobs.probe_channels import ProbeChannels
 from gateway.jobs.runner import JobRunner
+from gateway.jobs.sweep_media import SweepMedia
 from gateway.jobs.sync_models import SyncModels
-from gateway.reload import Reloader, build_channels, build_tariff
+from gateway.reload import InForce, Reloader, build_channels, build_models, build_tariff
 from gateway.store.accounts import SqlAccountStore
 from gateway.store.channels import SqlChannelStore
 from gateway.store.counters import MemoryCounters
@@ -42,19 +46,27 @@ from gateway.store.folder import DataFolder
 from gateway.store.journal import FileJournal
 from gateway.store.keys import SqlKeyStore
 from gateway.store.ledger import SqlLedger
+from gateway.store.media import FileMediaStore
 from gateway.store.requests import SqlRequestLog
 from gateway.store.seal import Seal, SealBroken
+from gateway.store.spool import Spool
 from gateway.upstream.client import AiohttpUpstream
+from gateway.upstream.guard import GuardedFetcher
 from gateway.upstream.port import Upstream
 from gateway.web.admin.routes import add_admin_routes, check_admin
 from gateway.web.drain import drain
+from gateway.web.form import FormLimits
 from gateway.web.keys import OFFICE, PROBE, ROOMS, Gate, Office, Rooms
+from gateway.web.media import KEEPER, add_media_routes
 from gateway.web.middleware import access_log, authenticate, error_shape, sign_response
 from gateway.web.probes import add_probes
 from gateway.web.routes import add_routes
 
 FIRST_ACCOUNT = "local"
 FIRST_KEY = "first"
+MIB = 1024 * 1024
+UPLOADS = 16
+"""So many times what one request may upload may wait on the disk at a time."""
 
 
 @attrs.define
@@ -80,6 +92,7 @@ class Site:
         discover: whether they are, and servers on this machine too.
         declare: whether the settings' accounts and keys are brought into the store.
         demo_pace_s: pause between the words of the built-in demo.
+        task_pace: what waits for a provider's tasks are multiplied by.
         clock: Unix seconds.
         read_config: reads the settings anew, for a reload. Raises ``ConfigError``.
     """
@@ -90,6 +103,7 @@ class Site:
     discover: bool = True
     declare: bool = True
     demo_pace_s: float = 0.03
+    task_pace: float = 1.0
     clock: Callable[[], float] = time.time
     read_config: Callable[[], Config] | None = None
 
@@ -102,6 +116,7 @@ def build(site: Site) -> web.Application:
     )
     add_routes(app)
     add_admin_routes(app)
+    add_media_routes(app)
     add_probes(app)
     app.on_response_prepare.append(sign_response)
     app.on_shutdown.append(partial(drain, timeout_s=site.config.server.drain_timeout_s))
@@ -120,29 +135,55 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(jobs.stop)
         ways = await _open_ways(site, books, upstream, stack)
-        admission = Admission(books.bank, MemoryCounters(time.monotonic), books.journal, books.outbox)
-        app[ROOMS] = Rooms(
-            directory=administration.directory,
-            catalog=ways.catalog,
-            switchboard=ways.switchboard,
-            router=ways.router,
-            admission=admission,
-            relay=Relay(upstream, ways.switchboard, clock=site.clock),
-            settlement=Settlement(admission, books.journal, books.outbox),
-            accounting=books.accounting,
-            outbox=books.outbox,
-            gate=Gate(),
-            clock=site.clock,
-            max_body_mb=site.config.server.max_body_mb,
-            trusted_proxies=read_networks(site.config.server.trusted_proxies),
-        )
-        app[OFFICE] = _open_office(site, books, administration, ways)
+        in_force = InForce(site.config)
+        studio = _open_studio(site, in_force, upstream, stack)
+        ways.router.models = build_models(site.config)
+        app[ROOMS] = _build_rooms(site, books, administration.directory, ways, _Ends(upstream, studio))
+        app[KEEPER] = studio.keeper
+        reloader = _open_reloader(site, in_force, administration, ways, studio)
+        app[OFFICE] = _open_office(site, books, administration, ways, reloader)
         stack.push_async_callback(app[OFFICE].finish)
         app[PROBE] = books.check_writable
         demo = any(channel.origin == "demo" for channel in ways.catalog.channels)
         app[WELCOME] = Welcome(secret, tuple(listed.id for listed in ways.catalog.list_models()), demo)
         _start_jobs(jobs, books, ways, app[OFFICE])
+        jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, site.clock).run)
         yield
+
+
+@attrs.frozen
+class _Ends:
+    """Where a request comes out of the house, and where what belongs to it waits meanwhile."""
+
+    upstream: Upstream
+    studio: "_Studio"
+
+
+def _build_rooms(site: Site, books: "_Books", directory: Directory, ways: "_Ways", ends: _Ends) -> Rooms:
+    admission = Admission(books.bank, MemoryCounters(time.monotonic), books.journal, books.outbox)
+    server, studio = site.config.server, ends.studio
+    return Rooms(
+        directory=directory,
+        catalog=ways.catalog,
+        switchboard=ways.switchboard,
+        router=ways.router,
+        admission=admission,
+        relay=Relay(ends.upstream, ways.switchboard, studio.images, clock=site.clock),
+        settlement=Settlement(admission, books.journal, books.outbox),
+        accounting=books.accounting,
+        outbox=books.outbox,
+        gate=Gate(),
+        clock=site.clock,
+        max_body_mb=server.max_body_mb,
+        images=studio.images,
+        spool=studio.spool,
+        form_limits=FormLimits(
+            max_body_bytes=server.max_upload_mb * MIB,
+            max_file_bytes=server.max_file_mb * MIB,
+        ),
+        base_url=server.base_url.rstrip("/"),
+        trusted_proxies=read_networks(server.trusted_proxies),
+    )
 
 
 @attrs.frozen
@@ -177,16 +218,55 @@ async def _open_ways(site: Site, books: "_Books", upstream: Upstream, stack: Asy
     return _Ways(catalog, switchboard, fleet, Router(catalog, switchboard, build_tariff(site.config)), fetch)
 
 
-def _open_office(site: Site, books: "_Books", administration: Administration, ways: _Ways) -> Office:
-    reloader = Reloader(
-        site.config,
+@attrs.frozen
+class _Studio:
+    """What pictures and uploads need beyond the ways to providers."""
+
+    store: FileMediaStore
+    keeper: Keeper
+    images: Images
+    spool: Spool
+
+
+def _open_studio(site: Site, in_force: InForce, upstream: Upstream, stack: AsyncExitStack) -> _Studio:
+    """The media store, the guarded way to what providers name, and the place where uploads wait."""
+    store = FileMediaStore(site.folder.path / "media")
+    keeper = Keeper(store, site.folder.secret("media.key"), ttl_s=in_force.find_link_ttl_s, clock=site.clock)
+    fetcher = GuardedFetcher(allow=in_force.find_allowed_networks)
+    stack.push_async_callback(fetcher.close)
+    images = Images(upstream, fetcher, keeper, clock=site.clock, pace=site.task_pace)
+    images.words = read_words_file(site.config)
+    stack.push_async_callback(images.close)
+    spool = Spool(site.folder.path / "uploads", limit_bytes=UPLOADS * site.config.server.max_upload_mb * MIB)
+    return _Studio(store, keeper, images, spool)
+
+
+def _open_reloader(
+    site: Site,
+    in_force: InForce,
+    administration: Administration,
+    ways: _Ways,
+    studio: _Studio,
+) -> Reloader:
+    return Reloader(
+        in_force,
         site.read_config,
         administration=administration,
         fleet=ways.fleet,
         catalog=ways.catalog,
         router=ways.router,
         switchboard=ways.switchboard,
+        images=studio.images,
     )
+
+
+def _open_office(
+    site: Site,
+    books: "_Books",
+    administration: Administration,
+    ways: _Ways,
+    reloader: Reloader,
+) -> Office:
     return Office(
         administration=administration,
         accounting=books.accounting,
@@ -196,7 +276,7 @@ def _open_office(site: Site, books: "_Books", administration: Administration, wa
         requests=SqlRequestLog(books.database),
         reload=reloader.reload,
         reload_logged=reloader.reload_logged,
-        sync_interval=lambda: reloader.config.routing.sync_interval_s,
+        sync_interval=reloader.find_sync_interval_s,
         token=site.folder.admin_token(),
     )
 

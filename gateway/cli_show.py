@@ -178,8 +178,7 @@ def write_moment(started_ms: int, now: datetime, zone: tzinfo | None = None) -> 
 
 
 def write_request(row: Json, now: datetime) -> Cells:
-    """The cells of a request by their column. ``~``: tokens are estimated; ``!``: the cost went above a quota."""
-    estimate = "~" if row["usage_source"] == "estimate" else ""
+    """The cells of a request by their column. ``~``: what it used is estimated; ``!``: the cost went above a quota."""
     ending = row["error_code"] or ("" if row["ending"] == "completed" else row["ending"])
     first = row["first_byte_ms"]
     return {
@@ -187,12 +186,21 @@ def write_request(row: Json, now: datetime) -> Cells:
         "KEY": row["key_name"],
         "MODEL": row["model"] or ABSENT,
         "CHANNEL": _write_channel(row),
-        ">IN/OUT": f"{estimate}{row['prompt_tokens']}/{row['completion_tokens']}",
+        ">IN/OUT": _write_used(row),
         ">COST": write_usd(row["cost_usd"]) + ("!" if row["overrun_nanos"] > 0 else ""),
         ">FIRST": ABSENT if first is None else str(first),
         ">MS": str(row["total_ms"]),
         "STATUS": f"{row['status']} {ending}".rstrip(),
     }
+
+
+def _write_used(row: Json) -> str:
+    """``55/7``, and what else there was: ``55/7 3.3s``, ``900ch`` of a text that was spoken, ``2img``."""
+    estimate = "~" if row["usage_source"] == "estimate" else ""
+    characters, images, seconds = row["characters"], row["images"], row["duration_ms"] / 1_000
+    media = f"{characters}ch" if characters else f"{seconds:.1f}s" if seconds else f"{images}img" if images else ""
+    tokens = f"{row['prompt_tokens']}/{row['completion_tokens']}"
+    return estimate + (media if media and tokens == "0/0" else f"{tokens} {media}".rstrip())
 
 
 def _write_channel(row: Json) -> str:

@@ -11,9 +11,12 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.domain.capability import Capability
 from gateway.domain.declaration import NAME, NETWORKS, AccountSpec, KeySpec
 from gateway.domain.health import DEFAULT_RULES, Rules
 from gateway.domain.ledger import OnCrash
+from gateway.domain.media import MediaRules
+from gateway.domain.picture import MAX_PICTURES, PictureForm
 from gateway.domain.price import Price, Tier, nanos
 from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, between, must
 from gateway.flow.declaration import URL, ChannelSpec
@@ -28,6 +31,12 @@ def _is_part(value: float) -> bool:
     return 0 < value <= 1
 
 
+FORMS: tuple[PictureForm, ...] = ("url", "b64_json")
+_SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}\Z")
+_MODEL = must("a model's name or a glob", lambda value: 0 < len(value) <= 256 and value.isprintable())  # noqa: PLR2004
+_SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
+_FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))
+_LENGTHS = must("lengths of 1 to 3600 seconds", lambda value: all(1 <= one <= 3_600 for one in value))  # noqa: PLR2004
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
 _MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
@@ -37,6 +46,7 @@ _MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MAS
 _TOKEN_PRICE = between(0, 1_000)
 _IMAGE_PRICE = between(0, 100)
 _SECOND_PRICE = between(0, 10)
+_CHARACTER_PRICE = between(0, 1_000)
 
 
 @attrs.frozen
@@ -48,6 +58,8 @@ class ServerSection:
     base_url: str = attrs.field(default="", metadata=URL)
     drain_timeout_s: float = attrs.field(default=30.0, metadata=NOT_NEGATIVE)
     max_body_mb: int = attrs.field(default=32, metadata=between(1, 1024))
+    max_upload_mb: int = attrs.field(default=128, metadata=between(1, 4096))
+    max_file_mb: int = attrs.field(default=64, metadata=between(1, 4096))
     log_format: Literal["console", "json"] = "console"
     trusted_proxies: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
 
@@ -113,6 +125,66 @@ class RoutingSection:
 
 
 @attrs.frozen
+class MediaSection:
+    """``[media]``: pictures that are kept for callers who want addresses."""
+
+    link_hours: float = attrs.field(default=24.0, metadata=POSITIVE)
+    keep_hours: float = attrs.field(default=48.0, metadata=POSITIVE)
+    max_gb: float = attrs.field(default=10.0, metadata=POSITIVE)
+
+    def find_problems(self) -> Iterator[tuple[str, str]]:
+        """Key and problem for what concerns more than one key."""
+        if self.keep_hours < self.link_hours:
+            yield "keep_hours", "expected no less than link_hours: a link must not outlive its picture"
+
+    def rules(self) -> MediaRules:
+        """The sweep's."""
+        return MediaRules(max_age_s=self.keep_hours * 3_600, max_bytes=int(self.max_gb * 1024**3))
+
+
+@attrs.frozen
+class SafetySection:
+    """``[safety]``: what nobody is to have painted."""
+
+    words_file: str = ""
+
+
+@attrs.frozen
+class EgressSection:
+    """``[egress]``: private networks from which providers' pictures may be fetched all the same."""
+
+    allow: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
+
+
+@attrs.frozen
+class ModelSection:
+    """``[[model]]``: what a model, or every model a glob matches, can be asked for. What is left out is as known."""
+
+    name: str = attrs.field(metadata=_MODEL)
+    sizes: tuple[str, ...] | None = attrs.field(default=None, metadata=_SIZES)
+    max_n: int | None = attrs.field(default=None, metadata=between(1, MAX_PICTURES))
+    response_formats: tuple[str, ...] | None = attrs.field(default=None, metadata=_FORMS)
+    edits: bool | None = None
+    masks: bool | None = None
+    streams: bool | None = None
+    seconds: tuple[int, ...] | None = attrs.field(default=None, metadata=_LENGTHS)
+
+    def capability(self) -> Capability:
+        """The same as the noun that routing knows."""
+        forms = self.response_formats
+        return Capability(
+            self.name,
+            sizes=self.sizes,
+            max_n=self.max_n,
+            response_formats=None if forms is None else tuple(form for form in FORMS if form in forms),
+            edits=self.edits,
+            masks=self.masks,
+            streams=self.streams,
+            seconds=self.seconds,
+        )
+
+
+@attrs.frozen
 class TierSection:
     """``tiers`` of a price: what a whole request costs whose prompt is longer. What it leaves out is as without it."""
 
@@ -147,6 +219,7 @@ class PriceSection:
     output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
     usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=_IMAGE_PRICE)
     usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=_SECOND_PRICE)
+    usd_per_million_characters: Decimal = attrs.field(default=Decimal(0), metadata=_CHARACTER_PRICE)
     cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     tiers: tuple[TierSection, ...] = ()
@@ -166,6 +239,7 @@ class PriceSection:
             output_nanos_per_million=nanos(self.output_usd_per_million),
             image_nanos=nanos(self.usd_per_image),
             second_nanos=nanos(self.usd_per_second),
+            character_nanos_per_million=nanos(self.usd_per_million_characters),
             cache_write_nanos_per_million=_find_nanos(self.cache_write_usd_per_million),
             cache_write_long_nanos_per_million=_find_nanos(self.cache_write_long_usd_per_million),
         )
@@ -185,16 +259,20 @@ class Config:
     ledger: LedgerSection = attrs.Factory(LedgerSection)
     billing: BillingSection = attrs.Factory(BillingSection)
     routing: RoutingSection = attrs.Factory(RoutingSection)
+    media: MediaSection = attrs.Factory(MediaSection)
+    safety: SafetySection = attrs.Factory(SafetySection)
+    egress: EgressSection = attrs.Factory(EgressSection)
     channel: tuple[ChannelSpec, ...] = ()
     group: tuple[GroupSection, ...] = ()
     account: tuple[AccountSpec, ...] = ()
     key: tuple[KeySpec, ...] = ()
     price: tuple[PriceSection, ...] = ()
+    model: tuple[ModelSection, ...] = ()
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
         """What concerns more than one table, told also of tables that have problems of their own."""
-        for what in ("channel", "group", "account"):
+        for what in ("channel", "group", "account", "model"):
             yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
         whoever = {"provider": ""}
         yield from _find_repeated(tables, "price", ("provider", "model"), "expected a model of its own", whoever)

@@ -18,6 +18,8 @@ import attrs
 from gateway.config import Config, PriceSection
 from gateway.domain.price import PriceList
 from gateway.domain.reading import EnvText, Problem, Problems, join_path, read_table
+from gateway.flow.safety import WordList, read_words
+from gateway.store.words import read_words_text
 
 ENV_PREFIX = "GATEWAY_"
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -51,6 +53,7 @@ def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
         problems += [problem for problem in error.problems if not _is_within(problem[0], told)]
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
+    read_words_file(config)
     return config
 
 
@@ -70,6 +73,26 @@ def _read_shipped(path: Path) -> PriceList:
     with path.open("rb") as stream:
         shipped = tomllib.load(stream, parse_float=Decimal)
     return PriceList([section.price() for section in read_table(shipped, _PriceFile).price])
+
+
+def read_words_file(config: Config) -> WordList | None:
+    """The words of ``safety.words_file``; None where none is named. Raises ``ConfigError``."""
+    where = config.safety.words_file
+    if not where:
+        return None
+    try:
+        text = read_words_text(Path(where))
+    except OSError as error:
+        raise ConfigError([f"safety.words_file: {where}: {error.strerror}"]) from None
+    except ValueError as error:
+        raise ConfigError([f"safety.words_file: {error}"]) from None
+    return _build_words(text)
+
+
+@lru_cache(1)
+def _build_words(text: str) -> WordList:
+    """A long list takes up to a second: the same one is built once, however often the configuration is read."""
+    return read_words(text)
 
 
 def find_data(name: str) -> Path:

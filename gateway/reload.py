@@ -7,15 +7,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import structlog
 
 from gateway.config import Config
-from gateway.config_file import ConfigError, read_prices
+from gateway.config_file import ConfigError, read_prices, read_words_file
+from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.fault import Conflict, Fault, InvalidRequest
+from gateway.domain.media import MediaRules
+from gateway.domain.network import Networks, read_networks
 from gateway.domain.price import ONE_PPM
 from gateway.flow.administration import Administration
 from gateway.flow.fleet import Fleet
+from gateway.flow.images import Images
 from gateway.flow.models import Catalog
 from gateway.flow.reloading import describe_channels, describe_items, describe_section
 from gateway.flow.routing import Router, Tariff
@@ -38,25 +43,47 @@ def build_channels(config: Config) -> list[Channel]:
     return [spec.channel() for spec in config.channel]
 
 
+def build_models(config: Config) -> tuple[Capability, ...]:
+    """What models can do, as ``config`` says."""
+    return tuple(section.capability() for section in config.model)
+
+
+@attrs.define
+class InForce:
+    """The configuration in force, for those who look at it whenever they need it."""
+
+    config: Config
+
+    def find_link_ttl_s(self) -> float:
+        """How long a new link to a picture is good."""
+        return self.config.media.link_hours * 3_600
+
+    def find_media_rules(self) -> MediaRules:
+        """How long pictures are kept, and how many."""
+        return self.config.media.rules()
+
+    def find_allowed_networks(self) -> Networks:
+        """Private networks from which providers' pictures may be fetched."""
+        return read_networks(self.config.egress.allow)
+
+
 class Reloader:
     """Reads the configuration again, on SIGHUP or when it is asked to.
 
     Args:
-        config: the configuration in force.
+        in_force: the configuration in force; replaced by what is read.
         read: reads it anew. Raises ``ConfigError``. None: there is nothing to read it from.
         administration: told of accounts and keys.
         fleet: told of channels.
         catalog: the channels in force.
-        router: told of prices.
+        router: told of prices, and of what models can do.
         switchboard: told how calls are spread.
-
-    Attributes:
-        config: the configuration in force.
+        images: told of words that nobody is to have painted.
     """
 
     def __init__(
         self,
-        config: Config,
+        in_force: InForce,
         read: Callable[[], Config] | None,
         *,
         administration: Administration,
@@ -64,16 +91,22 @@ class Reloader:
         catalog: Catalog,
         router: Router,
         switchboard: Switchboard,
+        images: Images,
     ) -> None:
-        self.config = config
-        self._at_start = config
+        self._in_force = in_force
+        self._at_start = in_force.config
         self._read = read
         self._administration = administration
         self._fleet = fleet
         self._catalog = catalog
         self._router = router
         self._switchboard = switchboard
+        self._images = images
         self._reloading = asyncio.Lock()
+
+    def find_sync_interval_s(self) -> float:
+        """How often channels are asked for their models."""
+        return self._in_force.config.routing.sync_interval_s
 
     async def reload(self) -> dict[str, Any]:
         """Apply what is written now, and say what that changed.
@@ -82,15 +115,18 @@ class Reloader:
         """
         async with self._reloading:
             config = self._read_config()
-            changes = _describe(self.config, config)
+            changes = _describe(self._in_force.config, config)
             restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
-            tariff, before = build_tariff(config), {channel.name: channel for channel in self._catalog.channels}
+            tariff, words = build_tariff(config), read_words_file(config)
+            before = {channel.name: channel for channel in self._catalog.channels}
             # The store first, for it alone can refuse; what follows is memory.
             await self._administration.declare(config.account, config.key)
             await self._fleet.declare(build_channels(config))
             self._router.tariff = tariff
+            self._router.models = build_models(config)
+            self._images.words = words
             self._switchboard.settings = config.routing.settings()
-            self.config = config
+            self._in_force.config = config
             fresh = [channel for channel in self._catalog.channels if before.get(channel.name) != channel]
         log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
         if restart:
@@ -112,7 +148,7 @@ class Reloader:
             config = self._read()
         except ConfigError as error:
             raise InvalidRequest("\n".join(error.problems)) from None
-        if _declares(self.config) and not _declares(config):
+        if _declares(self._in_force.config) and not _declares(config):
             raise InvalidRequest("The configuration declares nothing any more: half a file? Restart where it is meant")
         return config
 
@@ -124,9 +160,9 @@ def _declares(config: Config) -> bool:
 
 def _describe(before: Config, after: Config) -> list[str]:
     lines = describe_channels(build_channels(before), build_channels(after))
-    for name in ("routing", "billing"):
+    for name in ("routing", "billing", "media", "safety", "egress"):
         lines += [f"{line} changed" for line in _describe_section(name, before, after)]
-    for name in ("group", "account"):
+    for name in ("group", "account", "model"):
         lines += describe_items(name, getattr(before, name), getattr(after, name))
     lines += _describe_keys(before, after)
     if before.price != after.price:

@@ -33,7 +33,7 @@ from gateway.domain.usage import Usage
 FILE = Path(__file__).resolve().parent.parent / "config" / "prices.toml"
 SOURCE = f"genai-prices {version('genai-prices')}"
 HEADER = """\
-# Prices in US dollars per million tokens, per picture and per second, in force on {date}.
+# Prices in US dollars per million tokens or characters, per picture and per second, in force on {date}.
 #
 # Written by scripts/update_prices.py from {source} (MIT License, Copyright (c) Pydantic Services Inc.);
 # its docstring says how to renew the list. Do not edit: a [[price]] in gateway.toml is asked before anything here,
@@ -41,9 +41,9 @@ HEADER = """\
 #
 # A model may be a glob; an exact name wins over it, and the longest glob over others. A price with a provider is for
 # channels of that provider, one without for every channel. Tiers are for the whole of a request whose prompt is longer.
-# Not told apart here: sound and pictures in a prompt (as text), searches, batch and priority service. Answers in
-# pictures, sound or video have their own, higher price. Where a price changes with the hour it is the highest of the
-# day. Changes already known: {changes}.
+# Not told apart here: sound and pictures in a prompt (as text; to a model that transcribes it is all sound), searches,
+# batch and priority service. Answers in pictures, sound or video have their own, higher price. Where a price changes
+# with the hour it is the highest of the day. Changes already known: {changes}.
 """
 
 DEMO = (
@@ -56,6 +56,8 @@ DEMO = (
     PriceSection("demo-embedding", input_usd_per_million=Decimal("0.02")),
     PriceSection("demo-image", usd_per_image=Decimal("0.002")),
     PriceSection("demo-video", usd_per_second=Decimal("0.01")),
+    PriceSection("demo-speech", usd_per_million_characters=Decimal(15)),
+    PriceSection("demo-transcribe", usd_per_second=Decimal("0.0001")),
 )
 
 
@@ -86,7 +88,7 @@ SOURCES = (
         "OpenAI",
         skip=r"gpt-\d-\d(-.*)?|gpt-35.*|gpt-3\.5(-turbo)?-(0301|0613|16k.*)|gpt-3\.5-0301|gpt-4-32k.*"
         r"|gpt-4-(1106-)?vision-preview|gpt-4\.5-preview.*|o1-(preview|mini).*|o\d-mini-high|gpt-4o:extended|gpt-oss.*"
-        r"|(text-)?(ada|babbage|curie|davinci)(-\d+)?|moderation|gpt-4o-(mini-)?transcribe.*|gpt-live.*|.*realtime.*",
+        r"|(text-)?(ada|babbage|curie|davinci)(-\d+)?|moderation|gpt-live.*|.*realtime.*",
     ),
     # Versions written with dots, before the family's name, or as clouds write them.
     Source("anthropic", "anthropic", "Anthropic", skip=r".*[.@].*|claude-[245].*|claude-v.*|claude-sonnet-3.*"),
@@ -148,6 +150,8 @@ EXAMPLES = ("20260102", "2026-01-02", "1", "latest", "-latest", "-20260102", "-p
 
 TOKENS = {"input_mtok", "output_mtok"}
 HOURS = ("audio_hours", "input_audio_hours")
+CHARACTERS = "input_mchars"
+SOUND = "input_audio_mtok"
 ANSWERS = {  # what an answer is made of, and how the package counts it
     "output_mtok": "output_tokens",
     "output_image_mtok": "output_image_tokens",
@@ -161,6 +165,7 @@ SAMPLES = (
     ),
     Usage(1_000, 777, 300),
     Usage(1_000),
+    Usage(characters=4_096),
 )
 
 
@@ -204,10 +209,16 @@ def find_answer(prices: types.ModelPrice) -> str:
     return max(ANSWERS, key=lambda key: _base(getattr(prices, key)))
 
 
+def find_question(name: str, prices: types.ModelPrice) -> str:
+    """What a prompt is made of: of sound, to a model that is there to transcribe it."""
+    return SOUND if "transcribe" in name and getattr(prices, SOUND) is not None else "input_mtok"
+
+
 def read_section(name: str, prices: types.ModelPrice) -> PriceSection:
     """The package's prices as a ``[[price]]``."""
     hour = next((_base(getattr(prices, key)) for key in HOURS if getattr(prices, key)), Decimal(0))
-    fresh, cached, answer = prices.input_mtok, prices.cache_read_mtok, getattr(prices, find_answer(prices))
+    fresh, cached = getattr(prices, find_question(name, prices)), prices.cache_read_mtok
+    answer = getattr(prices, find_answer(prices))
     written, written_long = prices.cache_write_mtok, prices.cache_write_1h_mtok
     rates = (fresh, cached, answer, written, written_long)
     return PriceSection(
@@ -216,6 +227,7 @@ def read_section(name: str, prices: types.ModelPrice) -> PriceSection:
         cached_input_usd_per_million=None if cached is None else _base(cached),
         output_usd_per_million=_base(answer),
         usd_per_second=(hour / 3600).quantize(Decimal("1e-9"), ROUND_CEILING),
+        usd_per_million_characters=_base(getattr(prices, CHARACTERS)),
         cache_write_usd_per_million=None if written is None else _base(written),
         cache_write_long_usd_per_million=None if written_long is None else _base(written_long),
         tiers=tuple(
@@ -258,7 +270,7 @@ def find_reason(model: types.ModelInfo, prices: types.ModelPrice) -> str | None:
     told = _find_told_keys(prices)
     if model.deprecated:
         return "deprecated"
-    return "sold by the page, the character or the message" if told and not told & {*TOKENS, *HOURS} else None
+    return "sold by the page or the message" if told and not told & {*TOKENS, *HOURS, CHARACTERS} else None
 
 
 def _find_told_keys(prices: types.ModelPrice) -> set[str]:
@@ -363,7 +375,9 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
         ANSWERS[find_answer(theirs)]: usage.completion_tokens,
     }
     seconds = 90 if _find_told_keys(theirs) & set(HOURS) else 0
-    counts |= {"audio_seconds": seconds, "input_audio_seconds": seconds}
+    counts |= {"audio_seconds": seconds, "input_audio_seconds": seconds, "input_characters": usage.characters}
+    if find_question(ours.model, theirs) == SOUND:
+        counts["input_audio_tokens"] = usage.prompt_tokens
     exact = theirs.calc_price(types.Usage(**counts))["total_price"] * NANOS_PER_USD
     cost = cost_nanos(ours, attrs.evolve(usage, duration_ms=seconds * 1000))
     return not 0 <= cost - exact < 1 + seconds  # the price of a second is itself rounded up

@@ -365,19 +365,20 @@ async def test_requests_say_how_many_attempts_they_took_and_are_found_by_channel
         assert (await operator.ask("requests", "--channel", "up0"))["data"] == []
 
 
-@pytest.mark.parametrize(
-    ("attempts", "cell"), [(0, "up"), (1, "up"), (2, "up (2nd)"), (3, "up (3rd)"), (4, "up (4th)")]
-)
-def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: str) -> None:
-    row = {
+def make_row(**values: Any) -> dict[str, Any]:
+    """A request as the admin API lists it."""
+    return {
         "started_ms": 0,
         "key_name": "k",
         "model": "m",
         "channel": "up",
-        "attempts": attempts,
+        "attempts": 1,
         "usage_source": "upstream",
         "prompt_tokens": 1,
         "completion_tokens": 1,
+        "images": 0,
+        "duration_ms": 0,
+        "characters": 0,
         "cost_usd": 0.0,
         "overrun_nanos": 0,
         "first_byte_ms": None,
@@ -385,8 +386,33 @@ def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: s
         "status": 200,
         "error_code": None,
         "ending": "completed",
+        **values,
     }
-    assert write_request(row, datetime.now(UTC))["CHANNEL"] == cell
+
+
+@pytest.mark.parametrize(
+    ("attempts", "cell"), [(0, "up"), (1, "up"), (2, "up (2nd)"), (3, "up (3rd)"), (4, "up (4th)")]
+)
+def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: str) -> None:
+    assert write_request(make_row(attempts=attempts), datetime.now(UTC))["CHANNEL"] == cell
+
+
+@pytest.mark.parametrize(
+    ("used", "cell"),
+    [
+        ({}, "1/1"),
+        ({"images": 2}, "1/1 2img"),
+        ({"duration_ms": 3_250, "usage_source": "estimate"}, "~1/1 3.2s"),
+        ({"characters": 900, "duration_ms": 60_000}, "1/1 900ch"),
+        ({"prompt_tokens": 0, "completion_tokens": 0, "duration_ms": 4_000}, "4.0s"),
+        ({"prompt_tokens": 0, "completion_tokens": 0, "images": 1, "usage_source": "estimate"}, "~1img"),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, "0/0"),
+    ],
+)
+def test_pictures_seconds_and_characters_stand_beside_tokens_where_there_are_any(
+    used: dict[str, Any], cell: str
+) -> None:
+    assert write_request(make_row(**used), datetime.now(UTC))[">IN/OUT"] == cell
 
 
 @pytest.mark.parametrize(

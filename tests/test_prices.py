@@ -16,7 +16,7 @@ from gateway.config import Config, PriceSection
 from gateway.config_file import ConfigError, find_data, read_config, read_prices
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
 from gateway.domain.reading import Problems, read_table
-from gateway.domain.usage import MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
+from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
 from scripts import update_prices
 
 SCRIPT = Path(update_prices.__file__)
@@ -74,6 +74,8 @@ def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() ->
         (RATES[4], -1, RATES[4]),
         ("usd_per_image", 101, "usd_per_image"),
         ("usd_per_second", 11, "usd_per_second"),
+        ("usd_per_million_characters", 1_000.1, "usd_per_million_characters"),
+        ("usd_per_million_characters", -1, "usd_per_million_characters"),
         ("tiers", {}, "tiers"),
         ("tiers", [{}], "tiers[0].above_tokens"),
         ("tiers", [{"above_tokens": 0}], "tiers[0].above_tokens"),
@@ -109,8 +111,9 @@ def test_a_price_without_a_model_is_told_once(tmp_path: Path) -> None:
 def test_the_most_that_may_be_charged_is_a_64_bit_integer() -> None:
     """Everything at its bound: prices, what a request can use, and the multipliers of channel and group."""
     bounds = {**dict.fromkeys(RATES, 1_000), "usd_per_image": 100, "usd_per_second": 10}
+    bounds["usd_per_million_characters"] = 1_000
     price = read_table({"model": "m", **bounds}, PriceSection).price()
-    most = Usage(MAX_TOKENS, MAX_TOKENS, 0, "upstream", MAX_IMAGES, MAX_DURATION_MS)
+    most = Usage(MAX_TOKENS, MAX_TOKENS, 0, "upstream", MAX_IMAGES, MAX_DURATION_MS, characters=MAX_CHARACTERS)
     assert 2**62 < cost_nanos(price, most, 100 * 100 * ONE_PPM) < 2**63
 
 
@@ -133,6 +136,10 @@ def test_every_line_of_the_list_counts(shipped: PriceList) -> None:
         ("text-embedding-3-small", "openai"),
         ("gpt-image-2", "openai"),
         ("whisper-1", "openai"),
+        ("tts-1", "openai"),
+        ("gpt-4o-mini-tts", "openai"),
+        ("gpt-4o-transcribe", "openai"),
+        ("canopylabs/orpheus-v1-english", "groq"),
         ("claude-opus-5-5", "anthropic"),
         ("claude-sonnet-5-5-20261001", "anthropic"),
         ("claude-haiku-4-5-20251001", "anthropic"),
@@ -150,7 +157,7 @@ def test_every_line_of_the_list_counts(shipped: PriceList) -> None:
     ],
 )
 def test_well_known_models_cost_something(shipped: PriceList, model: str, provider: str) -> None:
-    assert cost_nanos(shipped.find(model, provider), Usage(1_000, 1_000, duration_ms=1_000)) > 0
+    assert cost_nanos(shipped.find(model, provider), Usage(1_000, 1_000, duration_ms=1_000, characters=1_000)) > 0
 
 
 def test_the_demo_has_a_price_for_everything_it_does(shipped: PriceList) -> None:
@@ -159,9 +166,21 @@ def test_the_demo_has_a_price_for_everything_it_does(shipped: PriceList) -> None
         "demo-embedding": Usage(1_000_000),
         "demo-image": Usage(images=2),
         "demo-video": Usage(duration_ms=4_500),
+        "demo-speech": Usage(characters=1_000),
+        "demo-transcribe": Usage(duration_ms=60_000),
     }
     costs = {model: usd(cost_nanos(shipped.find(model, "demo"), usage)) for model, usage in used.items()}
-    assert costs == {"demo-chat": "0.455", "demo-embedding": "0.02", "demo-image": "0.004", "demo-video": "0.045"}
+    dollars = ("0.455", "0.02", "0.004", "0.045", "0.015", "0.006")
+    assert costs == dict(zip(used, dollars, strict=True))
+
+
+@pytest.mark.parametrize(("model", "dollars"), [("tts-1", "15"), ("tts-1-hd", "30")])
+def test_speech_is_sold_by_the_character(shipped: PriceList, model: str, dollars: str) -> None:
+    assert usd(cost_nanos(shipped.find(model, "openai"), Usage(5, 5, characters=1_000_000))) == dollars
+
+
+def test_who_transcribes_is_paid_for_sound(shipped: PriceList) -> None:
+    assert usd(cost_nanos(shipped.find("gpt-4o-transcribe", "openai"), Usage(1_000_000))) == "6"
 
 
 @pytest.mark.parametrize(
@@ -285,6 +304,14 @@ def test_of_a_price_that_changes_with_the_hour_it_is_the_highest(rush: int) -> N
     model = make_model((None, 2), (hours, rush))
     assert model.get_prices(datetime(2026, 11, 21, 2, tzinfo=UTC)).input_mtok == rush
     assert update_prices.find_prices(model, DAY).input_mtok == max(2, rush)
+
+
+def test_characters_and_sound_that_is_transcribed_become_a_price() -> None:
+    spoken = update_prices.read_section("tts-1", types.ModelPrice(input_mchars=Decimal(15)))
+    assert spoken.price() == Price("tts-1", character_nanos_per_million=nanos(Decimal(15)))
+    heard = types.ModelPrice(input_mtok=Decimal("2.5"), input_audio_mtok=Decimal(6), output_mtok=Decimal(10))
+    for name, dollars in (("a-transcribe", "6"), ("a-chat", "2.5")):
+        assert update_prices.read_section(name, heard).input_usd_per_million == Decimal(dollars)
 
 
 def test_tiers_hours_and_drawn_answers_become_a_price() -> None:

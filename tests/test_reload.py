@@ -16,7 +16,7 @@ import structlog
 
 from gateway.config_file import read_config
 from gateway.domain.fault import InvalidRequest, StoreUnavailable
-from gateway.reload import Reloader
+from gateway.reload import InForce, Reloader
 from gateway.web.keys import OFFICE, ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import HELLO, KEY, RunningGateway, channel
@@ -101,13 +101,14 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         gateway = await gateway_with({**BASE, **tables})
         rooms, office = gateway.app[ROOMS], gateway.app[OFFICE]
         reloader = Reloader(
-            read_config(file, {}),
+            InForce(read_config(file, {})),
             lambda: read_config(file, {}),
             administration=office.administration,
             fleet=office.fleet,
             catalog=rooms.catalog,
             router=rooms.router,
             switchboard=rooms.switchboard,
+            images=rooms.images,
         )
         return Reloadable(gateway, file, reloader)
 

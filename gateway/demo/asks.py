@@ -10,6 +10,9 @@ Json = dict[str, Any]
 
 CHAT_MODEL = "demo-chat"
 EMBEDDING_MODEL = "demo-embedding"
+IMAGE_MODEL = "demo-image"
+SPEECH_MODEL = "demo-speech"
+TRANSCRIPTION_MODEL = "demo-transcribe"
 
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _MAX_CHOICES = 128
@@ -78,16 +81,16 @@ def model_missing(model: str) -> AskError:
 
 def read_chat(body: object) -> ChatAsk:
     """Read a chat request; an AskError names the first field that is wrong."""
-    fields = _fields(body, CHAT_MODEL)
+    fields = fields_of(body, CHAT_MODEL)
     tools, must_call = _offered(fields)
-    limit = _integer(fields, "max_completion_tokens", _MAX_TOKENS)
+    limit = integer(fields, "max_completion_tokens", _MAX_TOKENS)
     return ChatAsk(
         messages=_messages(fields.get("messages")),
         tools=tools,
         must_call=must_call,
         parallel=typed(fields, "parallel_tool_calls", bool, default=True),
-        choices=_integer(fields, "n", _MAX_CHOICES) or 1,
-        limit=limit if limit is not None else _integer(fields, "max_tokens", _MAX_TOKENS),
+        choices=integer(fields, "n", _MAX_CHOICES) or 1,
+        limit=limit if limit is not None else integer(fields, "max_tokens", _MAX_TOKENS),
         stops=_stops(fields.get("stop")),
         stream=typed(fields, "stream", bool, default=False),
         include_usage=typed(typed(fields, "stream_options", dict, default={}), "include_usage", bool, default=False),
@@ -97,10 +100,8 @@ def read_chat(body: object) -> ChatAsk:
 
 def read_embedding(body: object) -> EmbeddingAsk:
     """Read an embeddings request; an AskError names the first field that is wrong."""
-    fields = _fields(body, EMBEDDING_MODEL)
-    encoding = typed(fields, "encoding_format", str, default="float")
-    if encoding not in {"float", "base64"}:
-        raise AskError("'encoding_format' must be 'float' or 'base64'.", param="encoding_format")
+    fields = fields_of(body, EMBEDDING_MODEL)
+    encoding = one_of(fields, "encoding_format", ("float", "base64"))
     given = _inputs(fields.get("input"))
     tokens = sum(len(pieces(item)) if isinstance(item, str) else len(item) for item in given)
     if tokens > _MAX_INPUT_TOKENS:
@@ -108,13 +109,14 @@ def read_embedding(body: object) -> EmbeddingAsk:
         raise AskError(message, param="input", code="context_length_exceeded")
     return EmbeddingAsk(
         inputs=tuple(features(item) if isinstance(item, str) else tuple(map(str, item)) for item in given),
-        dimensions=_integer(fields, "dimensions", _MAX_DIMENSIONS) or _DEFAULT_DIMENSIONS,
+        dimensions=integer(fields, "dimensions", _MAX_DIMENSIONS) or _DEFAULT_DIMENSIONS,
         base64=encoding == "base64",
         tokens=tokens,
     )
 
 
-def _fields(body: object, model: str) -> Json:
+def fields_of(body: object, model: str) -> Json:
+    """Return the fields of a request that asks for that model."""
     if not isinstance(body, dict):
         raise AskError("The request body must be a JSON object.")
     asked = typed(body, "model", str, default="")
@@ -135,13 +137,22 @@ def typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
     return value
 
 
-def _integer(fields: Json, name: str, high: int) -> int | None:
+def integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
+    """Return a whole number, or None where it is absent or null."""
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-        raise AskError(f"'{name}' must be a whole number from 1 to {high}.", param=name)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise AskError(f"'{name}' must be a whole number from {low} to {high}.", param=name)
     return value
+
+
+def one_of(fields: Json, name: str, allowed: tuple[str, ...]) -> str:
+    """Return one of the allowed words; the first of them where the field is absent or null."""
+    value = typed(fields, name, str, default=allowed[0])
+    if value not in allowed:
+        raise AskError(f"'{name}' must be one of {', '.join(allowed)}.", param=name)
+    return str(value)
 
 
 def _messages(value: object) -> tuple[Json, ...]:

@@ -9,6 +9,7 @@ import struct
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 from aiohttp import hdrs, web
@@ -16,9 +17,18 @@ from attrs import frozen
 
 from gateway.demo import asks, talk, words
 from gateway.demo.asks import AskError, ChatAsk, Json
+from gateway.demo.pictures import FILES, Painter
+from gateway.demo.replies import EVENT_STREAM, json_reply, read_json
+from gateway.demo.sounds import Booth
 from gateway.demo.talk import Answer
 
-DEMO_MODELS: tuple[str, ...] = (asks.CHAT_MODEL, asks.EMBEDDING_MODEL)
+DEMO_MODELS: tuple[str, ...] = (
+    asks.CHAT_MODEL,
+    asks.EMBEDDING_MODEL,
+    asks.IMAGE_MODEL,
+    asks.SPEECH_MODEL,
+    asks.TRANSCRIPTION_MODEL,
+)
 
 _CREATED = 1_767_225_600  # the models' birthday: a constant, so that a listing never changes
 _MAX_BODY = 32 * 1024 * 1024  # a few pictures as data URLs fit
@@ -28,7 +38,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class DemoUpstream:
-    """A provider that needs no account: deterministic chat and embeddings over real HTTP on 127.0.0.1.
+    """A provider that needs no account: deterministic words, vectors, pictures and sounds over real HTTP on 127.0.0.1.
 
     Args:
         pace_s: The pause between two streamed words, in seconds.
@@ -38,6 +48,7 @@ class DemoUpstream:
         self._pace_s = pace_s
         self._api_key = secrets.token_urlsafe(32)
         self._runner: web.AppRunner | None = None
+        self._closers: tuple[Callable[[], None], ...] = ()
         self._streams = 0
 
     @property
@@ -59,6 +70,12 @@ class DemoUpstream:
         app.router.add_post("/v1/embeddings", _embeddings)
         app.router.add_get("/v1/models", _models)
         app.router.add_get("/v1/models/{model:.+}", _model)
+        # One thread: it all runs under one lock anyway, and whoever streams waits for one piece of work at most.
+        studio = ThreadPoolExecutor(1, thread_name_prefix="demo")
+        painter = Painter(studio, pace_s=self._pace_s)
+        painter.add_routes(app)
+        Booth(studio, pace_s=self._pace_s).add_routes(app)
+        self._closers = (painter.close, lambda: studio.shutdown(wait=False, cancel_futures=True))
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S, handle_signals=False
         )
@@ -70,27 +87,30 @@ class DemoUpstream:
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
+            for close in self._closers:
+                close()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Let nobody in without the key, and put every refusal into the convention's shape."""
         given = request.headers.get(hdrs.AUTHORIZATION, "")
-        if not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {self._api_key}".encode()):
-            return _json(asks.error_body("Incorrect API key provided.", code="invalid_api_key"), status=401)
+        keyless = request.path.startswith(FILES)  # a picture's address is its own key
+        if not keyless and not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {self._api_key}".encode()):
+            return json_reply(asks.error_body("Incorrect API key provided.", code="invalid_api_key"), status=401)
         try:
             return await handler(request)
         except AskError as refusal:
-            return _json(refusal.body, status=refusal.status)
+            return json_reply(refusal.body, status=refusal.status)
         except web.HTTPException as fault:
             message = f"{fault.reason}: {request.method} {request.path}"
             code = "unknown_url" if fault.status == web.HTTPNotFound.status_code else None
-            return _json(asks.error_body(message, code=code), status=fault.status)
+            return json_reply(asks.error_body(message, code=code), status=fault.status)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        ask = asks.read_chat(await _body(request))
+        ask = asks.read_chat(await read_json(request))
         reply = Reply.to(ask)
         if not ask.stream:
-            return _json(reply.completion())
+            return json_reply(reply.completion())
         self._streams += 1
         try:
             return await self._stream(request, reply)
@@ -98,9 +118,7 @@ class DemoUpstream:
             self._streams -= 1
 
     async def _stream(self, request: web.Request, reply: "Reply") -> web.StreamResponse:
-        response = web.StreamResponse(
-            headers={hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8", hdrs.CACHE_CONTROL: "no-cache"}
-        )
+        response = web.StreamResponse(headers=EVENT_STREAM)
         with contextlib.suppress(ConnectionResetError):  # the client has left: there is nobody to tell
             await response.prepare(request)
             for chunk in reply.chunks():
@@ -197,14 +215,14 @@ def _step(index: int, delta: Json, finish_reason: str | None = None) -> Json:
 
 
 async def _embeddings(request: web.Request) -> web.Response:
-    ask = asks.read_embedding(await _body(request))
+    ask = asks.read_embedding(await read_json(request))
     vectors = (words.vector(item, ask.dimensions) for item in ask.inputs)
     data = [
         {"object": "embedding", "index": index, "embedding": _packed(vector) if ask.base64 else vector}
         for index, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": ask.tokens, "total_tokens": ask.tokens}
-    return _json({"object": "list", "model": asks.EMBEDDING_MODEL, "data": data, "usage": usage})
+    return json_reply({"object": "list", "model": asks.EMBEDDING_MODEL, "data": data, "usage": usage})
 
 
 def _packed(vector: list[float]) -> str:
@@ -213,27 +231,15 @@ def _packed(vector: list[float]) -> str:
 
 
 async def _models(_request: web.Request) -> web.Response:
-    return _json({"object": "list", "data": [_card(model) for model in DEMO_MODELS]})
+    return json_reply({"object": "list", "data": [_card(model) for model in DEMO_MODELS]})
 
 
 async def _model(request: web.Request) -> web.Response:
     model = request.match_info["model"]
     if model not in DEMO_MODELS:
         raise asks.model_missing(model)
-    return _json(_card(model))
+    return json_reply(_card(model))
 
 
 def _card(model: str) -> Json:
     return {"id": model, "object": "model", "created": _CREATED, "owned_by": "gateway-demo"}
-
-
-async def _body(request: web.Request) -> object:
-    try:
-        body: object = orjson.loads(await request.read())
-    except orjson.JSONDecodeError as fault:
-        raise AskError(f"The request body is not valid JSON: {fault}.") from fault
-    return body
-
-
-def _json(body: Json, *, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")

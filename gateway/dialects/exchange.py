@@ -25,19 +25,25 @@ from gateway.dialects import (
     openai_conversation,
     openai_moderations,
     openai_responses,
+    openai_speech,
+    openai_transcriptions,
     rerank,
 )
 from gateway.dialects.anthropic_events import MessagesReader, MessagesWriter
 from gateway.dialects.anthropic_gate import MessagesGate
 from gateway.dialects.anthropic_passing import write_passed_body
+from gateway.dialects.either_gate import EitherGate
 from gateway.dialects.gate import Gate, Reader, Translation, Writer, read_events_usage
 from gateway.dialects.hub import Conversation, Event
 from gateway.dialects.openai_chat import ChatGate, read_chat_answer, write_chat_body
 from gateway.dialects.openai_embeddings import read_embeddings_answer, write_embeddings_body
 from gateway.dialects.openai_error import Secrets
 from gateway.dialects.openai_events import ChatReader, ChatWriter
+from gateway.dialects.openai_images import write_edits_form, write_images_body
+from gateway.dialects.openai_images_gate import ImagesGate, write_whole
+from gateway.dialects.payload import Said
 from gateway.domain.call import Call, Operation
-from gateway.domain.fault import UpstreamError
+from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.domain.wire import Wire
 
@@ -53,15 +59,45 @@ class Naming:
     now_s: int
 
 
+@attrs.frozen
+class Manner:
+    """What an answer looks like on its way to the caller.
+
+    Attributes:
+        media_type: of a whole answer.
+        binary: a stream is no events but bytes, of the type that its provider says: nothing may be put into it, and it
+            ends with its transport.
+        takes_whole: a provider may answer a call for a stream with a whole JSON answer; the gate takes that, too.
+    """
+
+    media_type: str = "application/json"
+    binary: bool = False
+    takes_whole: bool = False
+
+    @property
+    def accept(self) -> str:
+        """What a whole answer may come as."""
+        return self.media_type if self.media_type == "application/json" else "*/*"
+
+
+PLAIN = Manner()
+_TAKES_WHOLE = Manner(takes_whole=True)
+
+
 class Exchange(Protocol):
     """One call in one provider's language."""
+
+    @property
+    def manner(self) -> Manner:
+        """What its answer looks like."""
+        ...
 
     @property
     def naming(self) -> Naming:
         """What the answer is called."""
         ...
 
-    def write_body(self) -> Body:
+    def write_body(self) -> Said:
         """What is sent; the outermost dict is fresh. Raises ``InvalidRequest`` where it cannot be said."""
         ...
 
@@ -91,9 +127,10 @@ def _open_none(_call: Call, _secrets: Secrets) -> Gate:
 class _Direct:
     """How a call that needs no hub is sent, read whole, and let through where it streams."""
 
-    write: Callable[[Call, str], Body]
+    write: Callable[[Call, str], Said]
     read: Callable[[bytes, Call, Naming, Secrets], tuple[bytes, Usage]]
     gate: Callable[[Call, Secrets], Gate] = _open_none
+    manner: Callable[[Call], Manner] = lambda _call: PLAIN
 
 
 @attrs.frozen
@@ -104,7 +141,11 @@ class _Passed:
     naming: Naming
     direct: _Direct
 
-    def write_body(self) -> Body:
+    @property
+    def manner(self) -> Manner:
+        return self.direct.manner(self.call)
+
+    def write_body(self) -> Said:
         return self.direct.write(self.call, self.naming.model)
 
     def open_gate(self, secrets: Secrets) -> Gate:
@@ -141,6 +182,10 @@ class _Translated:
     naming: Naming
     asked: _Asked
     spoken: _Spoken
+
+    @property
+    def manner(self) -> Manner:
+        return PLAIN
 
     def write_body(self) -> Body:
         return self.spoken.write_body(self.asked.read_conversation(self.call.body), self.call, self.naming.model)
@@ -179,6 +224,28 @@ def _read_gemini_count(raw: bytes, _call: Call, _naming: Naming, secrets: Secret
     return anthropic_answer.write_count_answer(gemini_body.read_count_answer(raw, secrets)), NO_USAGE
 
 
+def _refuse_whole(_raw: bytes, _call: Call, _naming: Naming, _secrets: Secrets) -> tuple[bytes, Usage]:
+    raise UpstreamError("An answer of this kind is not read whole")
+
+
+def _refuse_body(_call: Call, _model: str) -> Body:
+    raise InvalidRequest("A call of this kind is not said in one body")
+
+
+def _open_images_gate(call: Call, secrets: Secrets) -> Gate:
+    return EitherGate(ImagesGate(call, secrets), lambda raw: write_whole(raw, call, secrets))
+
+
+def _find_speech_manner(call: Call) -> Manner:
+    return PLAIN if openai_speech.is_events(call) else Manner(openai_speech.find_media_type(call), binary=True)
+
+
+def _find_transcript_manner(call: Call) -> Manner:
+    return Manner(openai_transcriptions.find_media_type(call), takes_whole=True)
+
+
+_PAINTED = _Direct(_refuse_body, _refuse_whole)
+"""Of pictures that a painter gets (``dialects/painters.py``): there is no one body, and no one answer."""
 _DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
     {
         "openai_chat": _Direct(
@@ -203,6 +270,25 @@ _DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
             openai_responses.write_responses_body,
             _untouched(openai_responses.read_responses_answer),
             openai_responses.ResponsesGate,
+        ),
+        "openai_images": _Direct(write_images_body, _refuse_whole, _open_images_gate, lambda _call: _TAKES_WHOLE),
+        "openai_edits": _Direct(write_edits_form, _refuse_whole, _open_images_gate, lambda _call: _TAKES_WHOLE),
+        "openai_transcriptions": _Direct(
+            openai_transcriptions.write_transcription_form,
+            lambda raw, call, _naming, secrets: openai_transcriptions.read_transcription_answer(raw, call, secrets),
+            openai_transcriptions.open_transcript_gate,
+            _find_transcript_manner,
+        ),
+        "openai_translations": _Direct(
+            openai_transcriptions.write_transcription_form,
+            lambda raw, call, _naming, secrets: openai_transcriptions.read_transcription_answer(raw, call, secrets),
+            manner=_find_transcript_manner,
+        ),
+        "openai_speech": _Direct(
+            openai_speech.write_speech_body,
+            _refuse_whole,
+            openai_speech.open_speech_gate,
+            _find_speech_manner,
         ),
         "rerank": _Direct(rerank.write_rerank_body, _untouched(rerank.read_rerank_answer)),
         "anthropic_messages": _Direct(
@@ -285,7 +371,7 @@ def make_exchange(call: Call, wire: Wire, naming: Naming) -> Exchange:
     """``call`` in the language ``wire``, which is one of those that ``domain/wire.py`` names for its operation."""
     if is_translated(call.operation, wire):
         return _Translated(call, naming, _ASKED[call.operation], _SPOKEN[wire])
-    return _Passed(call, naming, _DIRECT[wire])
+    return _Passed(call, naming, _DIRECT.get(wire, _PAINTED))
 
 
 def is_translated(operation: Operation, wire: Wire) -> bool:

@@ -4,10 +4,24 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.domain.picture import PictureAsk
+from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage
 
 Operation = Literal[
-    "chat", "messages", "count_tokens", "embeddings", "completions", "moderations", "rerank", "responses"
+    "chat",
+    "messages",
+    "count_tokens",
+    "embeddings",
+    "completions",
+    "moderations",
+    "rerank",
+    "responses",
+    "images",
+    "image_edits",
+    "transcriptions",
+    "translations",
+    "speech",
 ]
 """What is asked for, and in which of the callers' languages: ``chat`` is the convention's, ``messages`` Anthropic's."""
 
@@ -29,6 +43,11 @@ class Call:
         sticky: what the caller's calls with the same prompt have in common; None where it did not say.
         features: Anthropic's ``anthropic-beta`` header, which goes with a body in that language.
         version: Anthropic's ``anthropic-version`` header, which says what a body in that language means.
+        files: those of a form; its other fields are the ``body``.
+        picture: what pictures are asked for; None where none are.
+        sound_ms: how long the sound that came is, or hardly exceeds.
+        characters: of a text that is to be spoken.
+        origin: the gateway as its caller reaches it, for links to what it keeps: ``https://host``.
     """
 
     operation: Operation
@@ -45,6 +64,11 @@ class Call:
     sticky: str | None = None
     features: str | None = None
     version: str | None = None
+    files: tuple[Upload, ...] = ()
+    picture: PictureAsk | None = None
+    sound_ms: int = 0
+    characters: int = 0
+    origin: str = ""
 
     @property
     def need(self) -> Usage:
@@ -54,4 +78,7 @@ class Call:
             self.output_bound * self.choices,
             written_tokens=self.written_bound,
             written_long_tokens=self.written_bound,
+            images=self.picture.count if self.picture else 0,
+            duration_ms=self.sound_ms,
+            characters=self.characters,
         )

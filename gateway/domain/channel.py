@@ -38,6 +38,8 @@ DEFAULT_TIMEOUTS = Timeouts()
 class Channel:
     """One way to one provider. ``base_url`` ends before ``/chat/completions``; ``id`` is 0 where it is not stored.
 
+    ``fan_out``: more pictures than its model makes at a time are asked for in several calls. ``pass_urls``: callers are
+    given the provider's own addresses of pictures.
     What it is made with and does not show (``repr=False``) is secret, and sealed where it is stored.
     """
 
@@ -61,6 +63,8 @@ class Channel:
     id: int = 0
     status: Status = "active"
     created_ms: int = 0
+    fan_out: bool = False
+    pass_urls: bool = False
     patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
     """Those of ``models`` that are globs: what matches them is served, and cannot be listed."""
 

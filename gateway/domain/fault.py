@@ -13,6 +13,7 @@ from gateway.domain.rate import UNLIMITED, Standing
 STATUS: Mapping[str, int] = MappingProxyType(
     {
         "invalid_request": 400,
+        "sensitive_words_detected": 400,
         "invalid_api_key": 401,
         "key_disabled": 401,
         "key_expired": 401,
@@ -84,6 +85,15 @@ class InvalidRequest(Fault):
     """The request's form or a field of it is wrong; ``param`` names the field."""
 
     code = "invalid_request"
+
+
+class SensitiveWords(Fault):
+    """The gateway's own list of words forbids what a picture was to show; nothing was asked of anybody."""
+
+    code = "sensitive_words_detected"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, should_retry=False)
 
 
 class InvalidApiKey(Fault):
@@ -282,6 +292,15 @@ class UpstreamRefused(UpstreamFault):
         self.param = param
         self.public_code = code or "upstream_error"
         self.type = type or "upstream_error"
+
+
+class ImageBlocked(UpstreamRefused):
+    """The provider's safety filter took offence at a picture, or at what was asked of it. Another one's would, too."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=STATUS[SensitiveWords.code], type=GATEWAY_TYPE)
+        self.public_code = SensitiveWords.code
+        self.should_retry = False
 
 
 class UpstreamLimited(UpstreamRefused):

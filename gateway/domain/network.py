@@ -12,6 +12,34 @@ MAX_HOPS = 32
 
 _MAX_HOP = 128  # characters: an address, its zone, brackets, quotes, a port; nothing longer is looked at
 _MAPPED = IPv6Network("::ffff:0:0/96")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_IPV6_UNICAST = IPv6Network("2000::/3")
+_NOT_PUBLIC: Networks = tuple(
+    ip_network(text)
+    for text in (
+        "0.0.0.0/8",  # this host, on Linux
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # carriers' own
+        "127.0.0.0/8",
+        "169.254.0.0/16",  # link-local: 169.254.169.254 tells a cloud machine's secrets
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # 6to4 relays, given up
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+        "2001::/23",  # protocol assignments; Teredo is among them, which leads to an IPv4 address
+        "2001:db8::/32",  # documentation
+        "3ffe::/16",  # the 6bone, given back
+        "3fff::/20",  # documentation
+    )
+)
+"""The IANA's registries of special-purpose addresses (RFC 6890 and its heirs), with those of its exceptions that nobody
+serves files from. Of IPv6 only what lies in the unicast space that is given out (2000::/3) need be named."""
 _MAX_PORT_DIGITS = 5
 
 
@@ -57,6 +85,33 @@ def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
     """Whether ``address`` lies in one of ``networks``; an unknown or unreadable one lies in none."""
     read = None if address is None else _read_address(address)
     return read is not None and _is_in(read, networks)
+
+
+def is_public(address: str | Address) -> bool:
+    """Whether an address is one of the public internet's: what a name that a stranger chose may lead to.
+
+    IPv4 in IPv6 is judged as the IPv4 address it leads to: mapped (``::ffff:0:0/96``), behind a NAT64
+    (``64:ff9b::/96``, RFC 6052), 6to4 (``2002::/16``). Teredo, the IPv4-compatible form and a site's own NAT64
+    (``64:ff9b:1::/48``, RFC 8215: where in it the IPv4 address is, only that site knows) are never public, nor is an
+    address with a zone, nor what is no address. The list is our own, because what ``ipaddress`` calls global differs
+    between versions of Python.
+    """
+    text = str(address)
+    read = None if "%" in text else _read_address(text)
+    if read is None:
+        return False
+    inner = _unwrap_transition(read)
+    if isinstance(inner, IPv6Address) and inner not in _IPV6_UNICAST:
+        return False
+    return not _is_in(inner, _NOT_PUBLIC)
+
+
+def _unwrap_transition(address: Address) -> Address:
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.sixtofour or address
 
 
 def _is_in(address: Address, networks: Iterable[Network]) -> bool:

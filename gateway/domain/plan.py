@@ -3,6 +3,7 @@
 import attrs
 
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
+from gateway.domain.upload import Content
 
 
 @attrs.frozen
@@ -12,6 +13,6 @@ class Plan:
     method: str
     url: str
     headers: dict[str, str] = attrs.field(repr=False)
-    body: bytes | None = attrs.field(default=None, repr=False)
+    body: bytes | Content | None = attrs.field(default=None, repr=False)
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     proxy: str | None = attrs.field(default=None, repr=False)

@@ -46,6 +46,8 @@ def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
 class Price:
     """What a model, or every model a glob matches, costs: in nano-USD per million tokens, per image and per second.
 
+    ``character_nanos_per_million`` is for text that is spoken.
+
     ``cached_input_nanos_per_million`` and ``cache_write_nanos_per_million`` None: as input;
     ``cache_write_long_nanos_per_million`` (to keep it for an hour) None: as any cache write. ``provider`` None: whoever
     serves the model.
@@ -57,6 +59,7 @@ class Price:
     output_nanos_per_million: int = 0
     image_nanos: int = 0
     second_nanos: int = 0
+    character_nanos_per_million: int = 0
     cache_write_nanos_per_million: int | None = None
     cache_write_long_nanos_per_million: int | None = None
     provider: str | None = None
@@ -88,6 +91,7 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
         + usage.completion_tokens * rates.output_nanos_per_million
         + usage.images * price.image_nanos * _PER_MILLION
         + usage.duration_ms * price.second_nanos * (_PER_MILLION // 1_000)
+        + usage.characters * price.character_nanos_per_million
     )
     return -(-per_million * multiplier_ppm // (_PER_MILLION * ONE_PPM))
 

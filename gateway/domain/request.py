@@ -59,6 +59,7 @@ class RequestRow:
     ``first_byte_ms`` is from the request's arrival to the first byte towards the caller, None where none was sent.
     ``error_code`` is the public code of the fault, None where there was none. ``settled_ms`` decides the day on which
     the cost was spent. ``reserved_nanos`` was held while it ran; ``overrun_nanos`` of the cost are above a cap.
+    ``images`` were made, ``duration_ms`` of sound made or heard, ``characters`` spoken.
     ``tried`` is the trail of a call that took more than one attempt (``read_tried``), and empty for every other: the
     row itself says how the one ended.
     A field that is added needs a default: the journal of the version before does not have it.
@@ -90,6 +91,9 @@ class RequestRow:
     total_ms: int
     client_request_id: str | None = None
     tried: str = ""
+    images: int = 0
+    duration_ms: int = 0
+    characters: int = 0
 
 
 @attrs.frozen

@@ -13,6 +13,7 @@ MAX_TOKENS = 100_000_000
 MAX_IMAGES = 1_000
 MAX_DURATION_MS = 36_000_000
 """Ten hours. No request makes more pictures or longer sound or video; a claim above it is not believed either."""
+MAX_CHARACTERS = 1_000_000
 
 CHARS_PER_TOKEN = 4
 """The rule of thumb of the estimate: four characters of English or one event's worth of a delta."""
@@ -20,7 +21,7 @@ CHARS_PER_TOKEN = 4
 
 @attrs.frozen
 class Usage:
-    """Counts. ``images`` are made, ``duration_ms`` made or heard.
+    """Counts. ``images`` are made, ``duration_ms`` made or heard, ``characters`` spoken.
 
     ``cached_tokens`` (read from a cache) and ``written_tokens`` (written into one, ``written_long_tokens`` of them for
     an hour) are parts of ``prompt_tokens``.
@@ -34,6 +35,7 @@ class Usage:
     duration_ms: int = 0
     written_tokens: int = 0
     written_long_tokens: int = 0
+    characters: int = 0
 
 
 NO_USAGE = Usage()

@@ -18,6 +18,15 @@ Wire = Literal[
     "gemini_generate",
     "gemini_count_tokens",
     "gemini_embeddings",
+    "openai_images",
+    "openai_edits",
+    "openai_transcriptions",
+    "openai_translations",
+    "openai_speech",
+    "gemini_pictures",
+    "chat_pictures",
+    "dashscope_pictures",
+    "replicate_pictures",
 ]
 
 WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
@@ -30,6 +39,23 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
         "moderations": ("openai_moderations",),
         "rerank": ("rerank",),
         "responses": ("openai_responses",),
+        "images": (
+            "openai_images",
+            "gemini_pictures",
+            "dashscope_pictures",
+            "replicate_pictures",
+            "chat_pictures",
+        ),
+        "image_edits": (
+            "openai_edits",
+            "gemini_pictures",
+            "dashscope_pictures",
+            "replicate_pictures",
+            "chat_pictures",
+        ),
+        "transcriptions": ("openai_transcriptions",),
+        "translations": ("openai_translations",),
+        "speech": ("openai_speech",),
     },
 )
 """The languages an operation can be said in, the one it was asked in first: there bytes pass untouched."""

@@ -15,9 +15,9 @@ from gateway.domain.quota import Charge, Day, Hold, Owner, Purse, Quota, hold, r
 from gateway.domain.rate import Counters, Subject, Turn
 from gateway.domain.request import RequestRow
 from gateway.domain.usage import estimate_tokens
+from gateway.flow.attempt import Option
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Delivery, write_interrupted
-from gateway.flow.routing import Option
 
 
 @attrs.define(eq=False)

@@ -95,6 +95,8 @@ class ChannelSpec:
     proxy: str | None = attrs.field(default=None, metadata=_PROXY, repr=False)
     headers: dict[str, str] = attrs.field(factory=dict, repr=False, metadata=_HEADERS)
     price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=_MULTIPLIER)
+    fan_out: bool = False
+    pass_urls: bool = False
     status: Status = "active"
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
@@ -144,6 +146,8 @@ class ChannelSpec:
             proxy=self.proxy,
             headers=tuple(self.headers.items()),
             multiplier_ppm=int(self.price_multiplier * ONE_PPM),
+            fan_out=self.fan_out,
+            pass_urls=self.pass_urls,
             status=self.status,
         )
 
@@ -175,6 +179,8 @@ def write_channel(channel: Channel) -> dict[str, Any]:
         "has_proxy": channel.proxy is not None,
         "header_names": [name for name, _ in channel.headers],
         "price_multiplier": channel.multiplier_ppm / ONE_PPM,
+        "fan_out": channel.fan_out,
+        "pass_urls": channel.pass_urls,
         "created_at": write_time(channel.created_ms // 1000) if channel.created_ms else None,
     }
 

@@ -12,8 +12,9 @@ from gateway.domain.fault import Fault
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
 from gateway.domain.wire import WIRES
 from gateway.flow.accounting import Accounting
+from gateway.flow.attempt import Option
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Option, Router
+from gateway.flow.routing import Router
 from gateway.flow.switchboard import Switchboard
 from gateway.providers.registry import PROVIDERS
 
@@ -126,7 +127,8 @@ class Explainer:
         serving = {serves.name for serves, _ in self.catalog.list_serving(model)}
         if channel.name not in serving:
             return "does not offer the model"
-        if PROVIDERS[channel.provider].find_endpoint(WIRES[operation]) is None:
+        theirs = channel.upstream_model(model)
+        if PROVIDERS[channel.provider].find_endpoint(WIRES[operation], theirs) is None:
             return f"does not take {operation}"
         return "has no price for the model, and billing.require_price is on"
 

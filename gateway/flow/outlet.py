@@ -11,8 +11,8 @@ class Outlet(Protocol):
         """Whether the caller reads more slowly than it is written to; ``drain`` before writing on."""
         ...
 
-    async def open(self) -> None:
-        """Send the status and the headers. Raises ``ClientGone``."""
+    async def open(self, media_type: str) -> None:
+        """Send the status and the headers of a stream of that type. Raises ``ClientGone``."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -25,4 +25,8 @@ class Outlet(Protocol):
 
     async def finish(self) -> None:
         """End the answer. Raises ``ClientGone``."""
+        ...
+
+    def cut(self) -> None:
+        """Break the answer off, so that its reader notices that it is not whole."""
         ...

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import attrs
 
@@ -11,7 +12,7 @@ from gateway.domain.fault import Fault
 from gateway.domain.quota import Charge
 from gateway.domain.request import ANSWERED, Ending, RequestRow, Tried, write_tried
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.flow.routing import Attempt, Option
+from gateway.flow.attempt import Attempt, Option
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a row whose caller left before it was answered; no caller ever sees it."""
@@ -91,16 +92,13 @@ def write_row(
     reserved_nanos: int = 0,
 ) -> RequestRow:
     """The row of a request that has ended; ``call`` None: its body was never read."""
-    first, usage, caller = delivery.first_byte_at, delivery.usage, arrival.caller
+    first, usage = delivery.first_byte_at, delivery.usage
     return RequestRow(
         id=arrival.id,
         started_ms=arrival.started_ms,
         settled_ms=outcome.now_ms,
         operation=arrival.operation,
-        account_id=caller.account.id,
-        account=caller.account.name,
-        key_id=caller.key.id,
-        key_name=caller.key.name,
+        **_name_caller(arrival.caller),
         model=call.model if call else "",
         channel=delivery.option.channel.name if delivery.option else None,
         status=_read_status(delivery, outcome),
@@ -119,7 +117,15 @@ def write_row(
         total_ms=round((outcome.now - arrival.started_at) * 1000),
         client_request_id=arrival.client_request_id,
         tried=_write_trail(delivery, outcome) if delivery.attempts > 1 else "",
+        images=usage.images,
+        duration_ms=usage.duration_ms,
+        characters=usage.characters,
     )
+
+
+def _name_caller(caller: Caller) -> dict[str, Any]:
+    account, key = caller.account, caller.key
+    return {"account_id": account.id, "account": account.name, "key_id": key.id, "key_name": key.name}
 
 
 def _write_trail(delivery: Delivery, outcome: Outcome) -> str:

@@ -9,23 +9,30 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
+import attrs
 import structlog
 
 from gateway.dialects.anthropic_answer import write_count_answer
+from gateway.dialects.exchange import PLAIN, Manner
+from gateway.dialects.gate import Gate
 from gateway.dialects.openai_error import mask
 from gateway.dialects.sse import KEEPALIVE
+from gateway.domain.call import Call
 from gateway.domain.fault import NotExpressible, ShuttingDown, UpstreamError, UpstreamFault
 from gateway.domain.request import ID_PREFIX
 from gateway.domain.usage import estimate_tokens
 from gateway.flow.admission import Grant
+from gateway.flow.attempt import Attempt
+from gateway.flow.images import Images, can_pass, find_patience
 from gateway.flow.outlet import Outlet
+from gateway.flow.painted import PaintedGate
 from gateway.flow.pulse import Pulse
 from gateway.flow.record import Delivery
-from gateway.flow.routing import Attempt, Route
-from gateway.flow.stream import Stream
+from gateway.flow.routing import Route
+from gateway.flow.stream import EVENTS, Stream
 from gateway.flow.switchboard import Switchboard
 from gateway.flow.visit import Visit
-from gateway.upstream.port import Upstream
+from gateway.upstream.port import Reply, Upstream
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -40,21 +47,38 @@ CROWD = 20
 T = TypeVar("T")
 
 
+@attrs.frozen
+class Answer:
+    """A whole answer, and the type it is of."""
+
+    body: bytes = attrs.field(repr=False)
+    media_type: str = PLAIN.media_type
+
+
 class Relay:
     """Makes attempts until one answers. It knows every visit under way, so that a shutdown can end them.
 
     Args:
         upstream: the way out.
         switchboard: told what became of every attempt.
+        images: gets pictures.
         clock: Unix seconds.
 
     Attributes:
         broken_off: a shutdown has ended what was under way.
     """
 
-    def __init__(self, upstream: Upstream, switchboard: Switchboard, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        switchboard: Switchboard,
+        images: Images,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
         self._upstream = upstream
         self._switchboard = switchboard
+        self._images = images
         self._clock = clock
         self._visits: set[Visit] = set()
         self._waiting = 0
@@ -71,17 +95,22 @@ class Relay:
         for visit in list(self._visits):
             visit.break_off(ShuttingDown("The gateway is shutting down", phase="shutdown"))
 
-    async def answer(self, grant: Grant, route: Route, request_id: str) -> bytes:
+    async def answer(self, grant: Grant, route: Route, request_id: str) -> Answer:
         """A whole answer. Raises the last attempt's ``UpstreamFault``, or ``NoAvailableChannel``."""
+        call = grant.call
         if not route.options:  # counting tokens, and nobody who serves the model counts: the house's rule of thumb
-            return write_count_answer(estimate_tokens(grant.call.prompt_chars))
+            return Answer(write_count_answer(estimate_tokens(call.prompt_chars)))
 
-        async def read(visit: Visit, attempt: Attempt) -> bytes:
-            reply = await visit.open(self._upstream, attempt, grant.call)
-            raw = await reply.read(MAX_ANSWER_BYTES)
-            body, grant.delivery.usage = attempt.exchange.read_answer(raw, attempt.channel.secrets)
+        async def read(visit: Visit, attempt: Attempt) -> Answer:
+            if call.picture is not None:
+                painting = self._images.answer(attempt, call)
+                body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
+            else:
+                reply = await visit.open(self._upstream, attempt, call)
+                raw = await reply.read(MAX_ANSWER_BYTES)
+                body, grant.delivery.usage = attempt.exchange.read_answer(raw, attempt.channel.secrets)
             self._switchboard.note_answered(attempt.lease)
-            return body
+            return Answer(body, attempt.exchange.manner.media_type)
 
         return await self._try_each(grant.delivery, route, request_id, read)
 
@@ -101,19 +130,23 @@ class Relay:
         """
 
         async def push(visit: Visit, attempt: Attempt) -> UpstreamFault | None:
+            call, manner = grant.call, attempt.exchange.manner
+            painted = call.picture is not None and not can_pass(attempt, call)
             pulse = Pulse(
-                attempt.channel.timeouts,
+                find_patience(attempt.channel.timeouts) if painted else attempt.channel.timeouts,
                 expire=visit.break_off,
-                keep_alive=lambda: outlet.write(KEEPALIVE),
+                keep_alive=partial(outlet.write, b"" if manner.binary else KEEPALIVE),
             )
             try:
-                reply = await visit.open(self._upstream, attempt, grant.call)
+                reply, gate = await self._open(visit, attempt, call, painted=painted)
                 stream = Stream(
                     reply,
-                    attempt.exchange.open_gate(attempt.channel.secrets),
+                    gate,
                     grant,
                     outlet,
                     pulse=pulse,
+                    media_type=_find_type(reply, manner) if manner.binary else EVENTS,
+                    binary=manner.binary,
                     answered=lambda: self._switchboard.note_answered(attempt.lease),
                 )
                 return await stream.run(request_id, partial(self._end_stream, attempt, settle))
@@ -121,6 +154,15 @@ class Relay:
                 pulse.stop()
 
         return await self._try_each(grant.delivery, route, request_id, push)
+
+    async def _open(self, visit: Visit, attempt: Attempt, call: Call, *, painted: bool) -> tuple[Reply, Gate]:
+        """The provider's stream and what of it may leave; or a painting's, where pictures are not streamed."""
+        if not painted:
+            reply = await visit.open(self._upstream, attempt, call)
+            return reply, attempt.exchange.open_gate(attempt.channel.secrets)
+        painting = self._images.stream(attempt, call)
+        visit.follow(painting)
+        return painting, PaintedGate(painting)
 
     def _end_stream(
         self,
@@ -185,6 +227,12 @@ class Relay:
         """Hold it against whoever it is held against, and say in the log what the caller is not told."""
         self._switchboard.note_failed(attempt.lease, fault)
         _log_failure(attempt, fault)
+
+
+def _find_type(reply: Reply, manner: Manner) -> str:
+    """What sound is of: as its provider says, where it says so."""
+    said = reply.headers.get("Content-Type", "").strip().lower()
+    return said if said.startswith("audio/") and said.isprintable() else manner.media_type
 
 
 def _log_failure(attempt: Attempt, fault: UpstreamFault) -> None:

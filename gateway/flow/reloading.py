@@ -24,9 +24,9 @@ def describe_channels(before: Iterable[Channel], after: Iterable[Channel]) -> li
     return lines
 
 
-def describe_items(what: str, before: Sequence[Any], after: Sequence[Any], *, by: str = "name") -> list[str]:
-    """The same for declared things of a kind, told apart ``by`` a field."""
-    old, new = {getattr(item, by): item for item in before}, {getattr(item, by): item for item in after}
+def describe_items(what: str, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
+    """The same for declared things of a kind, told apart by their names."""
+    old, new = {item.name: item for item in before}, {item.name: item for item in after}
     lines = [f"{what} {name!r} removed" for name in old if name not in new]
     for name, item in new.items():
         if name not in old:

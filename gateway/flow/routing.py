@@ -4,13 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 import attrs
-import orjson
 
-from gateway.dialects.exchange import Exchange, Naming, make_exchange
+from gateway.dialects.exchange import Naming, make_exchange
 from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Caller
+from gateway.domain.capability import UNKNOWN, Capability, find_capability
 from gateway.domain.catalog import Listed
-from gateway.domain.channel import Channel
 from gateway.domain.fault import (
     GroupNotAllowed,
     InvalidRequest,
@@ -20,14 +19,13 @@ from gateway.domain.fault import (
     NotExpressible,
     UpstreamFault,
 )
-from gateway.domain.plan import Plan
-from gateway.domain.price import ONE_PPM, Price, PriceList, cost_nanos
+from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.selection import Candidate, choose
-from gateway.domain.usage import Usage
 from gateway.domain.wire import WIRES
+from gateway.flow.attempt import Attempt, Option
 from gateway.flow.models import Catalog, model_not_found
-from gateway.flow.switchboard import Lease, Line, Switchboard
-from gateway.providers.base import Endpoint
+from gateway.flow.switchboard import Switchboard
+from gateway.providers.base import Provider
 from gateway.providers.registry import PROVIDERS
 
 _LONGEST_WAIT_S = 120
@@ -55,65 +53,6 @@ class Tariff:
     def find_multiplier(self, group: str | None) -> int:
         """What a group (None: no group) pays of it, in parts per million."""
         return ONE_PPM if group is None else self.groups.get(group, ONE_PPM)
-
-
-@attrs.frozen
-class Option:
-    """One channel that may serve a call, with the provider's own name of the model, and what it costs the caller.
-
-    The price is that of the moment of routing: whatever is changed later is for later calls. ``sure`` is False where
-    the channel's own list of models is not known yet.
-    """
-
-    line: Line
-    endpoint: Endpoint
-    model: str
-    price: Price | None = None
-    multiplier_ppm: int = ONE_PPM
-    sure: bool = True
-
-    @property
-    def channel(self) -> Channel:
-        """The channel."""
-        return self.line.channel
-
-    def cost(self, usage: Usage) -> int:
-        """What ``usage`` costs, in nano-USD."""
-        return cost_nanos(self.price, usage, self.multiplier_ppm)
-
-
-@attrs.define(eq=False)
-class Attempt:
-    """A call over one channel with one of its keys. The channel is as it was when the attempt was begun."""
-
-    option: Option
-    channel: Channel
-    lease: Lease
-    exchange: Exchange
-
-    def plan(self, call: Call) -> Plan:
-        """The request to the provider. Raises ``NotExpressible``."""
-        option = self.option
-        try:
-            body = self.exchange.write_body()
-        except InvalidRequest as refused:
-            raise NotExpressible(refused.message, param=refused.param) from None
-        option.endpoint.shape(body, option.model)
-        return PROVIDERS[self.channel.provider].plan_post(
-            self.channel,
-            option.endpoint,
-            orjson.dumps(body),
-            model=option.model,
-            key=self.lease.key.key,
-            stream=call.stream,
-            extra=_write_extra(call, option.endpoint),
-        )
-
-
-def _write_extra(call: Call, endpoint: Endpoint) -> dict[str, str]:
-    """The headers of Anthropic's language, which belong to a body that passes as its caller wrote it."""
-    told = {"anthropic-version": call.version, "anthropic-beta": call.features}
-    return {name: value for name, value in told.items() if value} if endpoint.wire.startswith("anthropic") else {}
 
 
 class Route:
@@ -238,17 +177,20 @@ class Router:
 
     Attributes:
         tariff: may be replaced; calls under way keep the prices they were routed with.
+        models: what the configuration says that models can do; may be replaced too.
     """
 
     def __init__(self, catalog: Catalog, switchboard: Switchboard, tariff: Tariff) -> None:
         self._catalog = catalog
         self._switchboard = switchboard
         self.tariff = tariff
+        self.models: tuple[Capability, ...] = ()
 
     def route(self, caller: Caller, call: Call) -> Route:
         """Who may serve ``call``.
 
-        Raises ``ModelNotAllowed``, ``GroupNotAllowed``, or ``ModelNotFound`` where nobody serves the model.
+        Raises ``ModelNotAllowed``, ``GroupNotAllowed``, ``ModelNotFound`` where nobody serves the model, or
+        ``InvalidRequest`` where nobody can make of it what is asked for.
         """
         caller.check_group()
         caller.check_model(call.model)
@@ -259,6 +201,8 @@ class Router:
             options = [option for option in options if option.price is not None]
             if not options:
                 raise _no_price(call.model)
+        if call.picture is not None:
+            options = _keep_able(options, call)
         if call.operation == "count_tokens":  # what nobody can count now is estimated
             now = self._switchboard.now
             options = [option for option in options if option.line.find_obstacle(option.model, now) is None]
@@ -271,13 +215,20 @@ class Router:
         group_ppm = self.tariff.find_multiplier(caller.key.group)
         options = []
         for channel, sure in self._catalog.list_serving(model, caller):
-            endpoint = PROVIDERS[channel.provider].find_endpoint(wires)
+            provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
+            endpoint = provider.find_endpoint(wires, theirs)
             if endpoint is not None:
-                theirs = channel.upstream_model(model)
                 price = self.tariff.find_price(model, theirs, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
-                options.append(Option(lines[channel.name], endpoint, theirs, price, ppm, sure))
+                able = self._find_capability(model, theirs, provider)
+                options.append(Option(lines[channel.name], endpoint, theirs, price, ppm, sure, able))
         return options
+
+    def _find_capability(self, model: str, theirs: str, provider: Provider) -> Capability:
+        """What the configuration says of a model, by the callers' name or by the provider's, over what is known."""
+        known = provider.find_capability(theirs)
+        said = find_capability(self.models, model) or find_capability(self.models, theirs)
+        return said.over(known) if said else known or UNKNOWN
 
     def list_models(self, caller: Caller) -> list[Listed]:
         """Every model and alias that this caller may use, sorted by id."""
@@ -317,6 +268,25 @@ class Router:
         group = caller.key.group
         whom = "API keys without a group" if group is None else f"the group {group!r} of this API key"
         raise GroupNotAllowed(f"The model {model!r} is not available to {whom}", param="model", should_retry=False)
+
+
+def _keep_able(options: list[Option], call: Call) -> list[Option]:
+    """Those that can give the pictures that are asked for. Raises ``InvalidRequest``: what is asked of none of them."""
+    ask = call.picture
+    if ask is None:
+        return options
+    able, problems = [], []
+    for option in options:
+        fan_out = option.channel.fan_out
+        problem = option.capability.find_problem(ask, edit=call.operation == "image_edits", fan_out=fan_out)
+        if problem is None:
+            able.append(option)
+        else:
+            problems.append(problem)
+    if problems and not able:
+        param, reason = problems[0]
+        raise InvalidRequest(f"The model {call.model!r} cannot do this: {reason}", param=param)
+    return able
 
 
 def _no_price(model: str) -> ModelNotAllowed:

@@ -7,11 +7,13 @@ from gateway.dialects.caller_error import write_error_event
 from gateway.dialects.gate import Gate
 from gateway.dialects.sse import KEEPALIVE
 from gateway.domain.fault import UpstreamFault
+from gateway.domain.usage import NO_USAGE
 from gateway.flow.admission import Grant
 from gateway.flow.outlet import Outlet
 from gateway.flow.pulse import KEEPALIVE_AFTER_S, Pulse
 from gateway.upstream.port import Pumped, Reply
 
+EVENTS = "text/event-stream; charset=utf-8"
 MAX_HELD_BYTES = 64 * 1024
 """Of comments before the first event; a provider that sends more has the caller answered."""
 
@@ -28,13 +30,15 @@ class Stream:
         grant: the call; its delivery is written here.
         outlet: towards the caller.
         pulse: watches the provider.
+        media_type: of the answer, towards the caller.
+        binary: it is no stream of events: no comment may stand in it, and no error either.
         answered: called when the first event is there.
     """
 
     # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
     __slots__ = (
-        "_answered", "_gate", "_grant", "_held", "_held_bytes", "_last", "_loop", "_noted", "_outlet", "_pulse",
-        "_reply", "opened",
+        "_answered", "_binary", "_gate", "_grant", "_held", "_held_bytes", "_last", "_loop", "_media_type", "_noted",
+        "_outlet", "_pulse", "_reply", "opened",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +50,8 @@ class Stream:
         *,
         pulse: Pulse,
         answered: Callable[[], None],
+        media_type: str = EVENTS,
+        binary: bool = False,
     ) -> None:
         self._reply = reply
         self._gate = gate
@@ -53,6 +59,8 @@ class Stream:
         self._outlet = outlet
         self._pulse = pulse
         self._answered = answered
+        self._media_type = media_type
+        self._binary = binary
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._last = b""
@@ -81,10 +89,14 @@ class Stream:
             if not self.opened:
                 raise
             fault = met
-            self._last += write_error_event(met, request_id, self._grant.call.operation)
+            if not self._binary:
+                self._last += write_error_event(met, request_id, self._grant.call.operation)
         finally:
-            self._write_usage()
+            self._write_usage(fault)
         settle(fault)
+        if fault is not None and self._binary:
+            self._outlet.cut()
+            return fault
         self._outlet.write(self._last)
         await self._outlet.finish()
         return fault
@@ -93,7 +105,7 @@ class Stream:
         """Pump until an event is there or a comment is due. Raises an ``UpstreamFault``: nothing has been sent."""
         pumped = Pumped.PAUSED
         try:
-            async with asyncio.timeout(KEEPALIVE_AFTER_S):
+            async with asyncio.timeout(None if self._binary else KEEPALIVE_AFTER_S):
                 pumped = await self._reply.pump(self._hold)
         except TimeoutError:
             self._held.append(KEEPALIVE)
@@ -112,7 +124,7 @@ class Stream:
             self._answered()
 
     async def _open(self) -> None:
-        await self._outlet.open()
+        await self._outlet.open(self._media_type)
         self.opened = True
         now = self._loop.time()
         self._grant.delivery.first_byte_at = now
@@ -169,6 +181,8 @@ class Stream:
             self._pulse.written_at = now
         return gate.closed or self._outlet.full
 
-    def _write_usage(self) -> None:
+    def _write_usage(self, fault: UpstreamFault | None) -> None:
         if self.opened:
-            self._grant.delivery.usage = self._gate.read_usage()
+            # Half a text is something; half a picture is not, and costs nothing.
+            spoilt = fault is not None and self._grant.call.picture is not None
+            self._grant.delivery.usage = NO_USAGE if spoilt else self._gate.read_usage()

@@ -1,17 +1,22 @@
 """One visit to one provider: opened, then read or pumped, then closed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from gateway.dialects.openai_error import read_fault, read_retry_after
+from gateway.dialects.openai_speech import is_sound_type
+from gateway.dialects.safety import read_picture_fault
 from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
-from gateway.flow.routing import Attempt
+from gateway.flow.attempt import EVENT_STREAM, Attempt
 from gateway.upstream.port import Reply, Upstream
 
 MAX_ERROR_BYTES = 64 * 1024
-_EVENT_STREAM = "text/event-stream"
-_OK = range(200, 300)
+_JSON = "application/json"
+OK = range(200, 300)
+
+T = TypeVar("T")
 
 
 class Visit:
@@ -33,19 +38,31 @@ class Visit:
         """Send, and pass the headers. Raises an ``UpstreamFault`` for anything but a good answer of the right type."""
         timeouts = attempt.channel.timeouts
         patience = min(timeouts.first_byte_s, timeouts.total_s) if call.stream else timeouts.total_s
+        return await self.run(self._open(upstream, attempt, call), patience)
+
+    async def run(self, work: Awaitable[T], patience_s: float) -> T:
+        """``work``, which is bounded, and broken off with the visit. Raises ``UpstreamTimeout`` besides its own."""
         try:
-            async with asyncio.timeout(patience) as self._scope:
-                reply = self._reply = await upstream.send(attempt.plan(call))
-                if reply.status not in _OK:
-                    raw = await reply.read(MAX_ERROR_BYTES)
-                    rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
-                    raise read_fault(reply.status, raw, attempt.channel.secrets, rest_s=rest_s)
-                if call.stream:
-                    await _check_type(reply, attempt)
+            async with asyncio.timeout(patience_s) as self._scope:
+                return await work
         except TimeoutError:
             raise self._broken or UpstreamTimeout("The provider took too long to answer", phase="headers") from None
         finally:
             self._scope = None
+
+    def follow(self, reply: Reply) -> None:
+        """From here on the visit is that reply."""
+        self._reply = reply
+
+    async def _open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
+        reply = self._reply = await upstream.send(attempt.plan(call))
+        if reply.status not in OK:
+            raw = await reply.read(MAX_ERROR_BYTES)
+            rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+            read = read_fault if call.picture is None else read_picture_fault
+            raise read(reply.status, raw, attempt.channel.secrets, rest_s=rest_s)
+        if call.stream:
+            await _check_type(reply, attempt)
         return reply
 
     def break_off(self, fault: UpstreamFault) -> None:
@@ -64,10 +81,15 @@ class Visit:
 
 async def _check_type(reply: Reply, attempt: Attempt) -> None:
     """A stream was asked for. Raises what the provider sent instead, as an error."""
-    if reply.headers.get("Content-Type", _EVENT_STREAM).lower().startswith(_EVENT_STREAM):
+    manner = attempt.exchange.manner
+    kind = reply.headers.get("Content-Type", "").lower()
+    if manner.binary:
+        if is_sound_type(kind):
+            return
+    elif not kind or kind.startswith(EVENT_STREAM) or (manner.takes_whole and kind.startswith(_JSON)):
         return
     raw = await reply.read(MAX_ERROR_BYTES)
     if raw.lstrip().startswith(b"{"):
         # A JSON error with status 200 is judged as the failure it is; its words are worth keeping.
         raise read_fault(500, raw, attempt.channel.secrets)
-    raise UpstreamError("The provider did not answer with an event stream")
+    raise UpstreamError(f"The provider did not answer with {'sound' if manner.binary else 'an event stream'}")

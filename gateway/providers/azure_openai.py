@@ -5,12 +5,29 @@ learn.microsoft.com/azure/foundry/openai/api-version-lifecycle and .../openai/la
 of a deployment. The list at ``/models`` names what could be deployed, not what is: a channel says its models itself.
 
 A deployment may have any name, and be of a model of another vendor: what OpenAI's reasoning models ask for
-(.../openai/how-to/reasoning) is done for deployments that are named like one.
+(.../openai/how-to/reasoning) is done for deployments that are named like one, and what its picture models can do
+(.../openai/how-to/dall-e) is known of those.
 """
 
-from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, Body, Endpoint, Provider
-from gateway.providers.openai import drop_sampling, may_think
+from gateway.providers.base import (
+    CHAT,
+    COMPLETIONS,
+    EDITS,
+    EMBEDDINGS,
+    IMAGES,
+    RESPONSES,
+    SPEECH,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+    Body,
+    Endpoint,
+    Provider,
+)
+from gateway.providers.openai import GPT_IMAGES, drop_sampling, may_think
 from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, limit_as_max_completion_tokens
+
+_PREVIEW = "?api-version=preview"
+"""Of what the v1 API has not released: sound (.../openai/reference-preview-latest)."""
 
 
 def _sign(key: str) -> dict[str, str]:
@@ -31,7 +48,11 @@ AZURE_OPENAI = Provider(
         EMBEDDINGS,
         COMPLETIONS,
         RESPONSES,
+        IMAGES,
+        EDITS,
+        *(Endpoint(one.wire, f"{one.path}{_PREVIEW}") for one in (TRANSCRIPTIONS, TRANSLATIONS, SPEECH)),
     ),
+    capabilities=GPT_IMAGES,
     sign=_sign,
     models_path=None,
 )

@@ -1,13 +1,17 @@
 """What a vendor is to the gateway: an address, a signer, the languages it speaks where, and small pure quirks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import attrs
 
+from gateway.dialects.payload import JSON
+from gateway.domain.capability import Capability, find_capability
 from gateway.domain.channel import Channel
 from gateway.domain.plan import Plan
+from gateway.domain.upload import Content
 from gateway.domain.wire import Wire
 
 Body = dict[str, Any]
@@ -36,12 +40,20 @@ class Endpoint:
         path: behind the base URL.
         stream_path: the same for streams, where that differs.
         quirks: what this vendor's dialect of the language asks for.
+        rooted: the path is the server's, whatever path the base URL has.
+        models: globs of the provider's names of models; the language is for these alone. None given: for every one.
     """
 
     wire: Wire
     path: str
     stream_path: str | None = None
     quirks: tuple[Quirk, ...] = ()
+    rooted: bool = False
+    models: tuple[str, ...] = ()
+
+    def takes(self, model: str) -> bool:
+        """Whether the language is for ``model``."""
+        return not self.models or any(fnmatchcase(model, glob) for glob in self.models)
 
     def shape(self, body: Body, model: str) -> None:
         """Apply every quirk to ``body``."""
@@ -55,8 +67,26 @@ COMPLETIONS = Endpoint("openai_completions", "/completions")
 MODERATIONS = Endpoint("openai_moderations", "/moderations")
 RESPONSES = Endpoint("openai_responses", "/responses")
 RERANK = Endpoint("rerank", "/rerank")
+IMAGES = Endpoint("openai_images", "/images/generations")
+EDITS = Endpoint("openai_edits", "/images/edits")
+TRANSCRIPTIONS = Endpoint("openai_transcriptions", "/audio/transcriptions")
+TRANSLATIONS = Endpoint("openai_translations", "/audio/translations")
+SPEECH = Endpoint("openai_speech", "/audio/speech")
 MESSAGES = Endpoint("anthropic_messages", "/messages")
 COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
+
+
+@attrs.frozen
+class Errand:
+    """What is to be asked at an endpoint, in bytes. ``path`` None: the endpoint's own."""
+
+    body: bytes | Content | None = attrs.field(repr=False)
+    media_type: str = JSON
+    stream: bool = False
+    accept: str = JSON
+    method: str = "POST"
+    path: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @attrs.frozen
@@ -75,6 +105,7 @@ class Provider:
         models_path: where its model list is, with its query; None where it has none.
         list_dialect: the language of that list.
         read_model_id: its listed id -> the id callers use.
+        capabilities: what its models can be asked for.
     """
 
     slug: str
@@ -88,38 +119,38 @@ class Provider:
     models_path: str | None = "/models"
     list_dialect: Literal["openai", "gemini"] = "openai"
     read_model_id: Callable[[str], str] = keep_model_id
+    capabilities: tuple[Capability, ...] = ()
 
-    def find_endpoint(self, wires: tuple[Wire, ...]) -> Endpoint | None:
-        """The first of ``wires`` that the vendor speaks; None where it speaks none of them."""
+    def find_endpoint(self, wires: tuple[Wire, ...], model: str) -> Endpoint | None:
+        """The first of ``wires`` that the vendor speaks with ``model`` (its own name of it); None: none."""
         for wire in wires:
             for endpoint in self.endpoints:
-                if endpoint.wire == wire:
+                if endpoint.wire == wire and endpoint.takes(model):
                     return endpoint
         return None
 
-    def plan_post(
-        self,
-        channel: Channel,
-        endpoint: Endpoint,
-        body: bytes,
-        *,
-        model: str,
-        key: str,
-        stream: bool,
-        extra: Mapping[str, str] | None = None,
-    ) -> Plan:
-        """A POST of ``body``. Every header is ours (``extra`` included) or the channel's."""
+    def find_capability(self, model: str) -> Capability | None:
+        """What is known of ``model`` (its own name of it)."""
+        return find_capability(self.capabilities, model)
+
+    def plan(self, channel: Channel, endpoint: Endpoint, errand: Errand, *, model: str, key: str) -> Plan:
+        """A request to ``endpoint``. Every header is ours (the errand's included) or the channel's."""
         ours = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream" if stream else "application/json",
+            "Content-Type": errand.media_type,
+            "Accept": errand.accept,
             "Accept-Encoding": "identity",
             **self.sign(key),
-            **(extra or {}),
+            **dict(errand.headers),
         }
-        path = (endpoint.stream_path if stream else None) or endpoint.path
-        if "{model}" in path:
-            path = path.replace("{model}", quote(model, safe=""))
-        return Plan("POST", channel.base_url + path, _lay_over(ours, channel), body, channel.timeouts, channel.proxy)
+        if errand.body is None:
+            del ours["Content-Type"]
+        path = errand.path or (endpoint.stream_path if errand.stream else None) or endpoint.path
+        if errand.path is None and "{model}" in path:
+            # In the name of a model that belongs to an owner the slash is one of the path.
+            path = path.replace("{model}", quote(model, safe="/" if endpoint.rooted else ""))
+        base = read_origin(channel.base_url) if endpoint.rooted else channel.base_url
+        headers = _lay_over(ours, channel)
+        return Plan(errand.method, base + path, headers, errand.body, channel.timeouts, channel.proxy)
 
     def plan_models(self, channel: Channel, key: str) -> Plan:
         """A GET of the provider's model list. Only for a provider that has ``models_path``."""
@@ -134,6 +165,12 @@ def _lay_over(ours: dict[str, str], channel: Channel) -> dict[str, str]:
         return ours
     theirs = {name.lower() for name, _ in channel.headers}
     return {name: value for name, value in ours.items() if name.lower() not in theirs} | dict(channel.headers)
+
+
+def read_origin(url: str) -> str:
+    """Scheme, host and port of a base URL."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def find_url_problem(url: str) -> str | None:

@@ -4,10 +4,35 @@ The convention's reference: developers.openai.com/api/reference; it knows no rer
 docs.vllm.ai/en/stable/serving/online_serving.
 """
 
-from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MODERATIONS, RERANK, RESPONSES, Provider
+from gateway.providers.base import (
+    CHAT,
+    COMPLETIONS,
+    EDITS,
+    EMBEDDINGS,
+    IMAGES,
+    MODERATIONS,
+    RERANK,
+    RESPONSES,
+    SPEECH,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+    Provider,
+)
 
 CUSTOM = Provider(
     slug="custom",
     title="Any OpenAI-compatible server",
-    endpoints=(CHAT, EMBEDDINGS, COMPLETIONS, MODERATIONS, RESPONSES, RERANK),
+    endpoints=(
+        CHAT,
+        EMBEDDINGS,
+        COMPLETIONS,
+        MODERATIONS,
+        RESPONSES,
+        RERANK,
+        IMAGES,
+        EDITS,
+        TRANSCRIPTIONS,
+        TRANSLATIONS,
+        SPEECH,
+    ),
 )

@@ -6,16 +6,66 @@ Singapore here; ``https://dashscope.aliyuncs.com`` is Beijing, ``https://dashsco
 ``https://WORKSPACE.REGION.maas.aliyuncs.com`` one's own, each with ``/compatible-mode/v1`` as ``base_url``. The list
 that is described has another address and shape; the one in the convention's shape beside the calls is not described.
 
+Pictures are at the same server in a language of its own: ``dialects/dashscope_pictures.py`` names what each model's
+page says. Where sizes are ranges they are not listed here, and the provider says what it does not make.
+
 At other addresses: rerank (``/compatible-api/v1/reranks``), not served here; Anthropic's messages, by provider
 "anthropic" with ``base_url`` ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
 """
 
-from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Provider
+from gateway.domain.capability import Capability
+from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
+
+_PRESETS = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
+"""The only sizes of the first Qwen-Image models."""
+
+
+def _describe(
+    name: str,
+    max_n: int,
+    *,
+    max_sources: int = 0,
+    sizes: tuple[str, ...] | None = None,
+) -> Capability:
+    return Capability(
+        name,
+        sizes=sizes,
+        max_n=max_n,
+        response_formats=(),
+        edits=max_sources > 0,
+        masks=False,
+        max_sources=max_sources or None,
+        streams=False,
+    )
+
+
+PICTURES = Endpoint(
+    "dashscope_pictures",
+    "/api/v1/services/aigc/text2image/image-synthesis",
+    rooted=True,
+    models=("wan*-t2i*", "wan*-i2i*", "wan*-image*", "qwen-image*", "z-image*"),
+)
 
 DASHSCOPE = Provider(
     slug="dashscope",
     title="Alibaba Cloud Model Studio",
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     env_key="DASHSCOPE_API_KEY",
-    endpoints=(CHAT, EMBEDDINGS, RESPONSES),
+    endpoints=(CHAT, EMBEDDINGS, RESPONSES, PICTURES),
+    capabilities=(
+        _describe("wan*-t2i*", 4),
+        _describe("wan2.5-i2i*", 4, max_sources=3),
+        _describe("wan2.6-image*", 4, max_sources=4),
+        _describe("wan2.7-image*", 4, max_sources=9),
+        _describe("wanx2.1-imageedit", 4, max_sources=1, sizes=()),
+        _describe("qwen-image", 1, sizes=_PRESETS),
+        _describe("qwen-image-plus*", 1, sizes=_PRESETS),
+        _describe("qwen-image-max*", 1, sizes=_PRESETS),
+        _describe("qwen-image-2.0*", 6, max_sources=3),
+        _describe("qwen-image-3.0*", 6, max_sources=3),
+        _describe("qwen-image-edit", 1, max_sources=3, sizes=()),
+        _describe("qwen-image-edit-plus*", 6, max_sources=3),
+        _describe("qwen-image-edit-max*", 6, max_sources=3),
+        _describe("z-image*", 1),
+    ),
 )

@@ -1,5 +1,45 @@
 """The gateway's own demo upstream (``gateway/demo``): it runs on an ephemeral port that the roof fills in."""
 
-from gateway.providers.base import CHAT, EMBEDDINGS, Provider
+import attrs
 
-DEMO = Provider(slug="demo", title="Built-in demo", endpoints=(CHAT, EMBEDDINGS))
+from gateway.domain.capability import Capability
+from gateway.providers.base import (
+    CHAT,
+    EDITS,
+    EMBEDDINGS,
+    IMAGES,
+    SPEECH,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+    Endpoint,
+    Provider,
+)
+
+
+def _only(model: str, *endpoints: Endpoint) -> tuple[Endpoint, ...]:
+    return tuple(attrs.evolve(endpoint, models=(model,)) for endpoint in endpoints)
+
+
+DEMO = Provider(
+    slug="demo",
+    title="Built-in demo",
+    endpoints=(
+        CHAT,
+        EMBEDDINGS,
+        *_only("demo-image", IMAGES, EDITS),
+        *_only("demo-speech", SPEECH),
+        *_only("demo-transcribe", TRANSCRIPTIONS, TRANSLATIONS),
+    ),
+    capabilities=(
+        Capability(
+            "demo-image",
+            sizes=("256x256", "512x512", "1024x1024", "1536x1024", "1024x1536"),
+            max_n=10,
+            response_formats=("url", "b64_json"),
+            edits=True,
+            masks=True,
+            max_sources=16,
+            streams=True,
+        ),
+    ),
+)

@@ -4,9 +4,42 @@ ai.google.dev/api/generate-content, .../api/embeddings, .../api/tokens and .../a
 in an ``x-goog-api-key`` header; the list names models ``models/gemini-…``, the calls take the bare name. Its
 compatibility with the convention (ai.google.dev/gemini-api/docs/openai) is another address: provider "custom" with
 ``base_url`` ``https://generativelanguage.googleapis.com/v1beta/openai``.
+
+Pictures: .../docs/image-generation, its tables of sizes, and "Limitations" for how many pictures a model takes in.
+Imagen is no more (.../docs/deprecations: shut down on 17 August 2026).
 """
 
+from gateway.dialects.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
+from gateway.domain.capability import Capability
 from gateway.providers.base import Endpoint, Provider
+
+_MOST_SOURCES = 14
+PICTURE_MODELS = ("gemini-*-image*", "gemini-nano-banana-*")
+"""Globs of the models that paint."""
+
+
+def _describe(name: str, sizes: tuple[str, ...] | None, max_sources: int | None = _MOST_SOURCES) -> Capability:
+    return Capability(
+        name,
+        sizes=sizes,
+        max_n=1,
+        response_formats=(),
+        edits=True,
+        masks=False,
+        max_sources=max_sources,
+        streams=False,
+    )
+
+
+PICTURES = (
+    _describe("gemini-*-image*", None, None),
+    _describe("gemini-2.5-flash-image*", FIRST_SIZES, 3),
+    _describe("gemini-3-pro-image*", USUAL_SIZES),
+    _describe("gemini-3.1-flash-image*", WIDEST_SIZES),
+    _describe("gemini-3.1-flash-lite-image*", SMALL_SIZES),
+    _describe("gemini-nano-banana-*", WIDE_SIZES),
+)
+"""What they can be asked for."""
 
 
 def _sign(key: str) -> dict[str, str]:
@@ -30,9 +63,11 @@ GEMINI = Provider(
         ),
         Endpoint("gemini_embeddings", "/models/{model}:batchEmbedContents"),
         Endpoint("gemini_count_tokens", "/models/{model}:countTokens"),
+        Endpoint("gemini_pictures", "/models/{model}:generateContent", models=PICTURE_MODELS),
     ),
     sign=_sign,
     models_path="/models?pageSize=1000",
     list_dialect="gemini",
     read_model_id=_read_model_id,
+    capabilities=PICTURES,
 )

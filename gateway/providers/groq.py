@@ -1,11 +1,12 @@
 """Groq; it has no embeddings.
 
 console.groq.com/docs/openai: requests with ``logprobs``, ``top_logprobs``, ``logit_bias``, ``messages[].name`` or more
-than one choice are refused. console.groq.com/docs/api-reference, /docs/responses-api.
+than one choice are refused. console.groq.com/docs/api-reference, /docs/responses-api. Transcripts have no subtitles and
+do not stream (/docs/speech-to-text).
 """
 
-from gateway.providers.base import CHAT, RESPONSES, Endpoint, Provider
-from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, drop, drop_idle, drop_in_messages
+from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, Endpoint, Provider
+from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, ask_for_times, drop, drop_idle, drop_in_messages
 
 GROQ = Provider(
     slug="groq",
@@ -24,5 +25,8 @@ GROQ = Provider(
             ),
         ),
         RESPONSES,
+        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
+        Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
+        SPEECH,
     ),
 )

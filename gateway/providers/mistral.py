@@ -5,9 +5,12 @@ those of ChatCompletionRequest and EmbeddingRequest in that reference. Ids of to
 (mistralai/mistral-common, protocol/instruct/validator.py): others are not taken as they are. Usage comes with a
 stream's last chunk unasked. Fill in the middle (``/fim/completions``) answers in the shape of a chat and is not served
 here.
+
+Transcripts ("Audio Transcriptions" of the same reference, docs.mistral.ai/studio/audio/overview) stream in events of
+its own, and are taken whole; its speech comes in JSON and is not served here.
 """
 
-from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, Endpoint, Provider
+from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, TRANSCRIPTIONS, Body, Endpoint, Provider
 from gateway.providers.quirks import (
     developer_as_system,
     drop,
@@ -35,6 +38,20 @@ _CHAT_QUIRKS = (
     drop_in_calls("extra_content", "cache_control"),
     fit_call_ids("[A-Za-z0-9]{9}", 9),
 )
+_HEARD = frozenset({"model", "language", "temperature", "timestamp_granularities", "diarize", "context_bias"})
+_TIMED = ("srt", "vtt", "verbose_json", "diarized_json")
+
+
+def _shape_transcription(fields: Body, _model: str) -> None:
+    """Only what it knows. It answers in one format, with times where a granularity is said; then no language may be."""
+    granularities = fields.pop("timestamp_granularities", None)
+    timed = granularities or fields.get("response_format") in _TIMED
+    for name in fields.keys() - _HEARD:
+        del fields[name]
+    if timed:
+        fields["timestamp_granularities"] = "word" if granularities in ("word", ["word"]) else "segment"
+        fields.pop("language", None)
+
 
 MISTRAL = Provider(
     slug="mistral",
@@ -45,5 +62,6 @@ MISTRAL = Provider(
         Endpoint("openai_chat", CHAT.path, quirks=_CHAT_QUIRKS),
         Endpoint("openai_embeddings", EMBEDDINGS.path, quirks=(rename("dimensions", "output_dimension"), drop("user"))),
         MODERATIONS,
+        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(_shape_transcription,)),
     ),
 )

@@ -1,10 +1,11 @@
 """Ollama on the same machine. docs.ollama.com/api/openai-compatibility: a key is ignored, the limit is ``max_tokens``.
 
-Anthropic's messages: docs.ollama.com/api/anthropic-compatibility.
+Anthropic's messages: docs.ollama.com/api/anthropic-compatibility. Pictures are experimental there: one, in base64.
 """
 
-from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, Endpoint, Provider
-from gateway.providers.quirks import limit_as_max_tokens
+from gateway.domain.capability import Capability
+from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, IMAGES, MESSAGES, RESPONSES, Endpoint, Provider
+from gateway.providers.quirks import drop, limit_as_max_tokens
 
 OLLAMA = Provider(
     slug="ollama",
@@ -17,5 +18,7 @@ OLLAMA = Provider(
         EMBEDDINGS,
         COMPLETIONS,
         RESPONSES,
+        Endpoint("openai_images", IMAGES.path, quirks=(drop("n", "quality", "style", "user"),)),
     ),
+    capabilities=(Capability("*", max_n=1, response_formats=("b64_json",), streams=False),),
 )

@@ -4,11 +4,32 @@ developers.openai.com/api/reference: ``max_tokens`` is deprecated in favor of ``
 reasoning models. What else those refuse: developers.openai.com/api/docs/guides/latest-model ("parameter compatibility":
 ``temperature`` and ``top_p`` only where the reasoning effort is none, and with the first GPT-5 never) and
 learn.microsoft.com/azure/foundry/openai/how-to/reasoning ("not supported": the penalties and ``logit_bias``, too).
+
+Pictures (developers.openai.com/api/reference/resources/images, .../docs/guides/image-generation): the GPT Image models
+always answer with base64 and refuse ``response_format``; those from ``gpt-image-2`` on take any size in steps of 16.
 """
 
 import re
 
-from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MODERATIONS, RESPONSES, Body, Endpoint, Provider
+import attrs
+
+from gateway.domain.capability import Capability
+from gateway.domain.picture import MAX_INPUT_PICTURES, MAX_PICTURES
+from gateway.providers.base import (
+    CHAT,
+    COMPLETIONS,
+    EDITS,
+    EMBEDDINGS,
+    IMAGES,
+    MODERATIONS,
+    RESPONSES,
+    SPEECH,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+    Body,
+    Endpoint,
+    Provider,
+)
 from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, limit_as_max_completion_tokens
 
 _ALWAYS_THINKS = re.compile(r"(o\d|gpt-5)(-(mini|nano|pro|codex|deep-research))*(-\d{4}-\d\d-\d\d)?")
@@ -30,6 +51,23 @@ def drop_sampling(body: Body, model: str) -> None:
             body.pop(field, None)
 
 
+_PAINTS = ("gpt-image-*", "chatgpt-image-*")
+_ABLE = Capability(
+    _PAINTS[0],
+    max_n=MAX_PICTURES,
+    response_formats=(),
+    edits=True,
+    masks=True,
+    max_sources=MAX_INPUT_PICTURES,
+    streams=True,
+)
+GPT_IMAGES = (
+    _ABLE,
+    attrs.evolve(_ABLE, name=_PAINTS[1]),
+    attrs.evolve(_ABLE, name="gpt-image-1*", sizes=("1024x1024", "1536x1024", "1024x1536")),
+)
+"""What its picture models can be asked for."""
+
 OPENAI = Provider(
     slug="openai",
     title="OpenAI",
@@ -45,5 +83,11 @@ OPENAI = Provider(
         COMPLETIONS,
         MODERATIONS,
         RESPONSES,
+        attrs.evolve(IMAGES, models=_PAINTS),
+        attrs.evolve(EDITS, models=_PAINTS),
+        TRANSCRIPTIONS,
+        TRANSLATIONS,
+        SPEECH,
     ),
+    capabilities=GPT_IMAGES,
 )

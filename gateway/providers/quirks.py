@@ -45,6 +45,12 @@ def rename(field: str, name: str) -> Quirk:
     return quirk
 
 
+def ask_for_times(fields: Body, _model: str) -> None:
+    """An answer with times where subtitles are asked for, which the gateway writes from those."""
+    if fields.get("response_format") in ("srt", "vtt"):
+        fields["response_format"] = "verbose_json"
+
+
 def drop_in_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
     """Messages without ``fields``; only those of ``roles``, where some are given."""
 

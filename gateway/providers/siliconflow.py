@@ -2,15 +2,55 @@
 
 Keys of siliconflow.cn (China) are for ``base_url`` ``https://api.siliconflow.cn/v1``. Anthropic's messages
 (docs.siliconflow.cn/docs/api/messages-post) take the same Bearer key.
+
+Pictures (.../api-reference/images/images-generations): the size is an ``image_size`` and required but for models that
+edit, the number a ``batch_size`` that only Kolors takes, and the answer has addresses. What it edits it takes in JSON,
+which is not served here. Sound: .../api-reference/audio/create-audio-transcriptions, a file in and JSON out, and
+.../audio/create-speech.
 """
 
-from gateway.providers.base import CHAT, EMBEDDINGS, MESSAGES, RERANK, Endpoint, Provider
-from gateway.providers.quirks import limit_as_max_tokens
+from gateway.domain.capability import Capability
+from gateway.providers.base import (
+    CHAT,
+    EMBEDDINGS,
+    IMAGES,
+    MESSAGES,
+    RERANK,
+    SPEECH,
+    TRANSCRIPTIONS,
+    Body,
+    Endpoint,
+    Provider,
+)
+from gateway.providers.quirks import drop, limit_as_max_tokens, rename
+
+
+def _shape_pictures(body: Body, model: str) -> None:
+    rename("size", "image_size")(body, model)
+    rename("n", "batch_size")(body, model)
+    drop("response_format")(body, model)
+    if body.get("batch_size") == 1:
+        del body["batch_size"]
+    if "edit" not in model.lower():
+        body.setdefault("image_size", "1328x1328" if "qwen-image" in model.lower() else "1024x1024")
+
 
 SILICONFLOW = Provider(
     slug="siliconflow",
     title="SiliconFlow",
     base_url="https://api.siliconflow.com/v1",
     env_key="SILICONFLOW_API_KEY",
-    endpoints=(Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,)), MESSAGES, EMBEDDINGS, RERANK),
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, quirks=(limit_as_max_tokens,)),
+        MESSAGES,
+        EMBEDDINGS,
+        RERANK,
+        Endpoint("openai_images", IMAGES.path, quirks=(_shape_pictures,)),
+        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"),)),
+        SPEECH,
+    ),
+    capabilities=(
+        Capability("*", max_n=1, response_formats=(), streams=False),
+        Capability("*Kolors*", max_n=4, response_formats=(), streams=False),
+    ),
 )

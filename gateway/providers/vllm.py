@@ -1,20 +1,46 @@
-"""vLLM's server. docs.vllm.ai/en/stable/serving/online_serving: a Bearer key only where ``--api-key`` was given."""
+"""vLLM's server. docs.vllm.ai/en/stable/serving/online_serving: a Bearer key only where ``--api-key`` was given.
 
+Pictures come from vLLM-Omni (docs.vllm.ai/projects/vllm-omni, "Image Generation API" and "Image Edit API"), in base64.
+Transcripts (docs.vllm.ai/en/stable/serving/online_serving/speech_to_text) stream in chunks of its own, and are taken
+whole.
+"""
+
+from gateway.domain.capability import Capability
+from gateway.domain.picture import MAX_PICTURES
 from gateway.providers.base import (
     CHAT,
     COMPLETIONS,
     COUNT_TOKENS,
+    EDITS,
     EMBEDDINGS,
+    IMAGES,
     MESSAGES,
     RERANK,
     RESPONSES,
+    TRANSCRIPTIONS,
+    TRANSLATIONS,
+    Endpoint,
     Provider,
 )
+from gateway.providers.quirks import ask_for_times, drop
 
 VLLM = Provider(
     slug="vllm",
     title="vLLM",
     base_url="http://127.0.0.1:8000/v1",
     local_port=8000,
-    endpoints=(CHAT, MESSAGES, COUNT_TOKENS, EMBEDDINGS, COMPLETIONS, RESPONSES, RERANK),
+    endpoints=(
+        CHAT,
+        MESSAGES,
+        COUNT_TOKENS,
+        EMBEDDINGS,
+        COMPLETIONS,
+        RESPONSES,
+        RERANK,
+        IMAGES,
+        EDITS,
+        Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), ask_for_times)),
+        Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
+    ),
+    capabilities=(Capability("*", max_n=MAX_PICTURES, response_formats=("b64_json",)),),
 )

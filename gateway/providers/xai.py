@@ -3,15 +3,24 @@
 docs.x.ai/developers/rest-api-reference/inference; text completions are a legacy there, and its compatibility with
 Anthropic's messages is "fully deprecated": not served here. docs.x.ai/docs/guides/reasoning: reasoning models refuse
 the penalties and ``stop``, and some of them ``reasoning_effort``.
+
+Pictures (docs.x.ai/docs/guides/image-generations): no size but an ``aspect_ratio``, which passes where a caller says
+it; edits are JSON there and no form, and are not served here.
 """
 
 import re
 
-from gateway.providers.base import CHAT, COMPLETIONS, RESPONSES, Body, Endpoint, Provider
+import attrs
+
+from gateway.domain.capability import Capability
+from gateway.domain.picture import MAX_PICTURES
+from gateway.providers.base import CHAT, COMPLETIONS, IMAGES, RESPONSES, Body, Endpoint, Provider
 from gateway.providers.quirks import drop, drop_idle
 
 _NEVER_THINKS = re.compile(r"grok-2.*|grok-3(?!-mini).*|.*non-reasoning.*")
 _HAS_NO_EFFORT = re.compile(r"grok-3(?!-mini).*|grok-4(-.*)?|grok-4\.20(?!-multi-agent).*")
+
+_PAINTS = ("grok-*image*",)
 
 _drop_penalties = drop("presence_penalty", "frequency_penalty")
 _drop_idle_stop = drop_idle("stop")
@@ -30,5 +39,14 @@ XAI = Provider(
     title="xAI",
     base_url="https://api.x.ai/v1",
     env_key="XAI_API_KEY",
-    endpoints=(Endpoint("openai_chat", CHAT.path, quirks=(_shape_for_reasoning,)), COMPLETIONS, RESPONSES),
+    endpoints=(
+        Endpoint("openai_chat", CHAT.path, quirks=(_shape_for_reasoning,)),
+        COMPLETIONS,
+        RESPONSES,
+        attrs.evolve(IMAGES, models=_PAINTS),
+    ),
+    capabilities=tuple(
+        Capability(name, sizes=(), max_n=MAX_PICTURES, response_formats=("url", "b64_json"), streams=False)
+        for name in _PAINTS
+    ),
 )

@@ -1,17 +1,19 @@
 """Z.ai: Zhipu AI outside China, at dollar prices; it has no embeddings there.
 
 docs.z.ai/api-reference/llm/chat-completion; for the coding plan the ``base_url`` is
-``https://api.z.ai/api/coding/paas/v4``. The chat dialect is that of provider "zhipu". Anthropic's messages are at
-another address: provider "anthropic" with ``base_url`` ``https://api.z.ai/api/anthropic/v1``.
+``https://api.z.ai/api/coding/paas/v4``. Chat and pictures (.../image/generate-image) are said as to provider
+"zhipu". Anthropic's messages are at another address: provider "anthropic" with ``base_url``
+``https://api.z.ai/api/anthropic/v1``.
 """
 
 from gateway.providers.base import Provider
-from gateway.providers.zhipu import ZHIPU_CHAT
+from gateway.providers.zhipu import ZHIPU_ABLE, ZHIPU_CHAT, ZHIPU_IMAGES
 
 ZAI = Provider(
     slug="zai",
     title="Z.ai",
     base_url="https://api.z.ai/api/paas/v4",
     env_key="ZAI_API_KEY",
-    endpoints=(ZHIPU_CHAT,),
+    endpoints=(ZHIPU_CHAT, ZHIPU_IMAGES),
+    capabilities=ZHIPU_ABLE,
 )

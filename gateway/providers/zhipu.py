@@ -3,10 +3,14 @@
 Roles are system, user, assistant and tool, the limit is ``max_tokens``, and a user is a ``user_id``. A model list in
 the convention's shape is answered but not described. Outside China it is provider "zai". Anthropic's messages are at
 another address: provider "anthropic" with ``base_url`` ``https://open.bigmodel.cn/api/anthropic/v1``.
+
+Pictures (docs.bigmodel.cn/api-reference, "image generation"): one at a time, of nearly any size, and answered with its
+address.
 """
 
-from gateway.providers.base import CHAT, EMBEDDINGS, RERANK, Endpoint, Provider
-from gateway.providers.quirks import developer_as_system, limit_as_max_tokens, rename
+from gateway.domain.capability import Capability
+from gateway.providers.base import CHAT, EMBEDDINGS, IMAGES, RERANK, Endpoint, Provider
+from gateway.providers.quirks import developer_as_system, drop, limit_as_max_tokens, rename
 
 ZHIPU_CHAT = Endpoint(
     "openai_chat",
@@ -14,10 +18,20 @@ ZHIPU_CHAT = Endpoint(
     quirks=(limit_as_max_tokens, rename("user", "user_id"), developer_as_system),
 )
 
+_PAINTS = ("cogview-*", "glm-image*")
+ZHIPU_IMAGES = Endpoint(
+    "openai_images",
+    IMAGES.path,
+    quirks=(drop("n", "response_format"), rename("user", "user_id")),
+    models=_PAINTS,
+)
+ZHIPU_ABLE = tuple(Capability(name, max_n=1, response_formats=(), streams=False) for name in _PAINTS)
+
 ZHIPU = Provider(
     slug="zhipu",
     title="Zhipu AI (China)",
     base_url="https://open.bigmodel.cn/api/paas/v4",
     env_key="ZHIPUAI_API_KEY",
-    endpoints=(ZHIPU_CHAT, EMBEDDINGS, RERANK),
+    endpoints=(ZHIPU_CHAT, EMBEDDINGS, RERANK, ZHIPU_IMAGES),
+    capabilities=ZHIPU_ABLE,
 )

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
 
 metadata = MetaData()
@@ -115,6 +115,9 @@ requests = Table(
     Column("total_ms", Integer, nullable=False),
     Column("client_request_id", String(64)),
     Column("tried", Text, nullable=False, server_default=text("''")),
+    Column("images", Integer, nullable=False, server_default="0"),
+    Column("duration_ms", Integer, nullable=False, server_default="0"),
+    Column("characters", Integer, nullable=False, server_default="0"),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     sqlite_autoincrement=True,

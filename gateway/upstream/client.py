@@ -4,7 +4,6 @@ Foreign exceptions are translated here and nowhere else.
 """
 
 import asyncio
-import io
 from collections.abc import Mapping
 from functools import partial
 from typing import NoReturn
@@ -15,8 +14,10 @@ from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.fault import Fault, UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.domain.plan import Plan
+from gateway.domain.upload import Content
+from gateway.upstream.content import ContentPayload
 from gateway.upstream.port import Pumped, Reply, Sink
 
 READ_BUFFER = 64 * 1024
@@ -28,6 +29,7 @@ _DECODED = frozenset({"", "identity", "gzip", "deflate"})
 MAX_INTERIM = 16
 _INTERIM = frozenset(range(100, 200)) - {101}
 _Head = tuple[RawResponseMessage, aiohttp.StreamReader]
+_REFUSED = 400
 _ONE_PIECE = 1024 * 1024
 _FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError)
 
@@ -141,6 +143,7 @@ class _Protocol(ResponseHandler):
         self.asked = 0
         self.busy = True  # a tunnel through a proxy is asked for by aiohttp itself
         self.heard = False
+        self.refused = False
         self.interim = 0
 
     def ask(self) -> None:
@@ -148,11 +151,19 @@ class _Protocol(ResponseHandler):
         self.asked += 1
         self.busy = True
         self.heard = False
+        self.refused = False
         self.interim = 0
 
     def rest(self) -> None:
         """The connection goes back to the pool, or is closed."""
         self.busy = False
+
+    def close(self) -> None:
+        """Close. What is not sent yet will not be: for a provider that does not read, that would be for ever."""
+        if self.transport is not None and self.transport.get_write_buffer_size():
+            self.abort()
+        else:
+            super().close()
 
     def feed_data(self, data: _Head, size: int = 0) -> None:
         """The head of an answer. aiohttp passes interim ones (1xx) over for ever; a few are enough."""
@@ -163,6 +174,7 @@ class _Protocol(ResponseHandler):
                 if self.transport is not None:
                     self.transport.close()
                 return
+        self.refused = data[0].code >= _REFUSED
         super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
@@ -188,6 +200,8 @@ class _Request(aiohttp.ClientRequest):
         if isinstance(protocol, _Protocol):
             self.protocol = protocol
             protocol.ask()
+            if isinstance(self.body, ContentPayload):
+                self.body.line = protocol
             conn.add_callback(protocol.rest)
         return await super().send(conn)
 
@@ -264,9 +278,11 @@ async def _request(session: aiohttp.ClientSession, plan: Plan, sent: list[_Reque
     )
 
 
-def _wrap_body(body: bytes | None) -> bytes | io.BytesIO | None:
-    # aiohttp writes bytes in one piece and warns of it above 1 MB; a file goes in pieces, with the same length.
-    return io.BytesIO(body) if body is not None and len(body) > _ONE_PIECE else body
+def _wrap_body(body: bytes | Content | None) -> bytes | ContentPayload | None:
+    # aiohttp writes bytes in one piece and warns of it above 1 MB.
+    if isinstance(body, bytes) and len(body) > _ONE_PIECE:
+        body = Content((body,))
+    return ContentPayload(body) if isinstance(body, Content) else body
 
 
 def _is_broken(error: Exception) -> bool:
@@ -278,6 +294,8 @@ def _is_broken(error: Exception) -> bool:
 
 def _raise_translated(error: Exception, phase: str) -> NoReturn:
     """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
+    if isinstance(error.__cause__, Fault):  # it came out of the body, and is none of the provider's
+        raise error.__cause__
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         raise UpstreamTimeout("Connecting to the provider took too long", phase="connect") from error
     if isinstance(error, TimeoutError):

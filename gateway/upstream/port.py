@@ -74,3 +74,28 @@ class Upstream(Protocol):
     async def close(self) -> None:
         """Close every connection."""
         ...
+
+
+class Fetcher(Protocol):
+    """The way to files that a provider names by their URL, which nobody of ours chose."""
+
+    async def fetch(
+        self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
+    ) -> bytes:
+        """The whole file.
+
+        Args:
+            url: as the provider wrote it.
+            trusted_origin: the channel's own base URL, whose scheme, host and port its operator chose: what lies there
+                is fetched wherever it is. None: nothing is trusted.
+            proxy: the channel's own, or None.
+            limit_bytes: what is larger is not read.
+            timeout_s: for everything together, redirects and the body too.
+
+        Raises ``UpstreamError``, or ``UpstreamTimeout``; neither says an address.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...

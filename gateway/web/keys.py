@@ -17,6 +17,7 @@ from gateway.flow.admission import Admission
 from gateway.flow.auth import Directory
 from gateway.flow.explain import Explainer
 from gateway.flow.fleet import Fleet
+from gateway.flow.images import Images
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Delivery
@@ -24,6 +25,8 @@ from gateway.flow.relay import Relay
 from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
 from gateway.flow.switchboard import Switchboard
+from gateway.store.spool import Spool
+from gateway.web.form import FormLimits
 
 
 @attrs.define
@@ -49,6 +52,10 @@ class Rooms:
     gate: Gate
     clock: Callable[[], float]
     max_body_mb: int
+    images: Images
+    spool: Spool
+    form_limits: FormLimits
+    base_url: str = ""
     trusted_proxies: Networks = ()
 
 

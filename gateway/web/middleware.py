@@ -176,6 +176,14 @@ def _find_address(request: web.Request, trusted: Networks) -> str | None:
     return find_address(host, request.headers.getall("X-Forwarded-For", ()), trusted)
 
 
+def find_origin(request: web.Request) -> str:
+    """The gateway's address as its caller wrote it; empty where that is none."""
+    try:
+        return str(request.url.origin())
+    except ValueError:  # a Host header that is none
+        return ""
+
+
 async def sign_response(request: web.Request, response: web.StreamResponse) -> None:
     """Signal before every response: the request id and the caller's rate limits on it, the server's name off it."""
     response.headers["X-Request-Id"] = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()

@@ -11,6 +11,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from gateway.domain.fault import ClientGone
 
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 WRITE_TIMEOUT_S = 60.0
 """How long a caller may leave a full buffer unread before it is cut off."""
 
@@ -20,12 +21,12 @@ class StreamOutlet:
 
     __slots__ = ("_chunked", "_protocol", "_request", "_transport", "_writer", "response")
 
-    def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
+    def __init__(self, request: web.Request) -> None:
         self._request = request
         self._protocol = request.protocol
         self._transport: asyncio.Transport | None = None
         self._writer: AbstractStreamWriter | None = None
-        self.response = web.StreamResponse(headers=headers)
+        self.response = web.StreamResponse(headers=_HEADERS)
         self._chunked = request.version >= (1, 1)
         if self._chunked:
             self.response.enable_chunked_encoding()
@@ -35,8 +36,9 @@ class StreamOutlet:
         """Whether the transport asked to be given no more."""
         return self._protocol.writing_paused
 
-    async def open(self) -> None:
+    async def open(self, media_type: str) -> None:
         """Send the status and the headers."""
+        self.response.headers["Content-Type"] = media_type
         try:
             self._writer = await self.response.prepare(self._request)
         except ConnectionError:
@@ -63,6 +65,11 @@ class StreamOutlet:
             raise ClientGone from None
         except ConnectionError:
             raise ClientGone from None
+
+    def cut(self) -> None:
+        """Break the connection."""
+        if self._transport is not None:
+            self._transport.abort()
 
     async def finish(self) -> None:
         """End the body."""

@@ -14,15 +14,19 @@ from gateway.dialects.caller_error import MESSAGES_PATH
 from gateway.dialects.openai_chat import read_chat_call
 from gateway.dialects.openai_completions import read_completions_call
 from gateway.dialects.openai_embeddings import read_embeddings_call
+from gateway.dialects.openai_images import read_edits_call, read_images_call
 from gateway.dialects.openai_moderations import read_moderations_call
 from gateway.dialects.openai_responses import read_responses_call
+from gateway.dialects.openai_speech import read_speech_call
+from gateway.dialects.openai_transcriptions import read_transcription_call, read_translation_call
 from gateway.dialects.rerank import read_rerank_call
 from gateway.domain.call import Call
 from gateway.domain.fault import ApiNotImplemented, InvalidRequest
 from gateway.flow.models import write_etag
 from gateway.web.dashboard import get_subscription, get_usage
 from gateway.web.keys import CALLER, ROOMS
-from gateway.web.walk import serve_call
+from gateway.web.middleware import find_origin
+from gateway.web.walk import serve_call, serve_form
 
 _UNSERVED = (
     "assistants", "audio", "batches", "containers", "conversations", "evals", "files", "fine_tuning", "images",
@@ -54,6 +58,11 @@ def add_routes(app: web.Application) -> None:
     app.router.add_post("/v1/moderations", post_moderations)
     app.router.add_post("/v1/rerank", post_rerank)
     app.router.add_post("/v1/responses", post_responses)
+    app.router.add_post("/v1/images/generations", post_images)
+    app.router.add_post("/v1/images/edits", post_edits)
+    app.router.add_post("/v1/audio/transcriptions", post_transcriptions)
+    app.router.add_post("/v1/audio/translations", post_translations)
+    app.router.add_post("/v1/audio/speech", post_speech)
     app.router.add_get("/v1/models", get_models)
     app.router.add_get("/v1/models/{model:.+}", get_model)
     app.router.add_get("/v1/dashboard/billing/subscription", get_subscription)
@@ -116,6 +125,31 @@ async def post_responses(request: web.Request) -> web.StreamResponse:
     return await serve_call(request, "responses", read_responses_call)
 
 
+async def post_images(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/images/generations``."""
+    return await serve_call(request, "images", read_images_call)
+
+
+async def post_edits(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/images/edits``: a form."""
+    return await serve_form(request, "image_edits", read_edits_call)
+
+
+async def post_transcriptions(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/audio/transcriptions``: a form."""
+    return await serve_form(request, "transcriptions", read_transcription_call)
+
+
+async def post_translations(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/audio/translations``: a form."""
+    return await serve_form(request, "translations", read_translation_call)
+
+
+async def post_speech(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/audio/speech``: its answer is sound, as it comes."""
+    return await serve_call(request, "speech", read_speech_call)
+
+
 async def get_models(request: web.Request) -> web.Response:
     """``GET /v1/models``: what this key may use now; for a client library of Anthropic's in its language."""
     models = request.app[ROOMS].router.list_models(request[CALLER])
@@ -142,10 +176,7 @@ async def refuse_unserved(request: web.Request) -> web.StreamResponse:
 
 async def get_root(request: web.Request) -> web.Response:
     """``GET /``: what this is and where to go."""
-    try:
-        address = str(request.url.origin())
-    except ValueError:  # a Host header that is none
-        address = ""
+    address = find_origin(request)
     return web.json_response(
         {
             "name": "model-gateway",

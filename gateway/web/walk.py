@@ -2,12 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
 from aiohttp import web
 
+from gateway.dialects.received_form import ReceivedForm
 from gateway.domain.call import Call, Operation
 from gateway.domain.fault import (
     ClientGone,
@@ -21,26 +22,35 @@ from gateway.domain.fault import (
 from gateway.domain.price import usd
 from gateway.domain.request import Ending
 from gateway.flow.admission import Grant
+from gateway.flow.listening import listen
 from gateway.flow.record import Arrival, Outcome
 from gateway.flow.routing import Route
 from gateway.web.body import read_json
+from gateway.web.form import FormReader
 from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
-from gateway.web.middleware import check_address
+from gateway.web.middleware import check_address, find_origin
 from gateway.web.outlet import StreamOutlet
 
 ReadCall = Callable[[dict[str, Any]], Call]
+ReadForm = Callable[[ReceivedForm], Call]
 
-_STREAM_HEADERS = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",
-}
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 
 async def serve_call(request: web.Request, operation: Operation, read_call: ReadCall) -> web.StreamResponse:
     """One call from its body to its settlement. Raises the fault that refused or ended it before the first byte."""
-    return await _Walk(request, operation).go(read_call)
+    walk = _Walk(request, operation)
+    return await walk.go(lambda: walk.read_json(read_call))
+
+
+async def serve_form(request: web.Request, operation: Operation, read_call: ReadForm) -> web.StreamResponse:
+    """The same for a call that comes as a form; its files are kept until it has been settled."""
+    walk = _Walk(request, operation)
+    reader = FormReader(request, request.app[ROOMS].spool, request.app[ROOMS].form_limits)
+    try:
+        return await walk.go(lambda: walk.read_form(reader, read_call))
+    finally:
+        reader.close()
 
 
 class _Walk:
@@ -60,12 +70,26 @@ class _Walk:
             client_request_id=_read_client_id(request),
         )
 
-    async def go(self, read_call: ReadCall) -> web.StreamResponse:
+    async def read_json(self, read_call: ReadCall) -> Call:
+        """The call of a JSON body."""
+        body = await read_json(self._request)
+        self._note_read()
+        return read_call(body)
+
+    async def read_form(self, reader: FormReader, read_call: ReadForm) -> Call:
+        """The call of a form; sound that came with it is listened to, for how long it is."""
+        form = await reader.read()
+        self._note_read()
+        call = read_call(form)
+        return await listen(call) if call.picture is None else call
+
+    async def go(self, read: Callable[[], Awaitable[Call]]) -> web.StreamResponse:
+        """From the body to the settlement."""
         try:
-            body = await read_json(self._request)
-            self._read_at = self._loop.time()
-            self._refresh_caller()
-            self._call = call = read_call(body)
+            self._call = call = await read()
+            if call.picture is not None:
+                self._rooms.images.check(call.picture)
+                self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
             route = self._rooms.router.route(self._arrival.caller, call)
             self._grant = grant = await self._rooms.admission.admit(self._arrival, call, route.rank())
             self._request[DELIVERY] = grant.delivery
@@ -87,8 +111,9 @@ class _Walk:
             self._settle("failed", bug)
             raise bug from error
 
-    def _refresh_caller(self) -> None:
-        """The body may have taken a minute to arrive: what the key may do is looked at as it is now."""
+    def _note_read(self) -> None:
+        """The body may have taken minutes to arrive: what the key may do is looked at as it is now."""
+        self._read_at = self._loop.time()
         before = self._arrival.caller
         caller = self._rooms.directory.refresh(before)
         if caller is not before:
@@ -96,7 +121,7 @@ class _Walk:
             check_address(self._request, caller)
 
     async def _answer(self, grant: Grant, route: Route) -> web.Response:
-        body = await self._rooms.relay.answer(grant, route, self._arrival.id)
+        answer = await self._rooms.relay.answer(grant, route, self._arrival.id)
         grant.delivery.first_byte_at = now = self._loop.time()
         self._settle("completed")
         overhead_s = now - self._read_at - grant.delivery.upstream_s
@@ -104,10 +129,11 @@ class _Walk:
             "x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}",
             "x-gateway-cost-usd": usd(self._request[ROW].cost_nanos),
         }
-        return web.Response(body=body, headers=headers, content_type="application/json")
+        headers["Content-Type"] = answer.media_type
+        return web.Response(body=answer.body, headers=headers)
 
     async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:
-        outlet = StreamOutlet(self._request, _STREAM_HEADERS)
+        outlet = StreamOutlet(self._request)
         await self._rooms.relay.stream(grant, route, outlet, self._arrival.id, settle=self._settle_stream)
         return outlet.response
 

@@ -21,9 +21,9 @@ from gateway.domain.rate import Limits
 from gateway.domain.request import RequestRow
 from gateway.domain.usage import Usage
 from gateway.flow.admission import Admission, Bank
+from gateway.flow.attempt import Option
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome
-from gateway.flow.routing import Option
 from gateway.flow.settlement import Settlement
 from gateway.flow.switchboard import KeyLine, Line
 from gateway.jobs.flush_ledger import REST_S

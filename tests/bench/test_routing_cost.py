@@ -14,8 +14,9 @@ from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.channel import Channel
 from gateway.domain.price import Price, PriceList
 from gateway.domain.wire import WIRES
+from gateway.flow.attempt import Attempt
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Attempt, Router, Tariff
+from gateway.flow.routing import Router, Tariff
 from gateway.flow.switchboard import Switchboard
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,6 @@ import math
 import struct
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -40,26 +39,6 @@ class Visit(BaseModel):
 
     city: str
     days: int
-
-
-@pytest.fixture
-async def demo() -> AsyncIterator[DemoUpstream]:
-    upstream = DemoUpstream(pace_s=0)
-    await upstream.start()
-    yield upstream
-    await upstream.stop()
-
-
-@pytest.fixture
-async def sdk(demo: DemoUpstream) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=demo.base_url, api_key=demo.api_key, max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-async def plain(demo: DemoUpstream) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {demo.api_key}"}) as session:
-        yield session
 
 
 async def events(plain: aiohttp.ClientSession, demo: DemoUpstream, **fields: Any) -> list[dict[str, Any]]:
@@ -253,7 +232,7 @@ async def test_each_upstream_has_a_key_of_its_own() -> None:
         ("POST /chat/completions", b"{nonsense", 400, None),
         ("POST /chat/completions", b"[]", 400, None),
         ("POST /embeddings", b"", 400, None),
-        ("POST /images/generations", b"{}", 404, "unknown_url"),
+        ("POST /images/variations", b"{}", 404, "unknown_url"),
         ("GET /chat/completions", b"", 405, None),
         ("POST /embeddings", b" " * (33 * 1024 * 1024), 413, None),
     ],

@@ -1,13 +1,13 @@
 """Where a caller calls from: nobody but a trusted proxy is believed."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.network import MAX_HOPS, find_address, is_inside, read_networks
+from gateway.domain.network import MAX_HOPS, find_address, is_inside, is_public, read_networks
 
 TRUSTED = read_networks(["10.0.0.0/8", "fd00::/8", "::1"])
 PROXY = "10.0.0.1"
@@ -200,3 +200,105 @@ def test_a_network_of_ipv4_in_ipv6_is_the_ipv4_network() -> None:
 def test_what_is_no_network_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="network"):
         read_networks(["10.0.0.0/8", text])
+
+
+PRIVATE_V4 = [
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+    "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+    "224.0.0.0/4", "240.0.0.0/4",
+]  # fmt: skip
+PRIVATE_V6 = [
+    "::/8", "100::/64", "64:ff9b:1::/48", "2001::/23", "2001:db8::/32", "3ffe::/16", "3fff::/20", "4000::/2",
+    "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+]  # fmt: skip
+OURS_ALONE = read_networks(["192.0.0.0/24", "192.88.99.0/24", "224.0.0.0/4"])
+"""Networks that some versions of ``ipaddress`` call global, wholly or in part, and we do not."""
+
+
+def wrap(address: IPv4Address) -> list[IPv6Address]:
+    """The same place as IPv6 writes it: mapped, behind a NAT64, 6to4."""
+    number = int(address)
+    return [
+        IPv6Address(int(IPv6Address("::ffff:0:0")) | number),
+        IPv6Address(int(IPv6Address("64:ff9b::")) | number),
+        IPv6Address(int(IPv6Address("2002::1")) | number << 80),
+    ]
+
+
+@pytest.mark.parametrize("network", [ip_network(text) for text in [*PRIVATE_V4, *PRIVATE_V6]], ids=str)
+def test_a_private_network_is_private_from_its_first_address_to_its_last(network: IPv4Network | IPv6Network) -> None:
+    for address in (network[0], network[1], network[network.num_addresses // 2], network[-1]):
+        assert not is_public(address)
+        assert not is_public(str(address))
+
+
+@pytest.mark.parametrize("text", [text for text in PRIVATE_V4 if text not in {"0.0.0.0/8", "240.0.0.0/4"}])
+def test_what_lies_around_a_private_network_is_public(text: str) -> None:
+    network = IPv4Network(text)
+    assert is_public(IPv4Address(int(network[0]) - 1))
+    assert is_public(IPv4Address(int(network[-1]) + 1)) or text == "224.0.0.0/4"
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True),
+        ("2606:4700::1111", True),
+        ("2001:200::1", True),
+        ("::ffff:8.8.8.8", True),
+        ("64:ff9b::808:808", True),
+        ("2002:808:808::1", True),
+        ("169.254.169.254", False),
+        ("fd00:ec2::254", False),
+        ("100.100.100.200", False),
+        ("255.255.255.255", False),
+        ("::", False),
+        ("::1", False),
+        ("::127.0.0.1", False),
+        ("::8.8.8.8", False),
+        ("::ffff:169.254.169.254", False),
+        ("::ffff:0:127.0.0.1", False),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b:1::808:808", False),
+        ("64:ff9b::1:808:808", False),
+        ("2002:7f00:1::", False),
+        ("2002:a9fe:a9fe::1", False),
+        ("2001:0:808:808:0:0:f7f7:f7f7", False),
+        ("fe80::1%eth0", False),
+        ("2606:4700::1111%eth0", False),
+        ("", False),
+        ("8.8.8", False),
+        ("134744072", False),
+        ("0x8.8.8.8", False),
+        ("010.8.8.8", False),
+        ("8.8.8.8 ", False),
+        ("8.8.8.8:80", False),
+        ("[2606:4700::1111]", False),
+        ("localhost", False),
+        ("\u0668.8.8.8", False),
+    ],
+)
+def test_an_address_is_public_or_not(address: str, public: bool) -> None:
+    assert is_public(address) is public
+
+
+@given(V4 | st.ip_addresses(v=4, network="10.0.0.0/7") | st.ip_addresses(v=4, network="192.0.0.0/8"))
+def test_of_ipv4_what_python_calls_global_is_public_and_nothing_else(address: IPv4Address) -> None:
+    ours_alone = is_inside(str(address), OURS_ALONE)
+    assert is_public(address) is (address.is_global and not ours_alone)
+    assert [is_public(wrapped) for wrapped in wrap(address)] == [is_public(address)] * 3
+
+
+@given(V6 | st.ip_addresses(v=6, network="2000::/3") | st.ip_addresses(v=6, network="2001::/16"))
+def test_of_ipv6_what_is_public_python_calls_global(address: IPv6Address) -> None:
+    public = is_public(address)
+    assert not public or address.is_global
+    elsewhere = read_networks(["2001::/23", "2001:db8::/32", "2002::/16", "3ffe::/16", "3fff::/20"])
+    if address in IPv6Network("2000::/3") and not is_inside(str(address), elsewhere):
+        assert public
+
+
+@given(st.text() | st.text("0123456789abcdefx.:%[]"))
+def test_what_is_no_address_is_not_public(text: str) -> None:
+    if is_public(text):
+        assert str(ip_address(text))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
-from gateway.domain.usage import MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, NO_USAGE, Usage
+from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, NO_USAGE, Usage
 
 RATES = st.integers(0, 10**12)
 TOKENS = st.integers(0, MAX_TOKENS)
@@ -22,6 +22,7 @@ PRICES = st.builds(
     output_nanos_per_million=RATES,
     image_nanos=st.integers(0, 10**11),
     second_nanos=st.integers(0, 10**10),
+    character_nanos_per_million=RATES,
     cache_write_nanos_per_million=st.none() | RATES,
     cache_write_long_nanos_per_million=st.none() | RATES,
 )
@@ -37,7 +38,8 @@ def draw_usage(draw: st.DrawFn) -> Usage:
     fresh, cached, short, long = (draw(PART) for _ in range(4))
     images, duration_ms = draw(st.integers(0, MAX_IMAGES)), draw(st.integers(0, MAX_DURATION_MS))
     prompt = fresh + cached + short + long
-    return Usage(prompt, draw(TOKENS), cached, "upstream", images, duration_ms, short + long, long)
+    characters = draw(st.integers(0, MAX_CHARACTERS))
+    return Usage(prompt, draw(TOKENS), cached, "upstream", images, duration_ms, short + long, long, characters)
 
 
 USAGES = draw_usage()
@@ -65,6 +67,7 @@ def exact(price: Price, usage: Usage, multiplier_ppm: int) -> Fraction:
         + usage.completion_tokens * rates.output_nanos_per_million
     )
     media = usage.images * price.image_nanos + Fraction(usage.duration_ms, 1000) * price.second_nanos
+    media += Fraction(usage.characters * price.character_nanos_per_million, 10**6)
     return (Fraction(tokens, 10**6) + media) * Fraction(multiplier_ppm, ONE_PPM)
 
 
@@ -123,6 +126,12 @@ def test_pictures_and_seconds_are_paid_beside_tokens() -> None:
     assert cost_nanos(Price("m", second_nanos=1), Usage(duration_ms=1)) == 1
 
 
+def test_what_is_spoken_is_paid_by_the_character() -> None:
+    price = Price("tts-1", character_nanos_per_million=nanos(Decimal(15)))
+    assert usd(cost_nanos(price, Usage(1_024, 5_600, duration_ms=270_000, characters=4_096))) == "0.06144"
+    assert cost_nanos(price, Usage(characters=1)) == 15_000
+
+
 @given(PRICES, USAGES, USAGES)
 def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usage) -> None:
     both = Usage(
@@ -134,6 +143,7 @@ def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usa
         usage.duration_ms + more.duration_ms,
         usage.written_tokens + more.written_tokens,
         usage.written_long_tokens + more.written_long_tokens,
+        usage.characters + more.characters,
     )
     whole, parts = cost_nanos(price, both), cost_nanos(price, usage) + cost_nanos(price, more)
     assert whole >= max(cost_nanos(price, usage), cost_nanos(price, more))

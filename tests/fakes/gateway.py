@@ -133,6 +133,7 @@ async def start_gateway(
         environ=environ or {},
         discover=discover,
         demo_pace_s=0.0,
+        task_pace=0.02,
         clock=clock,
     )
     runner = GatewayRunner(

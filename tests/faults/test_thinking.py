@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 import pytest
@@ -14,8 +15,9 @@ from gateway.domain.health import Rules
 from gateway.domain.plan import Plan
 from gateway.domain.quota import Hold
 from gateway.flow.admission import Grant
+from gateway.flow.attempt import Option
 from gateway.flow.relay import TURN_WAIT_S, Relay
-from gateway.flow.routing import Option, Route
+from gateway.flow.routing import Route
 from gateway.flow.switchboard import Settings, Switchboard
 from gateway.providers.base import CHAT
 from gateway.upstream.port import Pumped, Sink
@@ -25,6 +27,7 @@ from tests.faults.skipping import run_skipping
 
 ONE, TWO = event(delta("one")), event(delta("two", "stop"))
 COMMENT = b": provider ping\n\n"
+NO_PICTURES: Any = None
 Pieces = Sequence[float | bytes]
 
 
@@ -41,7 +44,8 @@ class Paper:
     def _note(self, data: bytes) -> None:
         self.written.append((round(self._loop.time() - self._began), data))
 
-    async def open(self) -> None:
+    async def open(self, media_type: str) -> None:
+        assert media_type.startswith("text/event-stream")
         self._note(b"200")
 
     def write(self, data: bytes) -> None:
@@ -53,6 +57,9 @@ class Paper:
 
     async def finish(self) -> None:
         self._note(b"end")
+
+    def cut(self) -> None:
+        self._note(b"cut")
 
 
 class Thinker:
@@ -139,7 +146,7 @@ def relay(
             first.trip(-1_000.0, switchboard.settings.rules, reason="broke", dice=0.5)
         options = [Option(line, CHAT, "m") for line in switchboard.lines.values()]
         route = Route(options, grant.call, switchboard)
-        going = Relay(Thinkers(list(replies), head_s), switchboard, clock=lambda: 0.0)
+        going = Relay(Thinkers(list(replies), head_s), switchboard, NO_PICTURES, clock=lambda: 0.0)
         fault = await going.stream(grant, route, paper, "req_1", settle=lambda _: None)
         assert (going.running, switchboard.running) == (0, 0)
         assert not on_trial or first.state == ("down" if fault else "up")
@@ -240,7 +247,7 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
         switchboard = Switchboard(asyncio.get_running_loop().time)
         switchboard.use([Channel("up", "custom", "http://up.invalid/v1")])
         route = Route([Option(switchboard.lines["up"], CHAT, "m")], grant.call, switchboard)
-        going = Relay(Thinkers([[ONE]]), switchboard, clock=lambda: 0.0)
+        going = Relay(Thinkers([[ONE]]), switchboard, NO_PICTURES, clock=lambda: 0.0)
         with pytest.raises(ClientGone):
             await going.stream(grant, route, Torn(), "req_1", settle=lambda _: None)
         return switchboard.lines["up"].breaker.failures
@@ -259,7 +266,7 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
             Watched([Option(line, CHAT, "m") for line in switchboard.lines.values()], call, switchboard)
             for _ in range(crowd)
         ]
-        failing = Relay(Broken([]), switchboard, clock=lambda: 0.0)
+        failing = Relay(Broken([]), switchboard, NO_PICTURES, clock=lambda: 0.0)
         began = asyncio.get_running_loop().time()
         told = await asyncio.gather(
             *(failing.answer(Grant(call, Hold((), 0)), route, "req_1") for route in routes), return_exceptions=True

@@ -23,10 +23,10 @@ from gateway.domain.request import RequestFilter, RequestRow
 from gateway.domain.usage import Usage
 from gateway.flow.accounting import Accounting
 from gateway.flow.admission import Admission, Bank, Grant
+from gateway.flow.attempt import Option
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome
 from gateway.flow.recovery import open_bank, recover
-from gateway.flow.routing import Option
 from gateway.flow.settlement import Settlement
 from gateway.flow.switchboard import KeyLine, Line
 from gateway.jobs.flush_ledger import FlushLedger

@@ -18,9 +18,11 @@ from gateway.domain.fault import (
     UpstreamTimeout,
 )
 from gateway.domain.request import RequestRow, Tried, read_tried
+from gateway.domain.usage import Usage
+from gateway.flow.attempt import Attempt
 from gateway.flow.models import Catalog
 from gateway.flow.record import Arrival, Delivery, Ending, Outcome, write_attempts, write_interrupted, write_row
-from gateway.flow.routing import Attempt, Router, Tariff
+from gateway.flow.routing import Router, Tariff
 from gateway.flow.switchboard import Switchboard
 from tests.flow.books import UP, caller_of, option_of
 
@@ -56,6 +58,13 @@ def test_a_call_that_was_answered_at_once_has_no_trail() -> None:
     delivery.begin(attempt, 10.0)
     row = row_of(delivery, "completed")
     assert (row.channel, row.attempts, row.tried) == ("one", 1, "")
+
+
+def test_a_row_has_what_was_made_and_heard_and_spoken() -> None:
+    usage = Usage(5, 7, 2, "upstream", images=2, duration_ms=4_000, characters=90)
+    row = row_of(Delivery(usage=usage), "completed")
+    assert (row.images, row.duration_ms, row.characters) == (2, 4_000, 90)
+    assert (row.prompt_tokens, row.completion_tokens, row.cached_tokens, row.usage_source) == (5, 7, 2, "upstream")
 
 
 def test_a_call_that_failed_at_once_has_no_trail_for_its_row_says_it() -> None:

@@ -32,8 +32,9 @@ from gateway.domain.fault import (
 from gateway.domain.health import Rules
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.usage import Usage
+from gateway.flow.attempt import Attempt, Option
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Attempt, Option, Route, Router, Tariff
+from gateway.flow.routing import Route, Router, Tariff
 from gateway.flow.switchboard import Settings, Switchboard
 
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))

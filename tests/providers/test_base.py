@@ -4,8 +4,18 @@ import attrs
 import pytest
 
 from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.plan import Plan
 from gateway.domain.wire import Wire
-from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider, find_url_problem, keep_model_id, sign_bearer
+from gateway.providers.base import (
+    CHAT,
+    EMBEDDINGS,
+    Endpoint,
+    Errand,
+    Provider,
+    find_url_problem,
+    keep_model_id,
+    sign_bearer,
+)
 from gateway.providers.registry import PROVIDERS
 
 CHANNEL = Channel("up", "custom", "http://host:1/v1", timeouts=Timeouts(1, 2, 3, 4), proxy="http://proxy:3128")
@@ -28,14 +38,23 @@ PAIRS = [
 ]
 
 
+def plan_json(provider: Provider, endpoint: Endpoint, *, model: str = "m", key: str = "the-key") -> Plan:
+    """A request that would say the least."""
+    return provider.plan(CHANNEL, endpoint, Errand(b"{}"), model=model, key=key)
+
+
 @pytest.mark.parametrize(("provider", "endpoint"), PAIRS)
 @pytest.mark.parametrize(("stream", "accept"), [(True, "text/event-stream"), (False, "application/json")])
 def test_a_post_carries_the_body_and_no_header_but_ours(
     provider: Provider, endpoint: Endpoint, stream: bool, accept: str
 ) -> None:
-    plan = provider.plan_post(CHANNEL, endpoint, b"body", model="some/model", key="the-key", stream=stream)
-    path = ((endpoint.stream_path if stream else None) or endpoint.path).replace("{model}", "some%2Fmodel")
-    assert (plan.method, plan.url, plan.body) == ("POST", "http://host:1/v1" + path, b"body")
+    errand = Errand(b"body", stream=stream, accept=accept)
+    plan = provider.plan(CHANNEL, endpoint, errand, model="some/model", key="the-key")
+    path = ((endpoint.stream_path if stream else None) or endpoint.path).replace(
+        "{model}", "some/model" if endpoint.rooted else "some%2Fmodel"
+    )
+    base = "http://host:1" if endpoint.rooted else "http://host:1/v1"
+    assert (plan.method, plan.url, plan.body) == ("POST", base + path, b"body")
     assert (plan.timeouts, plan.proxy) == (CHANNEL.timeouts, CHANNEL.proxy)
     assert plan.headers == OURS | {"Accept": accept} | SIGNED[provider.slug]
 
@@ -43,7 +62,7 @@ def test_a_post_carries_the_body_and_no_header_but_ours(
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 def test_without_a_key_nothing_is_signed(provider: Provider) -> None:
     version = {"anthropic-version": "2023-06-01"} if provider.slug == "anthropic" else {}
-    plan = provider.plan_post(CHANNEL, provider.endpoints[0], b"", model="m", key="", stream=False)
+    plan = plan_json(provider, provider.endpoints[0], key="")
     assert plan.headers == OURS | {"Accept": "application/json"} | version
 
 
@@ -70,7 +89,8 @@ def test_only_gemini_lists_its_models_in_a_language_of_its_own_and_only_azure_no
 def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: str) -> None:
     gemini = PROVIDERS["gemini"]
     channel = Channel("g", "gemini", "https://x/v1beta")
-    plan = gemini.plan_post(channel, gemini.endpoints[0], b"{}", model="gemini-3-flash", key="k", stream=stream)
+    errand = Errand(b"{}", stream=stream)
+    plan = gemini.plan(channel, gemini.endpoints[0], errand, model="gemini-3-flash", key="k")
     assert plan.url == url
 
 
@@ -96,7 +116,7 @@ def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: 
 )
 def test_a_models_name_cannot_leave_its_place_in_the_path(model: str) -> None:
     gemini = PROVIDERS["gemini"]
-    plan = gemini.plan_post(CHANNEL, gemini.endpoints[0], b"{}", model=model, key="k", stream=False)
+    plan = plan_json(gemini, gemini.endpoints[0], model=model)
     name = plan.url.removeprefix("http://host:1/v1/models/").removesuffix(":generateContent")
     assert name.isascii()
     assert set("/?# :").isdisjoint(name)
@@ -106,16 +126,15 @@ def test_extra_headers_of_ours_are_sent_and_a_channels_win_over_them() -> None:
     provider = PROVIDERS["anthropic"]
     channel = attrs.evolve(CHANNEL, headers=(("Anthropic-Beta", "theirs"),))
     for sent, expected in ((CHANNEL, "ours"), (channel, "theirs")):
-        plan = provider.plan_post(
-            sent, provider.endpoints[0], b"", model="m", key="k", stream=False, extra={"anthropic-beta": "ours"}
-        )
+        errand = Errand(b"{}", headers=(("anthropic-beta", "ours"),))
+        plan = provider.plan(sent, provider.endpoints[0], errand, model="m", key="k")
         assert [value for name, value in plan.headers.items() if name.lower() == "anthropic-beta"] == [expected]
 
 
 def test_a_channels_own_headers_are_added_and_win() -> None:
     channel = attrs.evolve(CHANNEL, headers=(("X-Title", "us"), ("Authorization", "Basic x")))
     for plan in (
-        PROVIDERS["custom"].plan_post(channel, EMBEDDINGS, b"", model="m", key="the-key", stream=False),
+        PROVIDERS["custom"].plan(channel, EMBEDDINGS, Errand(b"{}"), model="m", key="the-key"),
         PROVIDERS["custom"].plan_models(channel, "the-key"),
     ):
         assert plan.headers["X-Title"] == "us"
@@ -126,14 +145,14 @@ def test_a_channels_own_headers_are_added_and_win() -> None:
 def test_a_channels_own_header_replaces_ours_in_any_spelling(name: str) -> None:
     channel = attrs.evolve(CHANNEL, headers=((name, "theirs"),))
     for plan in (
-        PROVIDERS["custom"].plan_post(channel, EMBEDDINGS, b"", model="m", key="the-key", stream=False),
+        PROVIDERS["custom"].plan(channel, EMBEDDINGS, Errand(b"{}"), model="m", key="the-key"),
         PROVIDERS["custom"].plan_models(channel, "the-key"),
     ):
         assert [value for header, value in plan.headers.items() if header.lower() == name.lower()] == ["theirs"]
 
 
 def test_a_plan_never_shows_headers_body_or_proxy() -> None:
-    plan = PROVIDERS["openai"].plan_post(CHANNEL, CHAT, b"secret", model="m", key="the-key", stream=False)
+    plan = PROVIDERS["openai"].plan(CHANNEL, CHAT, Errand(b"secret"), model="m", key="the-key")
     for secret in ("the-key", "secret", "proxy"):
         assert secret not in repr(plan).replace("proxy=", "")
 
@@ -141,10 +160,29 @@ def test_a_plan_never_shows_headers_body_or_proxy() -> None:
 def test_the_language_that_was_asked_for_first_is_found_first() -> None:
     vllm, anthropic, groq = (PROVIDERS[slug] for slug in ("vllm", "anthropic", "groq"))
     both: tuple[Wire, ...] = ("anthropic_messages", "openai_chat")
-    assert vllm.find_endpoint(("anthropic_messages", "openai_chat")) == Endpoint("anthropic_messages", "/messages")
-    assert vllm.find_endpoint(("openai_chat", "anthropic_messages")) == CHAT
-    assert [found.wire for found in (anthropic.find_endpoint(both), groq.find_endpoint(both)) if found] == list(both)
-    assert groq.find_endpoint(("openai_embeddings", "gemini_embeddings")) is None
+    assert vllm.find_endpoint(("anthropic_messages", "openai_chat"), "m") == Endpoint("anthropic_messages", "/messages")
+    assert vllm.find_endpoint(("openai_chat", "anthropic_messages"), "m") == CHAT
+    assert [
+        found.wire for found in (anthropic.find_endpoint(both, "m"), groq.find_endpoint(both, "m")) if found
+    ] == list(both)
+    assert groq.find_endpoint(("openai_embeddings", "gemini_embeddings"), "m") is None
+
+
+def test_a_language_that_is_for_some_models_is_found_for_these_alone() -> None:
+    painter = Endpoint("openai_images", "/images/generations", models=("paint-*", "brush"))
+    provider = Provider("x", "X", endpoints=(CHAT, painter))
+    for model in ("paint-1", "brush"):
+        assert provider.find_endpoint(("openai_images",), model) is painter
+    assert provider.find_endpoint(("openai_images",), "chat-1") is None
+
+
+def test_an_errand_may_go_elsewhere_by_another_method_and_without_a_body() -> None:
+    rooted = Endpoint("dashscope_pictures", "/api/v1/{model}/pictures", rooted=True)
+    errand = Errand(None, method="GET", path="/api/v1/tasks/1")
+    plan = PROVIDERS["custom"].plan(CHANNEL, rooted, errand, model="a/b", key="k")
+    assert (plan.method, plan.url, plan.body) == ("GET", "http://host:1/api/v1/tasks/1", None)
+    assert "Content-Type" not in plan.headers
+    assert plan_json(PROVIDERS["custom"], rooted, model="a/b?c").url == "http://host:1/api/v1/a/b%3Fc/pictures"
 
 
 def test_a_key_is_signed_as_a_bearer() -> None:

@@ -87,14 +87,14 @@ def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -
     assert set(wires) <= {wire for operation in WIRES.values() for wire in operation}
     for endpoint in provider.endpoints:
         for path in (endpoint.path, endpoint.stream_path or endpoint.path):
-            assert re.fullmatch(r"(/[\w-]+|/\{model\}:\w+)+(\?alt=sse)?", path)
+            assert re.fullmatch(r"(/[\w-]+|/\{model\}:\w+)+(\?(alt=sse|api-version=preview))?", path)
     assert provider.models_path is None or provider.models_path.startswith("/models")
 
 
 def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
     for provider in PROVIDERS.values():
-        assert provider.find_endpoint(WIRES["chat"]), provider.slug
-        assert provider.find_endpoint(WIRES["messages"]), provider.slug
+        assert provider.find_endpoint(WIRES["chat"], "m"), provider.slug
+        assert provider.find_endpoint(WIRES["messages"], "m"), provider.slug
 
 
 SPEAKS = {
@@ -126,10 +126,10 @@ def test_who_speaks_what_beside_chat(wire: str) -> None:
 
 def test_who_has_embeddings_and_who_does_not_speak_the_convention() -> None:
     assert {
-        slug for slug, found in PROVIDERS.items() if not found.find_endpoint(WIRES["embeddings"])
+        slug for slug, found in PROVIDERS.items() if not found.find_endpoint(WIRES["embeddings"], "m")
     } == WITHOUT_EMBEDDINGS
     assert {
-        slug for slug, found in PROVIDERS.items() if not found.find_endpoint(("openai_chat",))
+        slug for slug, found in PROVIDERS.items() if not found.find_endpoint(("openai_chat",), "m")
     } == NOT_THE_CONVENTION
 
 

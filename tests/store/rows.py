@@ -34,6 +34,9 @@ ROW = RequestRow(
     total_ms=5,
     client_request_id="theirs-1",
     tried="down=upstream_timeout:12,up=ok:3",
+    images=4,
+    duration_ms=36_000_000,
+    characters=100_000,
 )
 """Its cost is no float's, and its hold is as large as they come."""
 

@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -173,11 +174,20 @@ def fit(values: Values, table: Table) -> Values:
     return {name: value for name, value in values.items() if name in table.c}
 
 
+UNTOLD: dict[str, Any] = {"tried": "", "images": 0, "duration_ms": 0, "characters": 0}
+"""What earlier versions did not write down."""
+
+
 def bring_up(row: RequestRow) -> RequestRow:
     """A row of the first version as it should be now: no more is known of its account, its hold and its attempts."""
-    settled_ms = row.started_ms + row.total_ms
-    account_id = FIRST_ACCOUNTS[row.account]
-    return attrs.evolve(row, settled_ms=settled_ms, account_id=account_id, reserved_nanos=0, overrun_nanos=0, tried="")
+    return attrs.evolve(
+        row,
+        settled_ms=row.started_ms + row.total_ms,
+        account_id=FIRST_ACCOUNTS[row.account],
+        reserved_nanos=0,
+        overrun_nanos=0,
+        **UNTOLD,
+    )
 
 
 async def test_what_the_first_version_stored_is_charged_as_if_it_came_now(first_path: Path) -> None:
@@ -243,16 +253,17 @@ async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_pa
 SECOND_TABLES = ("accounts", "keys", "requests", "entries", "usage_days")
 
 
-async def test_what_the_second_version_stored_stays_as_it_is(first_path: Path) -> None:
-    """A request of which no trail is known has none, and there are no channels yet."""
+@pytest.mark.parametrize("revision", ["0002", "0003"])
+async def test_what_later_versions_stored_stays_as_it_is(first_path: Path, revision: str) -> None:
+    """A request of which no trail is known has none, nor pictures or sound; and there are no channels yet."""
     engine = create_engine(f"sqlite:///{first_path}")
     with engine.begin() as connection:
-        upgrade_to(connection, "0002")
+        upgrade_to(connection, revision)
         before = {name: connection.execute(text(f"SELECT * FROM {name}")).mappings().all() for name in SECOND_TABLES}  # noqa: S608 - names of ours
     engine.dispose()
     database = await open_database(f"sqlite:///{first_path}")
     for name, rows in before.items():
-        more = {"tried": ""} if name == "requests" else {}
+        more = UNTOLD if name == "requests" else {}
         stored = await database.read(text(f"SELECT * FROM {name}"))  # noqa: S608 - as above
         assert [dict(row._mapping) for row in stored] == [{**row, **more} for row in rows]
         assert rows

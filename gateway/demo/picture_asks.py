@@ -1,0 +1,113 @@
+"""What demo-image is asked: calls for pictures read and checked, whether they come as JSON or as a form."""
+
+import re
+from typing import Literal
+
+from attrs import frozen
+
+from gateway.demo.asks import IMAGE_MODEL, AskError, Json, fields_of, integer, one_of, typed
+from gateway.demo.forms import Form, FormFile
+from gateway.demo.png import SIGNATURE
+from gateway.demo.repainting import SIZES
+from gateway.demo.words import pieces
+
+MAX_PICTURES = 10
+MAX_SOURCES = 16
+_MAX_PARTIALS = 3
+_MAX_PROMPT = 32_000
+_PIXELS_PER_TOKEN = 1_024
+_SOURCE_TOKENS = 256
+_AUTO = "auto"
+_BLOCKED = re.compile(r"\bblocked\b", re.IGNORECASE)
+_QUALITIES = ("auto", "low", "medium", "high", "xhigh", "max", "standard", "hd")
+_OTHER_KINDS = re.compile(rb"\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
+_INTEGERS = ("n", "partial_images")
+_FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
+
+
+@frozen(kw_only=True)
+class PictureAsk:
+    """A call for pictures. ``size`` is width and height in pixels, None where it is left to the demo."""
+
+    prompt: str
+    count: int
+    size: tuple[int, int] | None
+    form: Literal["url", "b64_json"]
+    stream: bool
+    partials: int
+    quality: str
+    sources: int = 0
+
+    def usage(self, size: tuple[int, int], pictures: int, *, first: bool = True) -> Json:
+        """What so many pictures took; what was sent counts once, with the ``first``."""
+        text = len(pieces(self.prompt)) if first else 0
+        shown = _SOURCE_TOKENS * self.sources if first else 0
+        painted = pictures * size[0] * size[1] // _PIXELS_PER_TOKEN
+        return {
+            "input_tokens": text + shown,
+            "input_tokens_details": {"text_tokens": text, "image_tokens": shown},
+            "output_tokens": painted,
+            "total_tokens": text + shown + painted,
+        }
+
+
+def read_generation(body: object) -> PictureAsk:
+    """Read a JSON call for pictures; an AskError names the first field that is wrong."""
+    return _read(fields_of(body, IMAGE_MODEL), sources=0)
+
+
+def read_edit(form: Form) -> PictureAsk:
+    """Read a form that asks for an edit; an AskError names the first field that is wrong, or the picture."""
+    fields = fields_of({name: _read_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
+    sources = form.files_of("image")
+    if not 1 <= len(sources) <= MAX_SOURCES:
+        raise AskError(f"An edit must come with 1 to {MAX_SOURCES} pictures in 'image'.", param="image")
+    if len(form.files_of("mask")) > 1:
+        raise AskError("An edit can have one mask.", param="mask")
+    for number, source in enumerate(sources, 1):
+        if not is_png(source) and not _OTHER_KINDS.match(_head_of(source)):
+            raise AskError(f"Picture {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
+    return _read(fields, sources=len(sources))
+
+
+def is_png(file: FormFile) -> bool:
+    """Whether a file begins as a PNG does."""
+    return _head_of(file).startswith(SIGNATURE)
+
+
+def _read(fields: Json, *, sources: int) -> PictureAsk:
+    prompt = typed(fields, "prompt", str, default="")
+    if not prompt.strip() or len(prompt) > _MAX_PROMPT:
+        raise AskError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
+    if _BLOCKED.search(prompt):
+        message = "The demo's safety system blocked this prompt: it has the word that is there to try this out."
+        raise AskError(message, param="prompt", code="moderation_blocked")
+    one_of(fields, "output_format", ("png",))
+    one_of(fields, "background", (_AUTO, "opaque"))
+    return PictureAsk(
+        prompt=prompt,
+        count=integer(fields, "n", MAX_PICTURES) or 1,
+        size=_read_size(fields),
+        form="url" if one_of(fields, "response_format", ("url", "b64_json")) == "url" else "b64_json",
+        stream=typed(fields, "stream", bool, default=False),
+        partials=integer(fields, "partial_images", _MAX_PARTIALS, low=0) or 0,
+        quality=one_of(fields, "quality", _QUALITIES),
+        sources=sources,
+    )
+
+
+def _read_size(fields: Json) -> tuple[int, int] | None:
+    known = {f"{width}x{height}": (width, height) for width, height in SIZES}
+    return known.get(one_of(fields, "size", (_AUTO, *known)))
+
+
+def _read_text(name: str, text: str) -> str | int | bool | None:
+    """A form's text as JSON would have it; what is empty says nothing, and what is no number stays what it is."""
+    if name in _INTEGERS and text.isascii() and text.isdigit():
+        return int(text[:9])
+    return _FLAGS.get(text, text) if name == "stream" else text or None
+
+
+def _head_of(file: FormFile) -> bytes:
+    file.file.seek(0)
+    return file.file.read(12)

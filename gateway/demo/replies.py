@@ -1,0 +1,49 @@
+"""How the demo's answers travel: JSON, and events that come one after the other."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, Mapping
+
+import orjson
+from aiohttp import hdrs, web
+
+from gateway.demo.asks import AskError, Json
+
+EVENT_STREAM: Mapping[str, str] = {
+    hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",
+    hdrs.CACHE_CONTROL: "no-cache",
+}
+
+
+async def read_json(request: web.Request) -> object:
+    """Read a JSON body of any type."""
+    try:
+        body: object = orjson.loads(await request.read())
+    except orjson.JSONDecodeError as fault:
+        raise AskError(f"The request body is not valid JSON: {fault}.") from fault
+    return body
+
+
+def json_reply(body: Json, *, status: int = 200) -> web.Response:
+    """Answer with JSON."""
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+
+
+def write_event(event: Json, *, named: bool = False) -> bytes:
+    """One event; ``named`` puts its type before it, too."""
+    name = b"event: " + event["type"].encode() + b"\n" if named else b""
+    return name + b"data: " + orjson.dumps(event) + b"\n\n"
+
+
+async def send_pieces(
+    request: web.Request, pieces: AsyncIterable[bytes], *, headers: Mapping[str, str], pace_s: float
+) -> web.StreamResponse:
+    """Answer piece by piece, with a pause after each. A fault before the first piece is still an ordinary refusal."""
+    response = web.StreamResponse(headers=headers)
+    with contextlib.suppress(ConnectionResetError):  # the client has left: there is nobody to tell
+        async for piece in pieces:
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write(piece)
+            await asyncio.sleep(pace_s)
+    return response

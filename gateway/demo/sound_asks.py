@@ -1,0 +1,114 @@
+"""What demo-speech and demo-transcribe are asked: texts to say and recordings to hear, read and checked."""
+
+from typing import Literal
+
+from attrs import frozen
+
+from gateway.demo.asks import SPEECH_MODEL, TRANSCRIPTION_MODEL, AskError, Json, fields_of, one_of, typed
+from gateway.demo.forms import Form
+
+TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
+
+_MAX_INPUT = 4_096
+_MAX_INSTRUCTIONS = 4_096
+_SLOWEST, _FASTEST = 0.25, 4.0
+_UNSPOKEN = ("mp3", "opus", "aac", "flac")
+_FORMATS: tuple[TranscriptFormat, ...] = ("json", "text", "srt", "verbose_json", "vtt")
+_FLAGS = {"true": True, "1": True, "True": True, "false": False, "0": False, "False": False, "": False}
+
+
+@frozen(kw_only=True)
+class SpeechAsk:
+    """A text to say. ``wav``: with a head before the samples; ``events``: in events."""
+
+    text: str
+    voice: str
+    speed: float
+    wav: bool
+    events: bool
+
+
+@frozen(kw_only=True)
+class HearingAsk:
+    """A recording to hear. ``speaker``: who talks; ``words``: the time of every word is wanted."""
+
+    form: TranscriptFormat
+    language: str
+    stream: bool = False
+    words: bool = False
+    speaker: str = "A"
+
+
+def read_speech(body: object) -> SpeechAsk:
+    """Read a text to say; an AskError names the first field that is wrong.
+
+    The convention's default is MP3, which nobody writes without a library; the demo's own is WAV, which plays as well.
+    """
+    fields = fields_of(body, SPEECH_MODEL)
+    text = typed(fields, "input", str, default="")
+    if not text.strip() or len(text) > _MAX_INPUT:
+        raise AskError(f"'input' must be a text of 1 to {_MAX_INPUT} characters.", param="input")
+    typed(fields, "instructions", str, default="")
+    return SpeechAsk(
+        text=text,
+        voice=_read_voice(fields.get("voice")),
+        speed=_read_speed(fields.get("speed")),
+        wav=_read_sound_format(fields) == "wav",
+        events=one_of(fields, "stream_format", ("audio", "sse")) == "sse",
+    )
+
+
+def read_transcription(form: Form) -> HearingAsk:
+    """Read what is asked of a recording; an AskError names the first field that is wrong."""
+    _check_model(form)
+    stream = form.text("stream") or ""
+    if stream not in _FLAGS:
+        raise AskError("'stream' must be true or false.", param="stream")
+    names = form.texts("known_speaker_names")
+    return HearingAsk(
+        form=_read_format(form, (*_FORMATS, "diarized_json")),
+        language=form.text("language") or "english",
+        stream=_FLAGS[stream],
+        words="word" in form.texts("timestamp_granularities"),
+        speaker=names[0] if names else "A",
+    )
+
+
+def read_translation(form: Form) -> HearingAsk:
+    """Read what is asked of a recording that is to be told in English; an AskError names the field that is wrong."""
+    _check_model(form)
+    return HearingAsk(form=_read_format(form, _FORMATS), language="english")
+
+
+def _check_model(form: Form) -> None:
+    fields_of({"model": form.text("model")}, TRANSCRIPTION_MODEL)
+
+
+def _read_format(form: Form, known: tuple[TranscriptFormat, ...]) -> TranscriptFormat:
+    told = form.text("response_format") or "json"
+    for one in known:
+        if one == told:
+            return one
+    raise AskError(f"'response_format' must be one of {', '.join(known)}.", param="response_format")
+
+
+def _read_voice(value: object) -> str:
+    name = value.get("id") if isinstance(value, dict) else value
+    if not isinstance(name, str) or not name:
+        raise AskError("'voice' must be the name of a voice; the demo knows any.", param="voice")
+    return name
+
+
+def _read_speed(value: object) -> float:
+    if value is None:
+        return 1.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _SLOWEST <= value <= _FASTEST:
+        raise AskError(f"'speed' must be a number from {_SLOWEST} to {_FASTEST}.", param="speed")
+    return float(value)
+
+
+def _read_sound_format(fields: Json) -> str:
+    if fields.get("response_format") in _UNSPOKEN:
+        told = fields["response_format"]
+        raise AskError(f"The demo speaks 'wav' and 'pcm', not '{told}'.", param="response_format")
+    return one_of(fields, "response_format", ("wav", "pcm"))

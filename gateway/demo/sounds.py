@@ -1,0 +1,94 @@
+"""The demo speaks and hears: ``/v1/audio/speech``, ``/v1/audio/transcriptions`` and ``/v1/audio/translations``."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+
+from aiohttp import hdrs, web
+
+from gateway.demo.asks import AskError, Json
+from gateway.demo.forms import Form, receive_form
+from gateway.demo.replies import EVENT_STREAM, json_reply, read_json, send_pieces, write_event
+from gateway.demo.sound import SAMPLE_RATE, Speech, Voice, plan_speech
+from gateway.demo.sound_asks import HearingAsk, SpeechAsk, read_speech, read_transcription, read_translation
+from gateway.demo.transcripts import Transcript, hear, write_events, write_transcript
+from gateway.demo.wav import find_recording, write_head
+from gateway.demo.words import pieces
+
+_TOKENS_A_SECOND = 20
+
+
+class Booth:
+    """Speaks and hears.
+
+    Args:
+        executor: where sound is made.
+        pace_s: the pause between two words, in seconds.
+    """
+
+    def __init__(self, executor: Executor, *, pace_s: float) -> None:
+        self._executor = executor
+        self._pace_s = pace_s
+
+    def add_routes(self, app: web.Application) -> None:
+        """Take the convention's paths."""
+        app.router.add_post("/v1/audio/speech", self._speak)
+        app.router.add_post("/v1/audio/transcriptions", self._transcribe)
+        app.router.add_post("/v1/audio/translations", self._translate)
+
+    async def _speak(self, request: web.Request) -> web.StreamResponse:
+        ask = read_speech(await read_json(request))
+        speech = plan_speech(ask.text, ask.voice, ask.speed)
+        if ask.events:
+            return await send_pieces(request, self._tell(ask, speech), headers=EVENT_STREAM, pace_s=self._pace_s)
+        headers: dict[str, str] = {hdrs.CONTENT_TYPE: "audio/wav" if ask.wav else "audio/pcm"}
+        return await send_pieces(request, self._say(ask, speech), headers=headers, pace_s=self._pace_s)
+
+    async def _say(self, ask: SpeechAsk, speech: Speech) -> AsyncIterator[bytes]:
+        """The sound, a word at a time; its head comes with the first."""
+        voice, loop = Voice(), asyncio.get_running_loop()
+        head = write_head(speech.samples, speech.text) if ask.wav else b""
+        for word in speech.words:
+            yield head + await loop.run_in_executor(self._executor, voice.say, word)
+            head = b""
+
+    async def _tell(self, ask: SpeechAsk, speech: Speech) -> AsyncIterator[bytes]:
+        """The same in events."""
+        async for piece in self._say(ask, speech):
+            yield write_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
+        heard, said = len(pieces(ask.text)), -(-speech.samples * _TOKENS_A_SECOND // SAMPLE_RATE)
+        usage = {"input_tokens": heard, "output_tokens": said, "total_tokens": heard + said}
+        yield write_event({"type": "speech.audio.done", "usage": usage})
+
+    async def _transcribe(self, request: web.Request) -> web.StreamResponse:
+        ask, heard = await self._hear(request, read_transcription)
+        if not ask.stream:
+            return _answer(write_transcript(ask, heard, task="transcribe"))
+        events = _pass(write_events(ask, heard))
+        return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
+
+    async def _translate(self, request: web.Request) -> web.StreamResponse:
+        ask, heard = await self._hear(request, read_translation)
+        return _answer(write_transcript(ask, heard, task="translate"))
+
+    async def _hear(self, request: web.Request, read: Callable[[Form], HearingAsk]) -> tuple[HearingAsk, Transcript]:
+        async with receive_form(request) as form:
+            ask = read(form)
+            files = form.files_of("file")
+            if len(files) != 1 or not files[0].size:
+                raise AskError("There must be one recording in 'file', and not an empty one.", param="file")
+            (file,) = files
+            recording = await asyncio.get_running_loop().run_in_executor(
+                self._executor, find_recording, file.file, file.size
+            )
+            return ask, hear(recording, file.size)
+
+
+async def _pass(events: list[Json]) -> AsyncIterator[bytes]:
+    for event in events:
+        yield write_event(event)
+
+
+def _answer(told: Json | str) -> web.Response:
+    return json_reply(told) if isinstance(told, dict) else web.Response(text=told, content_type="text/plain")

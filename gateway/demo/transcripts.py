@@ -1,0 +1,134 @@
+"""What was heard, in every form the convention has for it."""
+
+import math
+import re
+from typing import Any
+
+from attrs import frozen
+
+from gateway.demo.asks import Json
+from gateway.demo.sound_asks import HearingAsk
+from gateway.demo.wav import Recording
+from gateway.demo.words import pieces
+
+_SENTENCE = re.compile(r".+?(?:[.!?\u3002](?=\s|$)|$)", re.DOTALL)
+_WORD = re.compile(r"\S+")
+_BYTES_A_SECOND = 16_000
+"""Of the usual compressed recording (128 kbit/s): what the demo believes of whatever it cannot measure."""
+
+
+@frozen
+class Said:
+    """A part of a transcript, and when it was said, in seconds."""
+
+    text: str
+    start: float
+    end: float
+
+
+@frozen
+class Transcript:
+    """The words of a recording and its length in seconds."""
+
+    text: str
+    seconds: float
+
+    def sentences(self) -> list[Said]:
+        """Sentence by sentence; the time is shared out by their length."""
+        return self._share(_SENTENCE)
+
+    def words(self) -> list[Said]:
+        """Word by word."""
+        return self._share(_WORD)
+
+    def usage(self) -> Json:
+        """What was heard, in whole seconds as they are charged for."""
+        return {"type": "duration", "seconds": math.ceil(self.seconds)}
+
+    def _share(self, part: re.Pattern[str]) -> list[Said]:
+        rate = self.seconds / max(len(self.text), 1)
+        return [
+            Said(found[0].strip(), round(found.start() * rate, 2), round(found.end() * rate, 2))
+            for found in part.finditer(self.text)
+            if found[0].strip()
+        ]
+
+
+def hear(recording: Recording | None, size: int) -> Transcript:
+    """What is heard in a file of ``size`` bytes: the demo's own words, or else what can be told of it."""
+    if recording is None:
+        told = f"This is the demo's transcript of a recording of {size} bytes. Its words only a real model can hear."
+        return Transcript(told, size / _BYTES_A_SECOND)
+    if recording.words:
+        return Transcript(recording.words, recording.seconds)
+    length = f"{recording.seconds:.1f} seconds"
+    told = f"This is the demo's transcript of a recording of {length}. Its words only a real model can hear."
+    return Transcript(told, recording.seconds)
+
+
+def write_transcript(ask: HearingAsk, heard: Transcript, *, task: str) -> Json | str:
+    """The whole answer: an object, or a text."""
+    match ask.form:
+        case "text":
+            return heard.text + "\n"
+        case "srt":
+            blocks = enumerate(heard.sentences(), 1)
+            return "\n".join(f"{number}\n{_times(said, ',')}\n{said.text}\n" for number, said in blocks)
+        case "vtt":
+            return "WEBVTT\n\n" + "\n".join(f"{_times(said, '.')}\n{said.text}\n" for said in heard.sentences())
+        case "verbose_json":
+            return _verbose(ask, heard, task)
+        case "diarized_json":
+            segments = [segment_event(ask, at, said) for at, said in enumerate(heard.sentences())]
+            told = {"task": task, "text": heard.text, "duration": heard.seconds, "segments": segments}
+            return {**told, "usage": heard.usage()}
+        case _:
+            return {"text": heard.text, "usage": heard.usage()}
+
+
+def write_events(ask: HearingAsk, heard: Transcript) -> list[Json]:
+    """The same as a stream."""
+    events: list[Json] = []
+    if ask.form == "diarized_json":
+        events += [segment_event(ask, at, said) for at, said in enumerate(heard.sentences())]
+    events += [{"type": "transcript.text.delta", "delta": piece} for piece in pieces(heard.text)]
+    return [*events, {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage()}]
+
+
+def segment_event(ask: HearingAsk, at: int, said: Said) -> Json:
+    """A sentence and who said it."""
+    told = {"start": said.start, "end": said.end, "speaker": ask.speaker, "text": said.text}
+    return {"type": "transcript.text.segment", "id": f"seg_{at}", **told}
+
+
+def _verbose(ask: HearingAsk, heard: Transcript, task: str) -> Json:
+    segments: list[Any] = [
+        {
+            "id": at,
+            "seek": 0,
+            "start": said.start,
+            "end": said.end,
+            "text": said.text,
+            "tokens": [],
+            "temperature": 0.0,
+            "avg_logprob": -0.1,
+            "compression_ratio": 1.0,
+            "no_speech_prob": 0.0,
+        }
+        for at, said in enumerate(heard.sentences())
+    ]
+    told: Json = {"task": task, "language": ask.language, "duration": heard.seconds, "text": heard.text}
+    if ask.words:
+        told["words"] = [{"word": said.text, "start": said.start, "end": said.end} for said in heard.words()]
+    return {**told, "segments": segments, "usage": heard.usage()}
+
+
+def _times(said: Said, point: str) -> str:
+    return f"{_clock(said.start, point)} --> {_clock(said.end, point)}"
+
+
+def _clock(seconds: float, point: str) -> str:
+    whole, thousandths = divmod(round(seconds * 1_000), 1_000)
+    minutes, second = divmod(whole, 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour:02}:{minute:02}:{second:02}{point}{thousandths:03}"

@@ -1,0 +1,92 @@
+"""WAV in and out (Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0", RIFF).
+
+What the demo speaks carries its words with it as the file's comment (``LIST`` ``INFO`` ``ICMT``), as a recording might;
+so the demo can hear what it has said.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from attrs import frozen
+
+from gateway.demo.sound import SAMPLE_RATE
+
+_MAX_CHUNKS = 1_000
+_MAX_COMMENT = 65_536
+_RATES = range(1_000, 768_001)
+_MAX_BLOCK = 256
+_COMMENT = b"ICMT"
+_SPEAKER = b"demo-speech"
+
+
+@frozen
+class Recording:
+    """A sound: how long it is, and the words that the demo spoke in it, if it was the demo."""
+
+    seconds: float
+    words: str | None = None
+
+
+def write_head(samples: int, words: str) -> bytes:
+    """Everything of a WAV before its samples: 16 bits each, one channel."""
+    said = _write_chunk(b"ISFT", _SPEAKER + b"\0") + _write_chunk(_COMMENT, words.encode(errors="replace") + b"\0")
+    layout = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)
+    body = b"WAVE" + _write_chunk(b"fmt ", layout) + _write_chunk(b"LIST", b"INFO" + said)
+    data = b"data" + struct.pack("<I", 2 * samples)
+    return b"RIFF" + struct.pack("<I", len(body) + len(data) + 2 * samples) + body + data
+
+
+def find_recording(file: BinaryIO, size: int) -> Recording | None:
+    """A WAV in a file of ``size`` bytes, whatever its head says of its length; None where it is none."""
+    file.seek(0)
+    head = file.read(12)
+    if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+        return None
+    rate: int | None = None
+    said: dict[bytes, str] = {}
+    for kind, length in _read_chunks(file):
+        begin = file.tell()
+        if kind == b"data":
+            if rate is None:
+                return None
+            words = said.get(_COMMENT) if said.get(b"ISFT") == _SPEAKER.decode() else None
+            return Recording(min(length, size - begin) / rate, words)
+        if kind == b"fmt ":
+            rate = _read_rate(file.read(min(length, 16)))
+        elif kind == b"LIST" and length <= _MAX_COMMENT:
+            said |= dict(_read_info(file.read(length)))
+        file.seek(begin + length + length % 2)
+    return None
+
+
+def _write_chunk(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
+
+
+def _read_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Kind and length of each chunk; whoever asks for the next has sought behind the last."""
+    for _ in range(_MAX_CHUNKS):
+        head = file.read(8)
+        if len(head) < 8:  # noqa: PLR2004 - a kind and a length
+            return
+        kind, length = struct.unpack("<4sI", head)
+        yield kind, length
+
+
+def _read_rate(layout: bytes) -> int | None:
+    """Bytes a second; None where the numbers do not go together, or are nobody's."""
+    if len(layout) < 16:  # noqa: PLR2004 - the shortest there is
+        return None
+    _, channels, rate, bytes_a_second, block, _ = struct.unpack("<HHIIHH", layout)
+    sound = rate in _RATES and 1 <= block <= _MAX_BLOCK and channels and bytes_a_second == rate * block
+    return bytes_a_second if sound else None
+
+
+def _read_info(body: bytes) -> Iterator[tuple[bytes, str]]:
+    """What a list of information says, by its kind."""
+    at = 4
+    while body[:4] == b"INFO" and at + 8 <= len(body):
+        kind, length = struct.unpack_from("<4sI", body, at)
+        yield kind, body[at + 8 : at + 8 + length].rstrip(b"\0").decode(errors="replace")
+        at += 8 + length + length % 2

@@ -1,0 +1,92 @@
+"""A form as it came: its fields and files in their order, and how they become a body like any other."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+
+from gateway.dialects.payload import Body
+from gateway.domain.fault import InvalidRequest
+from gateway.domain.upload import Upload
+
+_SHOWN_NAME = 64
+_INTEGER = re.compile(r"-?[0-9]{1,15}\Z", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?\Z", re.ASCII)
+_FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
+
+
+@attrs.frozen(eq=False)
+class ReceivedForm:
+    """A ``multipart/form-data`` body. Names are as they came, but for a trailing ``[]`` of files."""
+
+    fields: tuple[tuple[str, str], ...] = attrs.field(repr=False)
+    files: tuple[Upload, ...] = ()
+
+
+@attrs.frozen
+class Kinds:
+    """Fields of a form that are not texts, by what they are. ``lists`` may be repeated, with ``[]`` or without."""
+
+    integers: Collection[str] = ()
+    numbers: Collection[str] = ()
+    flags: Collection[str] = ()
+    lists: Collection[str] = ()
+
+
+def read_fields(form: ReceivedForm, kinds: Kinds) -> Body:
+    """The fields as a JSON body would have them. An empty number or flag says nothing.
+
+    Raises ``InvalidRequest`` naming the field that is not of its kind, or that is said twice.
+    """
+    body: Body = {}
+    for told, text in form.fields:
+        name = told.removesuffix("[]")
+        if name in kinds.lists:
+            body.setdefault(name, []).append(text)
+            continue
+        if name in body:
+            shown = name[:_SHOWN_NAME]
+            raise InvalidRequest(f"'{shown}' is there more than once", param=shown)
+        value = _read_value(name, text, kinds)
+        if value is not None:
+            body[name] = value
+    return body
+
+
+def _read_value(name: str, text: str, kinds: Kinds) -> Any:
+    if name in kinds.integers:
+        return _read(name, text, _INTEGER, int, "an integer")
+    if name in kinds.numbers:
+        return _read(name, text, _NUMBER, float, "a number")
+    if name in kinds.flags:
+        if text and text not in _FLAGS:
+            raise InvalidRequest(f"'{name}' must be true or false", param=name)
+        return _FLAGS.get(text)
+    return text
+
+
+def _read(name: str, text: str, shape: "re.Pattern[str]", kind: type, title: str) -> Any:
+    if not text:
+        return None
+    if not shape.match(text):
+        raise InvalidRequest(f"'{name}' must be {title}", param=name)
+    return kind(text)
+
+
+def read_files(form: ReceivedForm, field: str, most: int) -> tuple[Upload, ...]:
+    """The files of ``field``, in their order. Raises ``InvalidRequest``: more than ``most``, or an empty one."""
+    found = tuple(file for file in form.files if file.field == field)
+    if len(found) > most:
+        raise InvalidRequest(f"'{field}' takes at most {most} file{'s' if most > 1 else ''}", param=field)
+    empty = next((file for file in found if not file.size), None)
+    if empty is not None:
+        raise InvalidRequest(f"'{field}' is an empty file", param=field)
+    return found
+
+
+def check_files(form: ReceivedForm, fields: Collection[str]) -> None:
+    """Raise ``InvalidRequest`` for a file in a field that takes none."""
+    stray = next((file.field for file in form.files if file.field not in fields), None)
+    if stray is not None:
+        raise InvalidRequest(f"'{stray[:_SHOWN_NAME]}' takes no file", param=stray[:_SHOWN_NAME])

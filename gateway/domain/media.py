@@ -1,0 +1,215 @@
+"""Media that the gateway keeps for its callers: what a file is, its link, and the port that stores it.
+
+A link is unguessable, signed and for a time: ``/media/<id>?expires=<Unix s>&signature=<hex>``.
+"""
+
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+MEDIA_PATH = "/media"
+SNIFF_BYTES = 4096
+"""What is looked at to tell what a file is. A head of 64 bytes does for all but an SVG after a long comment."""
+EXTENSIONS: Mapping[str, str] = {
+    "image/png": "png",
+    "image/jpeg": "jpg",
+    "image/gif": "gif",
+    "image/webp": "webp",
+    "image/avif": "avif",
+    "image/heic": "heic",
+    "image/svg+xml": "svg",
+    "video/mp4": "mp4",
+    "video/webm": "webm",
+    "audio/mp4": "m4a",
+    "audio/mpeg": "mp3",
+    "audio/wav": "wav",
+    "audio/ogg": "ogg",
+    "audio/flac": "flac",
+}
+"""The kinds of media that are kept, and how their files are called."""
+
+_SIGNATURES: Sequence[tuple[bytes, str]] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"ID3", "audio/mpeg"),
+    (b"OggS", "audio/ogg"),
+    (b"fLaC", "audio/flac"),
+)
+_RIFF: Mapping[bytes, str] = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+_BRANDS: Mapping[bytes, str] = {
+    b"avif": "image/avif",
+    b"avis": "image/avif",
+    b"heic": "image/heic",
+    b"heix": "image/heic",
+    b"M4A ": "audio/mp4",
+    b"M4V ": "video/mp4",
+    b"isom": "video/mp4",
+    b"iso2": "video/mp4",
+    b"iso4": "video/mp4",
+    b"iso5": "video/mp4",
+    b"iso6": "video/mp4",
+    b"mp41": "video/mp4",
+    b"mp42": "video/mp4",
+    b"avc1": "video/mp4",
+    b"dash": "video/mp4",
+}
+"""Of ISO base media files: https://mp4ra.org/registered-types/brands."""
+_MOST_BRANDS_BYTES = 256
+_EBML = b"\x1a\x45\xdf\xa3"
+_WEBM = b"\x42\x82\x84webm"
+"""The element DocType with its four letters; Matroska's has eight (RFC 8794, 11.2.6)."""
+_EBML_HEADER_BYTES = 64
+# Comments, a declaration and a document type may stand before the one tag. The repetition is possessive: what has been
+# read one way is never read another, so the time grows with the bytes, whatever they are.
+_SVG = re.compile(
+    rb"(?:\xef\xbb\xbf)?+"
+    rb"(?:\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE\s++svg[^\[>]*+(?:\[[^\]]*+\]\s*+)?+>)*+"
+    rb"<svg[\s/>]",
+    re.DOTALL,
+)
+_TYPES: Mapping[str, str] = {extension: media_type for media_type, extension in EXTENSIONS.items()}
+_ID = re.compile(r"[0-9a-f]{32}\.(?P<extension>[a-z0-9]{3,4})", re.ASCII)
+_EXPIRES = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
+"""One way to write each second, up to the year 33658."""
+
+
+def sniff_media(head: bytes) -> str | None:
+    """The media type of a file by its first bytes; None where they are those of no kind that is kept."""
+    for signature, media_type in _SIGNATURES:
+        if head.startswith(signature):
+            return media_type
+    if head.startswith(b"RIFF"):
+        return _RIFF.get(head[8:12])
+    if head[4:8] == b"ftyp":
+        return _sniff_brands(head)
+    if head.startswith(_EBML):
+        return "video/webm" if _WEBM in head[:_EBML_HEADER_BYTES] else None
+    if _is_mp3_frame(head):
+        return "audio/mpeg"
+    return "image/svg+xml" if _SVG.match(head, 0, SNIFF_BYTES) else None
+
+
+def sniff_picture(head: bytes) -> str | None:
+    """The media type of a picture by its first bytes; None where they are those of none."""
+    media_type = sniff_media(head)
+    return media_type if media_type is not None and media_type.startswith("image/") else None
+
+
+def _sniff_brands(head: bytes) -> str | None:
+    """By the major brand, else by the first that is known of those it is compatible with (ISO/IEC 14496-12, 4.3)."""
+    end = min(int.from_bytes(head[:4], "big"), len(head), _MOST_BRANDS_BYTES)
+    for start in (8, *range(16, end - 3, 4)):
+        if (media_type := _BRANDS.get(head[start : start + 4])) is not None:
+            return media_type
+    return "image/heic" if head[8:12] == b"mif1" else None
+
+
+def _is_mp3_frame(head: bytes) -> bool:
+    """Whether it begins with the header of a Layer III frame that has a bit rate and a sample rate."""
+    if len(head) < 3 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:  # noqa: PLR2004 - 11 bits of sync, then the layer
+        return False
+    return head[1] & 0x18 != 0x08 and head[2] >> 4 != 0x0F and head[2] & 0x0C != 0x0C  # noqa: PLR2004 - all reserved
+
+
+def find_media_type(media_id: str) -> str | None:
+    """The media type that an id tells; None where it is no id."""
+    found = _ID.fullmatch(media_id)
+    return _TYPES.get(found["extension"]) if found else None
+
+
+@attrs.frozen
+class Media:
+    """One stored file. ``stored_s`` is Unix time."""
+
+    id: str
+    media_type: str
+    size: int
+    stored_s: float
+    path: Path
+
+
+class UnknownMedia(ValueError):  # noqa: N818 - says what it is
+    """Bytes of no kind that is kept."""
+
+
+@attrs.frozen
+class MediaRules:
+    """How long media are kept, in seconds, and how many bytes of them at the most."""
+
+    max_age_s: float
+    max_bytes: int
+
+
+@attrs.frozen
+class Swept:
+    """What a sweep took away: files and their bytes; and what is left, in bytes."""
+
+    files: int = 0
+    freed_bytes: int = 0
+    left_bytes: int = 0
+
+
+class MediaDraft(Protocol):
+    """A file that comes in pieces: on record only once it is kept."""
+
+    async def write(self, piece: bytes) -> None:
+        """Add a piece. Raises ``StoreUnavailable``; then nothing is left of what was written."""
+        ...
+
+    async def keep(self) -> Media:
+        """Keep it durably under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``; then nothing is left."""
+        ...
+
+    def discard(self) -> None:
+        """Throw it away. Does nothing where it was kept, or has failed."""
+        ...
+
+
+class MediaStore(Protocol):
+    """Where media live."""
+
+    async def put(self, data: bytes) -> Media:
+        """Keep ``data`` durably under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``."""
+        ...
+
+    def open_draft(self) -> MediaDraft:
+        """The way in for what comes in pieces."""
+        ...
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` where there is too little room to begin something."""
+        ...
+
+    async def find(self, media_id: str) -> Media | None:
+        """The file of that id, whatever its shape; None where there is none. Raises ``StoreUnavailable``."""
+        ...
+
+    async def sweep(self, *, before_s: float, max_bytes: int) -> Swept:
+        """Remove what was stored before then, and the oldest of the rest until no more than ``max_bytes`` are left."""
+        ...
+
+
+def sign_link(key: bytes, media_id: str, expires_s: int) -> str:
+    """The signature of a link, in hexadecimal digits."""
+    signed = f"{media_id}:{expires_s}".encode(errors="surrogatepass")
+    return hmac.new(key, signed, sha256).hexdigest()
+
+
+def write_link(key: bytes, media_id: str, expires_s: int) -> str:
+    """Path and query of a link that works until ``expires_s`` (Unix s)."""
+    return f"{MEDIA_PATH}/{media_id}?expires={expires_s}&signature={sign_link(key, media_id, expires_s)}"
+
+
+def check_link(key: bytes, media_id: str, *, expires: str, signature: str, now_s: float) -> bool:
+    """Whether a link is one that was given out, and is still good."""
+    if not _EXPIRES.fullmatch(expires):
+        return False
+    expected = sign_link(key, media_id, int(expires))
+    return hmac.compare_digest(signature.encode(errors="replace"), expected.encode()) and now_s < int(expires)

@@ -1,0 +1,324 @@
+"""Pictures, whoever paints them: asked for, waited for, fetched, kept, and given to the caller in the form it wants.
+
+What to ask a provider, and what its answers mean, is a ``Painter``'s business (``dialects/painting.py``).
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import structlog
+
+from gateway.dialects.openai_error import read_retry_after
+from gateway.dialects.openai_images_gate import write_completed
+from gateway.dialects.painters import make_painter
+from gateway.dialects.painting import Ask, Painter
+from gateway.dialects.pictures_answer import write_answer
+from gateway.dialects.safety import read_picture_fault
+from gateway.domain.call import Call
+from gateway.domain.channel import Timeouts
+from gateway.domain.fault import (
+    InvalidRequest,
+    NotExpressible,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamTimeout,
+)
+from gateway.domain.media import SNIFF_BYTES, sniff_picture
+from gateway.domain.picture import Picture, PictureAsk, PictureForm, Pictures
+from gateway.domain.usage import Usage
+from gateway.flow.attempt import Attempt
+from gateway.flow.keeping import Keeper
+from gateway.flow.painted import PaintedReply
+from gateway.flow.safety import WordList, check_prompt
+from gateway.flow.visit import MAX_ERROR_BYTES, OK
+from gateway.providers.base import read_origin
+from gateway.upstream.port import Fetcher, Upstream
+
+MAX_ANSWER_BYTES = 128 * 1024 * 1024
+"""Ten pictures of four thousand pixels square in base64."""
+MAX_PICTURE_BYTES = 32 * 1024 * 1024
+FETCH_TIMEOUT_S = 60.0
+MOST_FAILURES = 5
+"""In a row, while a task is asked after: the task is not lost because one answer was."""
+LONGEST_WAIT_S = 10.0
+ABANDON_TIMEOUT_S = 10.0
+_STREAMED = frozenset({"openai_images", "openai_edits"})
+_LARGE = 256 * 1024
+"""Bytes whose coding is left to a thread."""
+
+log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
+
+
+def can_pass(attempt: Attempt, call: Call) -> bool:
+    """Whether the channel streams the pictures that are asked for: then its events pass.
+
+    Where nobody knows whether a model streams, it is not asked to: a server that does not might answer with addresses.
+    """
+    able = attempt.option.capability
+    return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
+
+
+def find_patience(timeouts: Timeouts) -> Timeouts:
+    """The timers of a painting: its first byte is there when it is done."""
+    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s, idle_s=timeouts.total_s)
+
+
+class Images:
+    """Gets pictures over an attempt.
+
+    Args:
+        upstream: the way out to providers.
+        fetcher: the guarded way to the addresses they name.
+        keeper: keeps pictures for callers who want addresses.
+        clock: Unix seconds.
+        pace: what waits for a task are multiplied by.
+
+    Attributes:
+        words: what nobody may ask a picture of; may be replaced.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        fetcher: Fetcher,
+        keeper: Keeper,
+        *,
+        clock: Callable[[], float],
+        pace: float = 1.0,
+    ) -> None:
+        self._upstream = upstream
+        self._fetcher = fetcher
+        self._keeper = keeper
+        self._clock = clock
+        self._pace = pace
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.words: WordList | None = None
+
+    def check(self, ask: PictureAsk) -> None:
+        """Before anything is held. Raises ``SensitiveWords``; ``StoreUnavailable`` where no picture could be kept."""
+        check_prompt(self.words, ask.prompt)
+        if ask.form == "url":
+            self._keeper.check_room()
+
+    async def answer(self, attempt: Attempt, call: Call) -> tuple[bytes, Usage]:
+        """The whole answer. Raises an ``UpstreamFault``, ``StoreUnavailable``."""
+        form = call.picture.form if call.picture else "url"
+        pictures = await self._paint_as(attempt, call, form)
+        return write_answer(pictures, form, created_s=int(self._clock())), pictures.usage
+
+    def stream(self, attempt: Attempt, call: Call) -> PaintedReply:
+        """The same as events; a stream has its pictures in it."""
+
+        async def paint() -> tuple[bytes, Usage]:
+            pictures = await self._paint_as(attempt, call, "b64_json")
+            return write_completed(pictures, call, int(self._clock())), pictures.usage
+
+        reply = PaintedReply(paint())
+        self._remember(reply.task)
+        return reply
+
+    async def close(self) -> None:
+        """Wait for what is still being given up."""
+        while self._tasks:  # one that ends may begin another
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _paint_as(self, attempt: Attempt, call: Call, form: PictureForm) -> Pictures:
+        pictures = await self._paint(attempt, call)
+        give = self._give_url if form == "url" else self._give_data
+        items = await _gather([give(attempt, call, picture) for picture in pictures.items])
+        return attrs.evolve(pictures, items=tuple(items))
+
+    async def _paint(self, attempt: Attempt, call: Call) -> Pictures:
+        """Everything that is asked for: in several calls at once, where the model makes fewer at a time.
+
+        All of it or nothing: where one call fails the others are given up.
+        """
+        counts = _split(call, attempt.option.capability.max_n)
+        slots = asyncio.Semaphore(attempt.channel.max_concurrency or len(counts))
+
+        async def paint_part(number: int, count: int) -> Pictures:
+            async with slots:
+                return await self._paint_part(attempt, call, count, number)
+
+        parts = await _gather([paint_part(number, count) for number, count in enumerate(counts)])
+        return parts[0] if len(parts) == 1 else _join(parts)
+
+    async def _paint_part(self, attempt: Attempt, call: Call, count: int, number: int) -> Pictures:
+        option = attempt.option
+        mark = f"{attempt.naming.id}{number}"
+        painter = make_painter(option.endpoint.wire, call, option.model, mark, option.capability)
+        told: Pictures | Ask = _begin(painter, count)
+        done = False
+        try:
+            while isinstance(told, Ask):
+                step = self._step if not told.begins else self._step_for_sure
+                told = await step(attempt, painter, told)
+            done = True
+        finally:
+            if not done:
+                self._abandon(attempt, painter)
+        if not told.items:
+            raise UpstreamError("The provider answered without a picture")
+        return told
+
+    async def _step(self, attempt: Attempt, painter: Painter, ask: Ask) -> Pictures | Ask:
+        return painter.read(await self._ask(attempt, ask), attempt.channel.secrets)
+
+    async def _step_for_sure(self, attempt: Attempt, painter: Painter, ask: Ask) -> Pictures | Ask:
+        """The same, to its end whoever waits for it; what it began for nobody is stopped."""
+        step = asyncio.get_running_loop().create_task(self._step(attempt, painter, ask))
+        self._remember(step)
+        try:
+            return await asyncio.shield(step)
+        except asyncio.CancelledError:
+            step.add_done_callback(lambda _: self._abandon(attempt, painter))
+            asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
+            raise
+
+    async def _ask(self, attempt: Attempt, ask: Ask) -> bytes:
+        """An ask's answer, however often it takes where the ask says nothing of the task itself."""
+        failures, wait_s = 0, ask.wait_s
+        while True:
+            await asyncio.sleep(wait_s * self._pace)
+            try:
+                return await self._send(attempt, ask)
+            except (UpstreamError, UpstreamTimeout, UpstreamLimited) as fault:
+                failures += 1
+                if not ask.passing or failures > MOST_FAILURES:
+                    raise
+                wait_s = min(max(2.0**failures / 4, fault.rest_s or 0.0), LONGEST_WAIT_S)
+
+    async def _send(self, attempt: Attempt, ask: Ask) -> bytes:
+        secrets = attempt.channel.secrets
+        reply = await self._upstream.send(attempt.plan_ask(ask))
+        try:
+            if reply.status in OK:
+                return await reply.read(MAX_ANSWER_BYTES)
+            raw = await reply.read(MAX_ERROR_BYTES)
+            rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+            raise read_picture_fault(reply.status, raw, secrets, rest_s=rest_s)
+        finally:
+            reply.close()
+
+    def _abandon(self, attempt: Attempt, painter: Painter) -> None:
+        """Stop what a provider is still working on for a caller who left; nobody waits for it."""
+        ask = painter.abandon()
+        if ask is not None:
+            self._remember(asyncio.get_running_loop().create_task(self._give_up(attempt, ask)))
+
+    async def _give_up(self, attempt: Attempt, ask: Ask) -> None:
+        try:
+            async with asyncio.timeout(ABANDON_TIMEOUT_S):
+                await self._send(attempt, ask)
+        except (UpstreamFault, TimeoutError) as fault:
+            log.warning("task_not_cancelled", channel=attempt.channel.name, error=str(fault))
+
+    def _remember(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._let_go)
+
+    def _let_go(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited for it has been told; and perhaps nobody did
+
+    async def _give_url(self, attempt: Attempt, call: Call, picture: Picture) -> Picture:
+        """The picture at an address of ours; or of the provider's, where the channel says that this may be seen."""
+        if picture.url is not None and attempt.channel.pass_urls:
+            return attrs.evolve(picture, data=None)
+        link = await self._keeper.keep(await self._load(attempt, picture))
+        return attrs.evolve(picture, data=None, url=f"{call.origin}{link}")
+
+    async def _give_data(self, attempt: Attempt, _call: Call, picture: Picture) -> Picture:
+        """The picture in base64."""
+        if picture.data is not None:
+            return attrs.evolve(picture, url=None)
+        encoded = await _in_thread(base64.b64encode, await self._load(attempt, picture))
+        return attrs.evolve(picture, data=encoded.decode(), url=None)
+
+    async def _load(self, attempt: Attempt, picture: Picture) -> bytes:
+        """The picture's bytes, which are those of a picture."""
+        raw = await self._fetch(attempt, picture) if picture.data is None else await _read_data(picture.data)
+        if sniff_picture(raw[:SNIFF_BYTES]) is None:
+            raise UpstreamError("The provider's picture is of no kind that is known")
+        return raw
+
+    async def _fetch(self, attempt: Attempt, picture: Picture) -> bytes:
+        channel = attempt.channel
+        return await self._fetcher.fetch(
+            picture.url or "",
+            trusted_origin=read_origin(channel.base_url),
+            proxy=channel.proxy,
+            limit_bytes=MAX_PICTURE_BYTES,
+            timeout_s=FETCH_TIMEOUT_S,
+        )
+
+
+async def _read_data(data: str) -> bytes:
+    try:
+        return await _in_thread(_decode, data.encode())
+    except (binascii.Error, ValueError):
+        raise UpstreamError("The provider's picture is not valid base64") from None
+
+
+def _decode(data: bytes) -> bytes:
+    return base64.b64decode(data, validate=True)
+
+
+async def _in_thread(code: Callable[[bytes], bytes], data: bytes) -> bytes:
+    return await asyncio.to_thread(code, data) if len(data) > _LARGE else code(data)
+
+
+def _begin(painter: Painter, count: int) -> Ask:
+    try:
+        return painter.begin(count)
+    except InvalidRequest as refused:
+        raise NotExpressible(refused.message, param=refused.param) from None
+
+
+def _split(call: Call, most: int | None) -> list[int]:
+    """How many pictures each call asks for."""
+    count = call.picture.count if call.picture else 1
+    if most is None or count <= most:
+        return [count]
+    return [min(most, count - done) for done in range(0, count, most)]
+
+
+def _join(parts: Sequence[Pictures]) -> Pictures:
+    """Several answers as one; what they say of themselves is what the first one says, but for what was used."""
+    usages = [part.usage for part in parts]
+    usage = Usage(
+        prompt_tokens=sum(one.prompt_tokens for one in usages),
+        completion_tokens=sum(one.completion_tokens for one in usages),
+        cached_tokens=sum(one.cached_tokens for one in usages),
+        source="estimate" if any(one.source == "estimate" for one in usages) else usages[0].source,
+        images=sum(one.images for one in usages),
+    )
+    told = {name: value for name, value in parts[0].told.items() if name != "usage"}
+    return Pictures(tuple(item for part in parts for item in part.items), usage, told)
+
+
+async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of it, or the first fault; then the rest is cancelled, and has ended when this returns."""
+    if len(work) == 1:
+        return [await work[0]]
+    tasks = [asyncio.get_running_loop().create_task(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    faults = [one for one in ended if isinstance(one, BaseException)]
+    for fault in faults:
+        if not isinstance(fault, asyncio.CancelledError):
+            raise fault
+    if faults:
+        raise faults[0]
+    return [one for one in ended if not isinstance(one, BaseException)]

@@ -1,0 +1,42 @@
+"""Removes media that are too old, and the oldest where there are too many."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from gateway.domain.media import MediaRules, MediaStore
+
+FIRST_AFTER_S = 10.0
+SWEEP_EVERY_S = 600.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SweepMedia:
+    """The job.
+
+    Args:
+        store: where media live.
+        rules: how long they are kept and how many; asked anew each time, for they may be changed while it runs.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, store: MediaStore, rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
+        self._store = store
+        self._rules = rules
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Sweep soon after the start, and then regularly, for ever."""
+        await asyncio.sleep(FIRST_AFTER_S)
+        while True:
+            await self.sweep()
+            await asyncio.sleep(SWEEP_EVERY_S)
+
+    async def sweep(self) -> None:
+        """Sweep once."""
+        rules = self._rules()
+        swept = await self._store.sweep(before_s=self._clock() - rules.max_age_s, max_bytes=rules.max_bytes)
+        if swept.files:
+            log.info("media_swept", files=swept.files, bytes=swept.freed_bytes)

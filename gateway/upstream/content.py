@@ -1,0 +1,107 @@
+"""A body that is read as it is sent, for aiohttp: bytes, and files in pieces, as fast as the provider takes them."""
+
+import asyncio
+import binascii
+import select
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+
+from gateway.domain.fault import StoreUnavailable
+from gateway.domain.upload import Content, FilePiece
+
+PIECE_BYTES = 128 * 1024
+"""Read at once: what a body holds in memory, besides what the transport has not sent."""
+BASE64_BYTES = PIECE_BYTES // 4 * 3
+"""The same for base64, whose every three bytes are four: pieces of a multiple of three fit together."""
+_TURNS = 3
+
+
+class Line(Protocol):
+    """The connection that a body goes over."""
+
+    transport: asyncio.Transport | None
+    refused: bool
+    """Whether an error has come as the answer."""
+
+    def force_close(self) -> None:
+        """It is not to be used again."""
+        ...
+
+
+class ContentPayload(Payload):
+    """A ``Content`` with its Content-Length; it may be sent more than once, and holds nothing to be closed.
+
+    A provider may refuse a body that it has not read (401, 413), and close; what is written then makes its system reset
+    the connection, and on this side a reset that a write meets takes with it the answer that nobody has read yet. So
+    the answer is looked for before every write, and after an error nothing more is written.
+    """
+
+    _autoclose = True
+
+    def __init__(self, content: Content) -> None:
+        super().__init__(content)
+        self._content = content
+        self._size = content.length
+        self.line: Line | None = None
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Send it. Raises ``ConnectionError``, and what reading a file raises."""
+        async with aclosing(_read_content(self._content)) as pieces:
+            async for piece in pieces:
+                if self.line is not None and await _is_refused(self.line):
+                    self.line.force_close()
+                    return
+                await writer.write(piece)  # waits while the provider does not read
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Send it. Raises ``ValueError`` where the headers say another length, besides what ``write`` does."""
+        if content_length not in {None, self._size}:
+            raise ValueError("Content-Length is not the body's")
+        await self.write(writer)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:  # noqa: ARG002 - aiohttp's signature
+        """Never: it is not in memory."""
+        raise TypeError("A body with files in it is sent, not looked at")
+
+
+async def _is_refused(line: Line) -> bool:
+    """Whether an error has come. What waits in the socket is given the turns of the loop that its reading takes."""
+    for _ in range(_TURNS):
+        if not _is_readable(line.transport):
+            break
+        await asyncio.sleep(0)
+    return line.refused
+
+
+def _is_readable(transport: asyncio.Transport | None) -> bool:
+    sock = None if transport is None or transport.is_closing() else transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+async def _read_content(content: Content) -> AsyncGenerator[bytes, None]:
+    for piece in content.pieces:
+        if isinstance(piece, FilePiece):
+            async with aclosing(_read_file(piece)) as pieces:
+                async for data in pieces:
+                    yield data
+        else:
+            for offset in range(0, len(piece), PIECE_BYTES):
+                yield piece[offset : offset + PIECE_BYTES]
+
+
+async def _read_file(piece: FilePiece) -> AsyncGenerator[bytes, None]:
+    upload, step = piece.upload, BASE64_BYTES if piece.base64 else PIECE_BYTES
+    for offset in range(0, upload.size, step):
+        expected = min(step, upload.size - offset)
+        data = await upload.spooled.read(offset, expected)
+        if len(data) != expected:
+            raise StoreUnavailable("The upload has been lost", retry_after_s=5)
+        yield binascii.b2a_base64(data, newline=False) if piece.base64 else data

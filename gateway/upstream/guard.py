@@ -1,0 +1,247 @@
+"""The egress guard: files that a provider names are fetched from public addresses only.
+
+A provider's URL is a stranger's text. It may name this machine, its network or a cloud's metadata service, in plain
+or in odd spelling, by a name that resolves there, or by a redirect; none of them is ever connected to.
+
+Addresses are judged where sockets are made. aiohttp hands ``socket_factory`` each address that it is about to connect
+to, be it written in the URL or an answer of the resolver (happy eyeballs calls it for each of them), and connects to
+that address and no other: between the judgement and the connection no name is resolved again. No connection is kept,
+so none is used again under a judgement that was made for somebody else, or before the settings changed.
+"""
+
+import asyncio
+import errno
+import re
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+from typing import NoReturn
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
+
+from gateway.domain.fault import UpstreamError, UpstreamTimeout
+from gateway.domain.network import Networks, is_inside, is_public
+
+MAX_REDIRECTS = 3
+MAX_URL = 8_190
+"""Characters; aiohttp's own bound of a header line, hence of a redirect."""
+READ_BUFFER = 64 * 1024
+
+_FIRST_FREE_PORT = 1024
+_WEB_PORTS = frozenset({80, 443})
+_SERVICE_PORTS = frozenset(
+    {
+        1433, 1521, 2049, 2181, 2375, 2376, 2379, 2380, 3306, 3389, 4222, 5432, 5672, 5900, 5984, 6000, 6379, 6443,
+        6667, 8200, 8500, 9042, 9092, 9200, 9300, 10250, 10255, 11211, 15672, 26379, 27017, 27018,
+    }
+)  # fmt: skip
+"""Databases, queues, caches, desktops and the control planes of clusters, which serve no files."""
+
+_STATUS_OK = 200
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_DECODED = frozenset({"", "identity", "gzip", "deflate"})
+_FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError, RuntimeError)
+"""What aiohttp lets out; uvloop says ``RuntimeError`` of some sockets, and so does a session that was closed."""
+
+_MISLEADING = re.compile(r"[\x00-\x1f\x7f\\]")
+_WELL_WRITTEN = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
+"""What RFC 3986 lets a URL be made of."""
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa", "lan")
+"""Names that no public server has: RFC 6761, 6762 and 8375, ICANN's ``internal``, and two that are in use."""
+
+_NO_URL = "The provider's link is not a plain http or https URL"
+_FORBIDDEN = "The provider's link leads to where the gateway fetches nothing from"
+
+
+class GuardedFetcher:
+    """``port.Fetcher`` over two aiohttp sessions: one that judges every address, and one that does not.
+
+    The other one is for what an operator chose: the channel's own origin, and the channel's proxy. A proxy resolves
+    names itself, so through one only what the URL says can be judged: addresses, and names that are private as they
+    stand. A public name that the proxy's resolver leads to a private address is *not* refused here; whoever runs the
+    proxy has to refuse it there.
+
+    Ports: 80, 443 and those from 1024 on, as object stores have them, without those of well-known services. The lower
+    ones are mail, shells and files, which do harm when they are sent lines of HTTP. On the channel's own origin any.
+
+    Args:
+        allow: networks that are not public and may be connected to all the same, as the settings have them now.
+        resolver: who answers names; the system, unless said otherwise.
+    """
+
+    def __init__(self, *, allow: Callable[[], Networks], resolver: AbstractResolver | None = None) -> None:
+        self._allow = allow
+        self._guarded = _open_session(resolver, self._make_socket)
+        self._open = _open_session(resolver, None)
+
+    async def fetch(
+        self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
+    ) -> bytes:
+        """The whole file; see ``port.Fetcher``.
+
+        At most ``MAX_REDIRECTS`` redirects are followed, each judged anew. A chain that has left the trusted origin
+        does not become trusted again by leading back.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._follow(url, trusted_origin, proxy, limit_bytes)
+        except _FOREIGN as error:
+            _raise_translated(error)
+
+    async def close(self) -> None:
+        """Close both sessions. Called once no fetch is under way: aiohttp does not wake who waits for a body."""
+        await self._guarded.close()
+        await self._open.close()
+
+    async def _follow(self, text: str, trusted_origin: str | None, proxy: str | None, limit_bytes: int) -> bytes:
+        url = _read_url(text)
+        trusted = True
+        for _ in range(1 + MAX_REDIRECTS):
+            trusted = trusted and _is_origin(url, trusted_origin)
+            if not trusted:
+                self._judge(url, proxied=proxy is not None)
+            session = self._open if trusted or proxy is not None else self._guarded
+            response = await session.get(url, proxy=proxy, allow_redirects=False)
+            try:
+                if response.status not in _REDIRECTS:
+                    return await _read_file(response, limit_bytes)
+                url = _read_url(response.headers.get("Location", ""), base=url)
+            finally:
+                response.close()
+        raise UpstreamError("The provider's link is redirected too often", phase="headers")
+
+    def _judge(self, url: URL, *, proxied: bool) -> None:
+        """Raise ``UpstreamError`` where what is written in the URL is enough to refuse it."""
+        _, host, port = _find_origin(url)
+        if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):
+            raise UpstreamError(_FORBIDDEN, phase="connect")
+        literal = _is_literal(host)
+        if not literal and not _is_name(host):
+            raise UpstreamError(_FORBIDDEN, phase="connect")
+        if proxied and not (self._may_connect(host) if literal else _may_be_public(host)):
+            raise UpstreamError(_FORBIDDEN, phase="connect")
+
+    def _may_connect(self, address: str) -> bool:
+        return is_public(address) or ("%" not in address and is_inside(address, self._allow()))
+
+    def _make_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        """The choke point: every address comes by here before it is connected to."""
+        family, kind, protocol, _, place = info
+        address = place[0]
+        if not isinstance(address, str) or not self._may_connect(address):
+            raise OSError(errno.EACCES, f"{address} is not public, and not allowed")
+        return socket.socket(family, kind, protocol)
+
+
+def _open_session(
+    resolver: AbstractResolver | None, socket_factory: aiohttp.SocketFactoryType | None
+) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(
+        limit=0, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=socket_factory
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"Accept": "*/*", "Accept-Encoding": "identity"},
+        skip_auto_headers=("User-Agent",),
+        read_bufsize=READ_BUFFER,
+        timeout=aiohttp.ClientTimeout(),  # none: ``fetch`` bounds everything together
+        trust_env=False,
+    )
+
+
+def _read_url(text: str, base: URL | None = None) -> URL:
+    """A URL to make a request of; ``base`` is what a redirect is relative to. Raises ``UpstreamError``.
+
+    A well-written one is kept as it is: links to object stores are signed as they are written, and yarl's own quoting
+    (``%2F`` in a query becomes ``/``) breaks the signatures of some.
+    """
+    if not text or len(text) > MAX_URL or _MISLEADING.search(text):
+        raise UpstreamError(_NO_URL, phase="connect")
+    try:
+        url = URL(text, encoded=_WELL_WRITTEN.fullmatch(text) is not None)
+        if base is not None and not url.scheme and (url.raw_host or not text.startswith("//")):
+            url = base.join(url)
+        if url.scheme not in {"http", "https"} or not url.raw_host or not url.port or "@" in url.raw_authority:
+            raise UpstreamError(_NO_URL, phase="connect")
+    except (ValueError, IndexError) as error:  # yarl says IndexError of "x://[]@"
+        raise UpstreamError(_NO_URL, phase="connect") from error
+    return url
+
+
+def _is_origin(url: URL, trusted_origin: str | None) -> bool:
+    if trusted_origin is None:
+        return False
+    try:
+        trusted = URL(trusted_origin)
+        return bool(trusted.raw_host) and _find_origin(trusted) == _find_origin(url)
+    except ValueError:
+        return False
+
+
+def _find_origin(url: URL) -> tuple[str, str, int | None]:
+    return url.scheme, (url.raw_host or "").lower(), url.port
+
+
+def _is_literal(host: str) -> bool:
+    """Whether it is an address in the one spelling that everybody reads alike, without a zone."""
+    try:
+        address = IPv6Address(host) if ":" in host else IPv4Address(host)
+    except ValueError:
+        return False
+    return isinstance(address, IPv4Address) or address.scope_id is None
+
+
+def _is_name(host: str) -> bool:
+    """Whether it is a name, and cannot be taken for an address.
+
+    A last label that is a number makes it one, by the rules of browsers (the URL standard's "ends in a number") and
+    of C libraries alike: ``0x7f.1``, ``127.1``, ``2130706433``.
+    """
+    name = host.removesuffix(".")
+    return _NAME.fullmatch(name) is not None and _NUMERIC.fullmatch(name.rpartition(".")[2]) is None
+
+
+def _may_be_public(name: str) -> bool:
+    """Whether a name, as it stands, may be a public server's: one without a dot is completed by whoever resolves it."""
+    dotted = f".{name.removesuffix('.')}"
+    return dotted.count(".") > 1 and not any(dotted.endswith(f".{private}") for private in _PRIVATE_NAMES)
+
+
+async def _read_file(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    """The body of a good answer, up to ``limit_bytes``; a compressed one is counted, piece by piece, as it unpacks."""
+    if response.status != _STATUS_OK:
+        raise UpstreamError(f"The provider's file was answered with status {response.status}", phase="headers")
+    encodings = response.headers.getall("Content-Encoding", [])
+    if len(encodings) > 1 or "".join(encodings).strip().lower() not in _DECODED:
+        raise UpstreamError("The provider's file is encoded in a way that was not asked for", phase="headers")
+    if (response.content_length or 0) > limit_bytes:
+        raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="headers")
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await response.content.readany():
+        size += len(piece)
+        if size > limit_bytes:
+            raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="body")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _raise_translated(error: Exception) -> NoReturn:
+    """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
+    if isinstance(error, TimeoutError):
+        raise UpstreamTimeout("Fetching the provider's file took too long", phase="body") from error
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EACCES:
+        raise UpstreamError(_FORBIDDEN, phase="connect") from error
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        raise UpstreamError("The channel's proxy refused the connection", phase="connect") from error
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
+        raise UpstreamError("The server of the provider's file could not be reached", phase="connect") from error
+    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
+        raise UpstreamError("The server of the provider's file does not speak valid HTTP", phase="headers") from error
+    raise UpstreamError("The provider's file could not be fetched whole", phase="body") from error

@@ -1,0 +1,97 @@
+"""``GET /media/{id}``: what the gateway keeps for its callers. The signed link is the key to it."""
+
+import asyncio
+from typing import IO, Any
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.web_request import BaseRequest
+
+from gateway.domain.fault import ClientGone, InvalidRequest
+from gateway.domain.media import MEDIA_PATH, Media
+from gateway.flow.keeping import Keeper, make_not_found
+
+KEEPER = web.AppKey("keeper", Keeper)
+RESPONSE_TIMEOUT_S = 600.0
+"""For the whole of a file, however slowly it is read; with ``Range`` a reader goes on where it was cut off."""
+_CHUNK_BYTES = 64 * 1024
+"""Of a file in memory at a time, for each reader."""
+_ACTIVE = frozenset({"image/svg+xml"})
+"""What can hold a script: it is saved, not shown."""
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Referrer-Policy": "no-referrer",
+}
+_GONE = frozenset({403, 404})
+_FAILED = 400
+
+
+def add_media_routes(app: web.Application) -> None:
+    """``GET`` and ``HEAD``; the application's ``KEEPER`` must be there by the first request."""
+    app.router.add_get(f"{MEDIA_PATH}/{{id}}", get_media)
+
+
+async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> web.StreamResponse:
+    """The file, or a range of it. Raises ``NotFound``, ``StoreUnavailable``, ``InvalidRequest``."""
+    _check_dates(request)
+    keeper, query = request.app[KEEPER], request.query
+    expires = query.get("expires", "")
+    media = await keeper.find(request.match_info["id"], expires, query.get("signature", ""))
+    response = _FileResponse(media, keeper.count_seconds_left(expires))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await response.prepare(request)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ClientGone from None
+    return response
+
+
+def _check_dates(request: web.Request) -> None:
+    """Raise ``InvalidRequest`` where aiohttp would stumble: over a date with a number that no C long holds."""
+    try:
+        _ = request.if_modified_since, request.if_unmodified_since, request.if_range
+    except OverflowError:
+        raise InvalidRequest("A date in the request's headers is none") from None
+
+
+class _FileResponse(web.FileResponse):
+    """aiohttp's, which knows ranges and conditions, with what it leaves open.
+
+    It is prepared before it is returned, inside the middlewares, and again by aiohttp afterwards; and what it says of a
+    file that is gone, or of a range that is none, must be neither kept by a cache nor called a picture.
+    """
+
+    def __init__(self, media: Media, seconds_left: int) -> None:
+        disposition = "attachment" if media.media_type in _ACTIVE else "inline"
+        headers = {
+            "Content-Type": media.media_type,
+            "Content-Disposition": f'{disposition}; filename="{media.id}"',
+            "Cache-Control": f"private, max-age={seconds_left}, immutable",
+            **_HEADERS,
+        }
+        super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers=headers)
+
+    async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
+        """Send it; once."""
+        return await (web.StreamResponse.prepare(self, request) if self.prepared else super().prepare(request))
+
+    async def _prepare_headers(self) -> None:
+        if self.status in _GONE:  # swept since it was found
+            raise make_not_found()
+        if self.status >= _FAILED:
+            for name in ("Content-Type", "Content-Disposition"):
+                del self.headers[name]
+            self.headers["Cache-Control"] = "no-store"
+            self.content_length = 0
+        await super()._prepare_headers()
+
+    async def _sendfile(self, request: BaseRequest, fobj: IO[Any], offset: int, count: int) -> AbstractStreamWriter:
+        # Not the kernel's: uvloop has none, and on the standard loop it fails in its own way where a reader leaves.
+        writer = await web.StreamResponse.prepare(self, request)
+        if writer is None:
+            raise ConnectionResetError("The answer has ended")
+        return await self._sendfile_fallback(writer, fobj, offset, count)

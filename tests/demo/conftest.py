@@ -1,0 +1,29 @@
+"""A running demo upstream, and who asks it."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import openai
+import pytest
+
+from gateway.demo.server import DemoUpstream
+
+
+@pytest.fixture
+async def demo() -> AsyncIterator[DemoUpstream]:
+    upstream = DemoUpstream(pace_s=0)
+    await upstream.start()
+    yield upstream
+    await upstream.stop()
+
+
+@pytest.fixture
+async def sdk(demo: DemoUpstream) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=demo.base_url, api_key=demo.api_key, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def plain(demo: DemoUpstream) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {demo.api_key}"}) as session:
+        yield session

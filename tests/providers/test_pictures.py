@@ -1,0 +1,162 @@
+"""What vendors of pictures can be asked for, and how the convention's words become theirs."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.dialects.openai_images import read_images_call
+from gateway.dialects.openai_painter import OpenAiPainter
+from gateway.domain.capability import UNKNOWN
+from gateway.domain.picture import PictureAsk
+from gateway.domain.wire import WIRES
+from gateway.providers.base import Endpoint, Provider
+from gateway.providers.registry import PROVIDERS
+
+GENERATE = WIRES["images"]
+EDIT = WIRES["image_edits"]
+
+
+def find_images(provider: Provider, model: str) -> Endpoint | None:
+    """Where the vendor takes the convention's generations."""
+    return provider.find_endpoint(("openai_images",), model)
+
+
+def send(slug: str, model: str, **asked: Any) -> Any:
+    """What of a generation's body reaches the vendor, besides the model and the prompt."""
+    provider = PROVIDERS[slug]
+    endpoint = find_images(provider, model)
+    assert endpoint is not None
+    call = read_images_call({"model": "m", "prompt": "a cat", **asked})
+    assert call.picture is not None
+    painter = OpenAiPainter(call, model, "mark", provider.find_capability(model) or UNKNOWN)
+    body = painter.begin(call.picture.count).said
+    assert isinstance(body, dict)
+    endpoint.shape(body, model)
+    assert (body.pop("model"), body.pop("prompt")) == (model, "a cat")
+    return body
+
+
+def find_problem(slug: str, model: str, *, edit: bool = False, **asked: Any) -> str | None:
+    """The field at fault, before anything is sent."""
+    able = PROVIDERS[slug].find_capability(model) or UNKNOWN
+    problem = able.find_problem(PictureAsk("a cat", **asked), edit=edit, fan_out=False)
+    return problem[0] if problem else None
+
+
+@pytest.mark.parametrize(
+    ("slug", "model", "asked", "said"),
+    [
+        ("openai", "gpt-image-1", {}, {}),
+        ("openai", "gpt-image-1", {"n": 2, "size": "64x64", "response_format": "url"}, {"n": 2, "size": "64x64"}),
+        ("azure_openai", "gpt-image-1", {"response_format": "b64_json"}, {}),
+        ("azure_openai", "our-painter", {"response_format": "b64_json"}, {"response_format": "b64_json"}),
+        ("xai", "grok-imagine-image", {"size": "auto", "aspect_ratio": "16:9"},
+         {"aspect_ratio": "16:9", "response_format": "url"}),
+        ("xai", "grok-2-image", {"response_format": "b64_json"}, {"response_format": "b64_json"}),
+        ("together", "x/y", {"size": "1024x768"}, {"width": 1024, "height": 768, "response_format": "url"}),
+        ("together", "x/y", {"response_format": "b64_json", "n": 3}, {"n": 3, "response_format": "base64"}),
+        ("siliconflow", "Qwen/Qwen-Image", {"n": 1, "size": "928x1664", "response_format": "url"},
+         {"image_size": "928x1664"}),
+        ("siliconflow", "Qwen/Qwen-Image", {}, {"image_size": "1328x1328"}),
+        ("siliconflow", "Kwai-Kolors/Kolors", {"n": 2}, {"batch_size": 2, "image_size": "1024x1024"}),
+        ("siliconflow", "Qwen/Qwen-Image-Edit", {"image": "https://host/1.png"}, {"image": "https://host/1.png"}),
+        ("zhipu", "glm-image", {"n": 1, "size": "1280x1280", "response_format": "b64_json", "user": "someone"},
+         {"size": "1280x1280", "user_id": "someone"}),
+        ("zai", "cogview-4-250304", {"response_format": "url"}, {}),
+        ("ollama", "x/z-image-turbo", {"n": 1, "size": "64x64", "user": "u"},
+         {"size": "64x64", "response_format": "b64_json"}),
+        ("vllm", "Qwen/Qwen-Image", {"n": 2, "response_format": "url"}, {"n": 2, "response_format": "b64_json"}),
+        ("custom", "any", {"response_format": "url", "n": 1, "seed": 7}, {"response_format": "url", "n": 1, "seed": 7}),
+        ("custom", "any", {}, {}),
+    ],
+)  # fmt: skip
+def test_a_vendor_is_asked_in_its_own_words(slug: str, model: str, asked: Any, said: Any) -> None:
+    assert send(slug, model, **asked) == said
+
+
+@pytest.mark.parametrize(
+    ("slug", "model", "asked", "param"),
+    [
+        ("openai", "gpt-image-1", {"size": "1024x1024", "count": 10}, None),
+        ("openai", "gpt-image-1", {"size": "512x512"}, "size"),
+        ("openai", "gpt-image-1.5", {"size": "1920x1088"}, "size"),
+        ("openai", "gpt-image-2", {"size": "1920x1088"}, None),
+        ("openai", "gpt-image-2.5-flare", {"count": 11}, "n"),
+        ("openai", "gpt-image-1-mini", {"edit": True, "masked": True, "sources": 16}, None),
+        ("openai", "gpt-image-1-mini", {"edit": True, "sources": 17}, "image"),
+        ("azure_openai", "gpt-image-1", {"size": "512x512"}, "size"),
+        ("azure_openai", "our-painter", {"size": "512x512"}, None),
+        ("xai", "grok-2-image", {"size": "1024x1024"}, "size"),
+        ("xai", "grok-2-image", {"count": 10}, None),
+        ("together", "x/y", {"count": 5}, "n"),
+        ("siliconflow", "Qwen/Qwen-Image", {"count": 2}, "n"),
+        ("siliconflow", "Kwai-Kolors/Kolors", {"count": 4}, None),
+        ("zhipu", "cogview-4", {"count": 2}, "n"),
+        ("zai", "glm-image", {"count": 2, "size": "1x1"}, "n"),
+        ("ollama", "x/z-image-turbo", {"count": 2}, "n"),
+        ("custom", "any", {"count": 10, "size": "1x1", "sources": 16, "masked": True, "edit": True}, None),
+    ],
+)
+def test_what_a_model_cannot_do_is_known_before(slug: str, model: str, asked: Any, param: str | None) -> None:
+    assert find_problem(slug, model, **asked) == param
+
+
+@pytest.mark.parametrize(
+    ("slug", "model"),
+    [("openai", "gpt-4.1-mini"), ("xai", "grok-4"), ("zhipu", "glm-4.6"), ("zai", "glm-4.6"), ("deepseek", "x")],
+)
+def test_a_model_that_only_talks_is_not_asked_for_pictures(slug: str, model: str) -> None:
+    assert PROVIDERS[slug].find_endpoint(GENERATE, model) is None
+    assert PROVIDERS[slug].find_endpoint(EDIT, model) is None
+
+
+@pytest.mark.parametrize(
+    ("slug", "model"),
+    [("openai", "gpt-image-1"), ("openai", "chatgpt-image-x"), ("azure_openai", "x"), ("custom", "x"), ("vllm", "x")],
+)  # fmt: skip
+def test_who_edits_over_the_conventions_form(slug: str, model: str) -> None:
+    endpoint = PROVIDERS[slug].find_endpoint(EDIT, model)
+    assert endpoint is not None
+    assert (endpoint.wire, endpoint.path) == ("openai_edits", "/images/edits")
+
+
+def test_only_gpt_images_are_known_to_stream() -> None:
+    streaming = {
+        (slug, entry.name)
+        for slug, provider in PROVIDERS.items()
+        for entry in provider.capabilities
+        if slug != "demo" and entry.streams and provider.find_endpoint(("openai_images",), entry.name)
+    }
+    assert streaming == {
+        (slug, name)
+        for slug in ("openai", "azure_openai")
+        for name in ("gpt-image-*", "gpt-image-1*", "chatgpt-image-*")
+    }
+
+
+NAMES = st.sampled_from(["model", "prompt", "n", "size", "response_format", "user", "image_size", "batch_size"])
+VALUES = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "auto", "64x64", "x", "b64_json"])
+WORDS = {"width", "height", "image_size", "batch_size", "user_id"}
+
+
+QUIRKY = [
+    pytest.param(endpoint, id=slug)
+    for slug, found in PROVIDERS.items()
+    for endpoint in found.endpoints
+    if endpoint.wire == "openai_images" and endpoint.quirks
+]
+
+
+@pytest.mark.parametrize("endpoint", QUIRKY)
+@given(body=st.dictionaries(NAMES, VALUES | st.lists(VALUES, max_size=2)), model=st.sampled_from(["m", "x/Qwen-Image"]))
+def test_a_vendors_words_are_found_for_anything_and_for_the_same_once(
+    endpoint: Endpoint, body: Any, model: str
+) -> None:
+    shaped = dict(body)
+    endpoint.shape(shaped, model)
+    assert set(shaped) - set(body) <= WORDS
+    again = dict(shaped)
+    endpoint.shape(again, model)
+    assert again == shaped
