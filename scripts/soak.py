@@ -4,7 +4,8 @@
 
 Three channels serve one model, the third in another language than most callers'. The second is broken for the middle
 third of the time, and breaks off one stream in a hundred at any other. About half of the calls are streams, one in five
-is asked in Anthropic's language, and one in a hundred leaves half-way. Exit code 1 where a request has no row or more
+is asked in Anthropic's language, and one in a hundred leaves half-way. One in fifty is a picture, an edit of one, or a
+recording to be heard, over channels of their own. Exit code 1 where a request has no row or more
 than one, where the books do not agree, where descriptors are left over, where the log tells of a bug, where more than
 one call in a hundred fails, or where the broken channel was not left alone and taken back.
 """
@@ -31,6 +32,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.store.folder import find_holder
 from tests.dialects import anthropic_cassettes as messages
+from tests.fakes.openai_audio import OpenAiAudio, make_wav
+from tests.fakes.openai_pictures import CustomPictures
+from tests.fakes.pictures import draw
 from tests.fakes.upstream import (
     COMPLETION,
     FIN,
@@ -51,7 +55,10 @@ from tests.fakes.upstream import (
 KEY = "sk-soak-soak-soak-soak"
 RARELY = 0.01
 SETTLE_S = 2.0
-PLANNED = ("json", "stream", "left half-way")
+SELDOM = 0.02
+PLANNED = ("json", "stream", "left half-way", "generations", "edits", "transcriptions")
+SOUND = make_wav(2.0, 48_000)
+PICTURE = draw(512, 512)
 EVERY_CALL = frozenset({"request_settled", "request_served"})
 WORDS = [f" word{index}" for index in range(40)]
 PACE_S = 0.002
@@ -113,6 +120,15 @@ name = "{name}"
 provider = "{provider}"
 base_url = "{base_url}"
 models = ["m"]
+"""
+PLAIN_CHANNEL = """
+[[channel]]
+name = "{model}"
+provider = "{provider}"
+base_url = "{base_url}"
+api_key = "provider-key"
+models = ["{model}"]
+model_map = {{ {model} = "{theirs}" }}
 """
 
 
@@ -185,7 +201,23 @@ class Soak:
             except aiohttp.ClientError as error:
                 self.outcomes[type(error).__name__] += 1
 
+    async def _upload(self, session: aiohttp.ClientSession) -> str:
+        """A picture, an edit or a transcript."""
+        kind = random.choice(["images/generations", "images/edits", "audio/transcriptions"])
+        if kind == "images/generations":
+            body: dict[str, Any] = {"json": {"model": "painter", "prompt": "hi", "response_format": "url"}}
+        else:
+            form = aiohttp.FormData({"model": "painter" if "edits" in kind else "listener", "prompt": "hi"})
+            name, file = ("image", PICTURE) if "edits" in kind else ("file", SOUND)
+            form.add_field(name, file, filename="file.wav" if name == "file" else "file.png")
+            body = {"data": form}
+        async with session.post(f"{self.url}/v1/{kind}", **body) as response:
+            await response.read()
+        return kind.rpartition("/")[2] if response.status == 200 else f"{kind} status {response.status}"
+
     async def _call(self, session: aiohttp.ClientSession) -> str:
+        if random.random() < SELDOM:
+            return await self._upload(session)
         kind, stream = random.choices(["chat/completions", "messages"], [4, 1])[0], random.random() < 0.5
         body = {"model": "m", "stream": stream, "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
         async with session.post(f"{self.url}/v1/{kind}", json=body) as response:
@@ -216,6 +248,11 @@ async def soak(seconds: float, callers: int) -> bool:
         for name, (slug, provider) in providers.items():
             up = await stack.enter_async_context(provider)
             config += CHANNEL.format(name=name, provider=slug, base_url=up.base_url)
+        painter, listener = CustomPictures(), OpenAiAudio()
+        await stack.enter_async_context(painter)
+        await stack.enter_async_context(listener)
+        for made, model in ((painter, "painter"), (listener, "listener")):
+            config += PLAIN_CHANNEL.format(model=model, provider=made.slug, base_url=made.base_url, theirs=made.model)
         (path / "gateway.toml").write_text(config)
         log = stack.enter_context((path / "log").open("wb"))
         command = ["-m", "gateway", "serve", "--config", f"{path}/gateway.toml", "--data", f"{path}/data"]

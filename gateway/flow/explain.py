@@ -7,6 +7,7 @@ import attrs
 
 from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.fault import Fault
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
@@ -114,6 +115,7 @@ class Explainer:
             "state": option.line.breaker.state,
             "share": round(self._share(option), 2),
             "running": option.line.running,
+            "capability": _write_capability(option.capability),
             "price": _write_price(option.price),
             "price_multiplier": option.multiplier_ppm / ONE_PPM,
         }
@@ -161,6 +163,12 @@ def _refuse(channel: Channel, reason: str) -> Fields:
 
 def _find_usd(nanos: int | None) -> float | None:
     return None if nanos is None else nanos / NANOS_PER_USD
+
+
+def _write_capability(able: Capability) -> Fields | None:
+    """What is known of what the model can be asked for; None where nothing is."""
+    known = {name: value for name, value in attrs.asdict(able).items() if value is not None and name != "name"}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} or None
 
 
 def _write_price(price: Price | None) -> Fields | None:

@@ -21,11 +21,13 @@ from gateway.dialects.safety import read_picture_fault
 from gateway.domain.call import Call
 from gateway.domain.channel import Timeouts
 from gateway.domain.fault import (
+    ImageBlocked,
     InvalidRequest,
     NotExpressible,
     UpstreamError,
     UpstreamFault,
     UpstreamLimited,
+    UpstreamRefused,
     UpstreamTimeout,
 )
 from gateway.domain.media import SNIFF_BYTES, sniff_picture
@@ -46,6 +48,8 @@ FETCH_TIMEOUT_S = 60.0
 MOST_FAILURES = 5
 """In a row, while a task is asked after: the task is not lost because one answer was."""
 LONGEST_WAIT_S = 10.0
+POLL_TIMEOUT_S = 30.0
+"""For one answer about a task: a server that says nothing must not take the whole time of the call."""
 ABANDON_TIMEOUT_S = 10.0
 _STREAMED = frozenset({"openai_images", "openai_edits"})
 _LARGE = 256 * 1024
@@ -64,9 +68,9 @@ def can_pass(attempt: Attempt, call: Call) -> bool:
     return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
 
 
-def find_patience(timeouts: Timeouts) -> Timeouts:
-    """The timers of a painting: its first byte is there when it is done."""
-    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s, idle_s=timeouts.total_s)
+def find_patience(timeouts: Timeouts, call: Call, *, painted: bool) -> Timeouts:
+    """The timers of a stream: a painting's first byte is there when it is done, an upload's when it has arrived."""
+    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s) if painted or call.files else timeouts
 
 
 class Images:
@@ -104,7 +108,11 @@ class Images:
         """Before anything is held. Raises ``SensitiveWords``; ``StoreUnavailable`` where no picture could be kept."""
         check_prompt(self.words, ask.prompt)
         if ask.form == "url":
-            self._keeper.check_room()
+            self.check_room()
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` where the disk has no room for what callers send and are to fetch."""
+        self._keeper.check_room()
 
     async def answer(self, attempt: Attempt, call: Call) -> tuple[bytes, Usage]:
         """The whole answer. Raises an ``UpstreamFault``, ``StoreUnavailable``."""
@@ -177,8 +185,9 @@ class Images:
         try:
             return await asyncio.shield(step)
         except asyncio.CancelledError:
-            step.add_done_callback(lambda _: self._abandon(attempt, painter))
-            asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
+            if not step.done():  # else the painter knows by now what there is to stop
+                step.add_done_callback(lambda _: self._abandon(attempt, painter))
+                asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
             raise
 
     async def _ask(self, attempt: Attempt, ask: Ask) -> bytes:
@@ -187,14 +196,24 @@ class Images:
         while True:
             await asyncio.sleep(wait_s * self._pace)
             try:
-                return await self._send(attempt, ask)
-            except (UpstreamError, UpstreamTimeout, UpstreamLimited) as fault:
+                return await self._send(attempt, ask, POLL_TIMEOUT_S if ask.passing else None)
+            except (UpstreamError, UpstreamTimeout, UpstreamRefused) as fault:
                 failures += 1
-                if not ask.passing or failures > MOST_FAILURES:
+                if not ask.passing or isinstance(fault, ImageBlocked):
                     raise
+                if failures > MOST_FAILURES:
+                    raise _blame_provider(fault) from fault
                 wait_s = min(max(2.0**failures / 4, fault.rest_s or 0.0), LONGEST_WAIT_S)
 
-    async def _send(self, attempt: Attempt, ask: Ask) -> bytes:
+    async def _send(self, attempt: Attempt, ask: Ask, patience_s: float | None) -> bytes:
+        """A good answer's body. Raises an ``UpstreamFault``; ``patience_s`` None: the call's own time bounds it."""
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._send_once(attempt, ask)
+        except TimeoutError:
+            raise UpstreamTimeout("The provider took too long to answer", phase="headers") from None
+
+    async def _send_once(self, attempt: Attempt, ask: Ask) -> bytes:
         secrets = attempt.channel.secrets
         reply = await self._upstream.send(attempt.plan_ask(ask))
         try:
@@ -214,9 +233,8 @@ class Images:
 
     async def _give_up(self, attempt: Attempt, ask: Ask) -> None:
         try:
-            async with asyncio.timeout(ABANDON_TIMEOUT_S):
-                await self._send(attempt, ask)
-        except (UpstreamFault, TimeoutError) as fault:
+            await self._send(attempt, ask, ABANDON_TIMEOUT_S)
+        except UpstreamFault as fault:
             log.warning("task_not_cancelled", channel=attempt.channel.name, error=str(fault))
 
     def _remember(self, task: "asyncio.Task[Any]") -> None:
@@ -236,10 +254,11 @@ class Images:
         return attrs.evolve(picture, data=None, url=f"{call.origin}{link}")
 
     async def _give_data(self, attempt: Attempt, _call: Call, picture: Picture) -> Picture:
-        """The picture in base64."""
+        """The picture in base64, which is that of a picture."""
+        raw = await self._load(attempt, picture)
         if picture.data is not None:
             return attrs.evolve(picture, url=None)
-        encoded = await _in_thread(base64.b64encode, await self._load(attempt, picture))
+        encoded = await _in_thread(base64.b64encode, raw)
         return attrs.evolve(picture, data=encoded.decode(), url=None)
 
     async def _load(self, attempt: Attempt, picture: Picture) -> bytes:
@@ -258,6 +277,13 @@ class Images:
             limit_bytes=MAX_PICTURE_BYTES,
             timeout_s=FETCH_TIMEOUT_S,
         )
+
+
+def _blame_provider(fault: UpstreamFault) -> UpstreamFault:
+    """What a task is asked after with is none of its caller's: a refusal of it is no mistake of theirs."""
+    if not isinstance(fault, UpstreamRefused) or isinstance(fault, UpstreamLimited):
+        return fault
+    return UpstreamError(f"The provider does not say what became of its task: {fault.message}")
 
 
 async def _read_data(data: str) -> bytes:

@@ -133,7 +133,7 @@ class Relay:
             call, manner = grant.call, attempt.exchange.manner
             painted = call.picture is not None and not can_pass(attempt, call)
             pulse = Pulse(
-                find_patience(attempt.channel.timeouts) if painted else attempt.channel.timeouts,
+                find_patience(attempt.channel.timeouts, call, painted=painted),
                 expire=visit.break_off,
                 keep_alive=partial(outlet.write, b"" if manner.binary else KEEPALIVE),
             )

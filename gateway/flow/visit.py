@@ -37,7 +37,9 @@ class Visit:
     async def open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
         """Send, and pass the headers. Raises an ``UpstreamFault`` for anything but a good answer of the right type."""
         timeouts = attempt.channel.timeouts
-        patience = min(timeouts.first_byte_s, timeouts.total_s) if call.stream else timeouts.total_s
+        # What a provider is sent may take longer than what it says first.
+        waits = call.stream and not call.files
+        patience = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
         return await self.run(self._open(upstream, attempt, call), patience)
 
     async def run(self, work: Awaitable[T], patience_s: float) -> T:

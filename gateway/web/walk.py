@@ -78,6 +78,7 @@ class _Walk:
 
     async def read_form(self, reader: FormReader, read_call: ReadForm) -> Call:
         """The call of a form; sound that came with it is listened to, for how long it is."""
+        self._rooms.images.check_room()
         form = await reader.read()
         self._note_read()
         call = read_call(form)

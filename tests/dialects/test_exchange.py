@@ -1,7 +1,7 @@
 """Every operation in every language it can be said in: sent, answered, streamed, and what cannot be believed."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.dialects import sse
 from gateway.dialects.anthropic_events import STOP_EVENT, MessagesReader
 from gateway.dialects.anthropic_messages import read_count_call, read_messages_call
-from gateway.dialects.exchange import Exchange, Naming, make_exchange
+from gateway.dialects.exchange import PLAIN, Exchange, Manner, Naming, make_exchange
 from gateway.dialects.gate import Reader, read_events_usage
 from gateway.dialects.gemini_events import GenerateReader
 from gateway.dialects.hub import Event, Finished, TextDelta, ToolDelta, ToolStarted
@@ -21,16 +21,24 @@ from gateway.dialects.openai_chat import DONE_EVENT, read_chat_call
 from gateway.dialects.openai_completions import read_completions_call
 from gateway.dialects.openai_embeddings import read_embeddings_call
 from gateway.dialects.openai_events import ChatReader
+from gateway.dialects.openai_images import read_edits_call, read_images_call
 from gateway.dialects.openai_moderations import read_moderations_call
 from gateway.dialects.openai_responses import read_responses_call
+from gateway.dialects.openai_speech import MEDIA_TYPES, read_speech_call
+from gateway.dialects.openai_transcriptions import read_transcription_call, read_translation_call
+from gateway.dialects.payload import Body, Form, Said, write_payload
+from gateway.dialects.received_form import ReceivedForm
 from gateway.dialects.rerank import read_rerank_call
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault
+from gateway.domain.upload import Content, Upload
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.domain.wire import WIRES, Wire
 from tests.dialects import anthropic_cassettes as anthropic
 from tests.dialects import gemini_cassettes as gemini
+from tests.dialects.picture_calls import InMemory, upload
 from tests.dialects.spoiling import spoilt
+from tests.fakes.pictures import draw
 from tests.fakes.upstream import DONE, chat_events, event, usage_frame
 
 SECRET = "s3cret-key-of-the-channel"
@@ -65,7 +73,26 @@ MESSAGES: dict[str, Any] = {
     ],
     "tools": [{"name": "f", "input_schema": WEATHER}],
 }
-READ_CALL: dict[str, tuple[Callable[[dict[str, Any]], Call], dict[str, Any]]] = {
+PNG = draw(width=16, height=16)
+PICTURE = upload(PNG)
+SOUND = Upload("file", "a.wav", "audio/wav", b"RIFF", InMemory(b"RIFF"), duration_ms=1_500)
+
+
+def by_form(read: Callable[[ReceivedForm], Call], *files: Upload) -> Callable[[Body], Call]:
+    """``read`` for a body that comes as a form, with ``files``."""
+
+    def write(value: object) -> str:
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+    def read_form(body: Body) -> Call:
+        several = {name: value if isinstance(value, list) else [value] for name, value in body.items()}
+        fields = [(name, write(value)) for name, values in several.items() for value in values]
+        return read(ReceivedForm(tuple(fields), files))
+
+    return read_form
+
+
+READ_CALL: Mapping[str, tuple[Callable[[Body], Call], Body]] = {
     "chat": (read_chat_call, CHAT),
     "messages": (read_messages_call, MESSAGES),
     "count_tokens": (read_count_call, {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")}),
@@ -74,6 +101,17 @@ READ_CALL: dict[str, tuple[Callable[[dict[str, Any]], Call], dict[str, Any]]] = 
     "moderations": (read_moderations_call, {"model": "ours", "input": "x"}),
     "rerank": (read_rerank_call, {"model": "ours", "query": "q", "documents": ["a", "b"]}),
     "responses": (read_responses_call, {"model": "ours", "input": "hi"}),
+    "images": (read_images_call, {"model": "ours", "prompt": "a cat", "n": 2, "size": "1024x1024", "quality": "high"}),
+    "image_edits": (
+        by_form(read_edits_call, PICTURE, PICTURE, upload(PNG, "mask")),
+        {"model": "ours", "prompt": "a hat", "n": 2, "quality": "high"},
+    ),
+    "transcriptions": (
+        by_form(read_transcription_call, SOUND),
+        {"model": "ours", "temperature": 0.5, "timestamp_granularities": ["word", "segment"]},
+    ),
+    "translations": (by_form(read_translation_call, SOUND), {"model": "ours", "prompt": "names"}),
+    "speech": (read_speech_call, {"model": "ours", "input": "hello", "voice": "alloy", "speed": 1.5}),
 }
 USED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 SAID = {"role": "assistant", "content": "Hello", "tool_calls": CHAT["messages"][2]["tool_calls"]}
@@ -87,6 +125,7 @@ COMPLETION: dict[str, Any] = {
 }
 RESPONSE = {"id": "resp_1", "object": "response", "status": "completed", "output": [], "model": "theirs",
             "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}}  # fmt: skip
+HEARD = {"type": "tokens", "input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
 VECTORS = [{"object": "embedding", "index": index, "embedding": [0.5, 1.5]} for index in range(2)]
 CALLED = gemini.chunk(
     {"text": "Hello"}, {"functionCall": {"name": "f", "args": {"city": "x"}}}, reason="STOP", used=gemini.usage(9, 2)
@@ -115,8 +154,16 @@ ANSWERS: dict[Wire, tuple[dict[str, Any], Usage]] = {
         {"results": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": 6}},
         Usage(6, 0, 0, "upstream"),
     ),
+    "openai_transcriptions": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
+    "openai_translations": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
 }
-"""A whole answer in every language, and what it says was used."""
+"""A whole answer in every language that has one, and what it says was used."""
+PAINTED = {"gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_pictures"}
+"""Languages of painters, who say what there is to be said in as many bodies as it takes."""
+NEVER_WHOLE = PAINTED | {"openai_images", "openai_edits", "openai_speech"}
+"""Languages of which nothing is read whole here: of painters, and of what is a stream in any case."""
+SAID = [pair for pair in PAIRS if pair[1] not in PAINTED]
+WHOLE = [pair for pair in PAIRS if pair[1] not in NEVER_WHOLE]
 
 CHAT_TOOL = {"index": 0, "id": "c9", "type": "function", "function": {"name": "f", "arguments": '{"city": "x"}'}}
 CHAT_STREAMS = {
@@ -175,46 +222,72 @@ def gist(events: list[Event]) -> tuple[str, list[tuple[str, Any]], set[str]]:
 
 
 def test_there_is_an_example_of_every_language() -> None:
-    assert set(ANSWERS) == {wire for _, wire in PAIRS}
+    assert set(ANSWERS).isdisjoint(NEVER_WHOLE)
+    assert set(ANSWERS) | NEVER_WHOLE == {wire for _, wire in PAIRS}
     assert set(READ_CALL) == set(WIRES)
 
 
 # Sent
 
 
-@pytest.mark.parametrize(("operation", "wire"), PAIRS)
+def fields_of(said: Said) -> Body:
+    """The body, or the fields of the form."""
+    return said.fields if isinstance(said, Form) else said
+
+
+def body_of(made: Exchange) -> Body:
+    """What is sent where it is JSON."""
+    said = made.write_body()
+    assert isinstance(said, dict)
+    return said
+
+
+@pytest.mark.parametrize(("operation", "wire"), SAID)
 def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wire) -> None:
     made = exchange(operation, wire)
-    body = made.write_body()
+    body = fields_of(made.write_body())
     assert body is not READ_CALL[operation][1]
     before = orjson.dumps(body)
     body.clear()
-    assert orjson.dumps(made.write_body()) == before
+    assert orjson.dumps(fields_of(made.write_body())) == before
     assert READ_CALL[operation][1]["model"] == "ours"
     assert b'"ours"' not in before
     assert (b"theirs" in before) == (wire != "gemini_generate")  # there the model is in the address
     assert made.naming is NAMING
 
 
-@pytest.mark.parametrize(("operation", "wire"), PAIRS)
+@pytest.mark.parametrize(("operation", "wire"), SAID)
 def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
     read, body = READ_CALL[operation]
-    before = orjson.dumps(body)
-    make_exchange(read(body), wire, NAMING).write_body()
+    before, call = orjson.dumps(body), read(body)
+    told = orjson.dumps(call.body)
+    make_exchange(call, wire, NAMING).write_body()
     assert orjson.dumps(body) == before
+    assert orjson.dumps(call.body) == told
 
 
-@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[1] == WIRES[pair[0]][0]])
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in SAID if pair[1] == WIRES[pair[0]][0]])
 def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wire) -> None:
-    assert exchange(operation, wire).write_body() == READ_CALL[operation][1] | {"model": "theirs"}
+    call = call_of(operation)
+    said = make_exchange(call, wire, NAMING).write_body()
+    assert fields_of(said) == READ_CALL[operation][1] | {"model": "theirs"}
+    assert isinstance(said, Form) == bool(call.files)
+    if isinstance(said, Form):
+        assert [file for _, file in said.files] == list(call.files)
+
+
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[1] in PAINTED])
+def test_what_a_painter_says_is_not_said_in_one_body(operation: str, wire: Wire) -> None:
+    with pytest.raises(InvalidRequest):
+        exchange(operation, wire).write_body()
 
 
 @pytest.mark.parametrize("operation", ["chat", "messages"])
 def test_a_stream_is_asked_for_with_its_usage(operation: str) -> None:
-    body = exchange(operation, "openai_chat", stream=True).write_body()
+    body = body_of(exchange(operation, "openai_chat", stream=True))
     assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
-    assert exchange(operation, "anthropic_messages", stream=True).write_body()["stream"] is True
-    assert "stream" not in exchange(operation, "gemini_generate", stream=True).write_body()
+    assert body_of(exchange(operation, "anthropic_messages", stream=True))["stream"] is True
+    assert "stream" not in body_of(exchange(operation, "gemini_generate", stream=True))
 
 
 TRANSLATED = [pair for pair in PAIRS if pair[0] in {"chat", "messages"} and pair[1] != WIRES[pair[0]][0]]
@@ -240,7 +313,7 @@ def test_what_cannot_be_said_names_the_field(operation: str, wire: Wire, more: d
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize(("operation", "wire"), PAIRS)
+@pytest.mark.parametrize(("operation", "wire"), SAID)
 @given(data=st.data())
 @settings(max_examples=15)
 def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, data: st.DataObject) -> None:
@@ -248,16 +321,20 @@ def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, d
     wrong = data.draw(spoilt(body))
     try:
         call = read(wrong if isinstance(wrong, dict) else {})
-        sent = make_exchange(call, wire, NAMING).write_body()
+        body, media_type = write_payload(make_exchange(call, wire, NAMING).write_body(), "mark")
     except InvalidRequest:
         return
-    assert isinstance(orjson.loads(orjson.dumps(sent)), dict)
+    if isinstance(body, Content):
+        assert media_type.startswith("multipart/form-data; boundary=")
+    else:
+        assert media_type == "application/json"
+        assert isinstance(orjson.loads(body), dict)
 
 
 # Answered
 
 
-@pytest.mark.parametrize(("operation", "wire"), PAIRS)
+@pytest.mark.parametrize(("operation", "wire"), WHOLE)
 def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, wire: Wire) -> None:
     answer, usage = ANSWERS[wire]
     raw = orjson.dumps(answer)
@@ -303,13 +380,19 @@ NO_ANSWERS = [b"", b"null", b"[]", b"{}", b"<html>", b'"x"', b"\xff", b"[" * 5_0
 
 
 @pytest.mark.parametrize("raw", NO_ANSWERS, ids=range(len(NO_ANSWERS)))
-@pytest.mark.parametrize(("operation", "wire"), PAIRS)
+@pytest.mark.parametrize(("operation", "wire"), WHOLE)
 def test_what_is_no_answer_is_a_fault(operation: str, wire: Wire, raw: bytes) -> None:
     with pytest.raises(UpstreamFault):
         exchange(operation, wire).read_answer(raw, [SECRET])
 
 
-@pytest.mark.parametrize(("operation", "wire"), PAIRS)
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[1] in NEVER_WHOLE])
+def test_what_is_painted_or_always_streamed_is_not_read_whole(operation: str, wire: Wire) -> None:
+    with pytest.raises(UpstreamError, match="not read whole"):
+        exchange(operation, wire).read_answer(orjson.dumps({"data": [{"b64_json": "AA=="}]}), [SECRET])
+
+
+@pytest.mark.parametrize(("operation", "wire"), WHOLE)
 def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str, wire: Wire) -> None:
     raw = orjson.dumps({"error": {"message": f"bad key {SECRET} at https://10.0.0.9/x"}})
     with pytest.raises(UpstreamFault) as caught:
@@ -318,7 +401,7 @@ def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str
     assert "10.0.0.9" not in caught.value.message
 
 
-@pytest.mark.parametrize(("operation", "wire"), PAIRS)
+@pytest.mark.parametrize(("operation", "wire"), WHOLE)
 @given(data=st.data())
 @settings(max_examples=25)
 def test_an_answer_that_cannot_be_believed_is_a_fault_and_nothing_else(
@@ -485,9 +568,9 @@ def test_a_call_keeps_its_own_words_where_it_is_passed() -> None:
     unknown = {"field_of_tomorrow": {"deep": [1]}}
     for operation in ("chat", "messages"):
         own, *others = WIRES[operation]
-        assert exchange(operation, own, **unknown).write_body()["field_of_tomorrow"] == {"deep": [1]}
+        assert body_of(exchange(operation, own, **unknown))["field_of_tomorrow"] == {"deep": [1]}
         for wire in others:
-            assert "field_of_tomorrow" not in exchange(operation, wire, **unknown).write_body()
+            assert "field_of_tomorrow" not in body_of(exchange(operation, wire, **unknown))
 
 
 def test_an_exchange_is_of_one_call() -> None:

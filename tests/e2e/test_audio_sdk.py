@@ -1,220 +1,271 @@
-"""The real SDK speaks and is heard through the gateway."""
+"""The real SDK speaks and listens, over a provider that checks what it is sent and over the built-in demo."""
 
 import asyncio
 import base64
-import io
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
-from openai import APIStatusError, AsyncOpenAI, BadRequestError, InternalServerError
+from openai import APIConnectionError, BadRequestError, InternalServerError, PermissionDeniedError
 
-from gateway.domain.request import RequestRow
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.gateway import RunningGateway
-from tests.fakes.openai_audio import SEGMENTS, SOUND_TYPES, SRT, TEXT, VTT, OpenAiAudio, make_wav, speak
+from tests.fakes.gateway import KEY
+from tests.fakes.openai_audio import SOUND_TYPES, SRT, TEXT, VTT, OpenAiAudio, make_mp3, make_wav, speak
 
-pytestmark = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
-"""What the library says of calls that its vendor will end one day."""
-WAV = make_wav(5.0)
-PRICES = [{"model": "m", "usd_per_second": 0.001, "usd_per_million_characters": 15, "output_usd_per_million": 12}]
-
-
-async def begin(gateway_with: StartGateway, *providers: OpenAiAudio, **more: Any) -> RunningGateway:
-    """A gateway in front of ``providers``, tried in their order."""
-    declared = [one.channel(f"up{number}", priority=-number, **more) for number, one in enumerate(providers)]
-    return await gateway_with({"channel": declared, "price": PRICES})
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
+SECOND = 1_000_000_000
+"""Of sound, in nano-USD, where a second costs a dollar."""
+BY_THE_SECOND = {"price": [{"model": "m", "usd_per_second": 1.0}]}
+BY_THE_TOKEN = {"price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 1}]}
+BY_THE_CHARACTER = {"price": [{"model": "m", "usd_per_million_characters": 1}]}
+DEPRECATED = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 
 
-async def only_row(gateway: RunningGateway) -> RequestRow:
-    (row,) = await gateway.rows(1)
-    return row
+def read_text(answer: Any) -> str:
+    return answer if isinstance(answer, str) else str(answer.text)
 
 
-async def test_a_recording_becomes_text(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    async with OpenAiAudio() as up:
-        gateway = await begin(gateway_with, up)
-        made = await sdk(gateway).audio.transcriptions.create(
-            model="m", file=WAV, language="en", temperature=0, include=["logprobs"], chunking_strategy="auto"
-        )
-        assert (made.text, made.usage and made.usage.type) == (TEXT, "tokens")
-        (heard,) = up.sounds
-        assert (heard.file, heard.media_type) == (WAV, "audio/wav")
-        assert heard.fields == {
-            "model": up.model, "language": "en", "temperature": "0.0", "include[]": ["logprobs"],
-            "chunking_strategy": "auto",
-        }  # fmt: skip
-        row = await only_row(gateway)
-    assert (row.operation, row.prompt_tokens, row.completion_tokens, row.duration_ms) == (
-        "transcriptions",
-        55,
-        7,
-        5_000,
-    )
-    assert (row.usage_source, row.cost_nanos) == ("upstream", 5_000_000 + 7 * 12_000)
-
-
-@pytest.mark.parametrize(("kind", "text"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT)])
-async def test_every_format_of_text_is_text(gateway_with: StartGateway, sdk: MakeClient, kind: Any, text: str) -> None:
-    async with OpenAiAudio(reports="nothing") as up:
-        gateway = await begin(gateway_with, up)
-        for audio in (sdk(gateway).audio.transcriptions, sdk(gateway).audio.translations):
-            raw = await audio.with_raw_response.create(model="m", file=("a.wav", WAV), response_format=kind)
-            assert raw.headers["content-type"] == "text/plain; charset=utf-8"
-            assert raw.parse() == text
-        rows = await gateway.rows(2)
-    assert [(row.operation, row.duration_ms) for row in rows] == [("transcriptions", 5_000), ("translations", 5_000)]
-    assert {row.usage_source for row in rows} == {"estimate"}
-
-
-async def test_words_segments_and_speakers_arrive(gateway_with: StartGateway, sdk: MakeClient, tmp_path: Path) -> None:
-    path = tmp_path / "a.wav"
-    path.write_bytes(WAV)
-    async with OpenAiAudio(reports="duration") as up:
-        client = sdk(await begin(gateway_with, up))
-        verbose = await client.audio.transcriptions.create(
-            model="m", file=path, response_format="verbose_json", timestamp_granularities=["word", "segment"]
-        )
-        assert (verbose.text, verbose.duration, len(verbose.segments or ())) == (TEXT, 3.25, len(SEGMENTS))
-        assert up.sounds[0].fields["timestamp_granularities[]"] == ["word", "segment"]
-        assert up.sounds[0].filename == "a.wav"
-        told = await client.audio.transcriptions.create(
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_transcript_comes_in_every_format(kind: str, gateway_with: StartGateway, sdk: MakeClient) -> None:
+    async with OpenAiAudio() as provider:
+        gateway = await gateway_with({"channel": [provider.channel()]})
+        answer: Any = await sdk(gateway).audio.transcriptions.create(
             model="m",
-            file=io.BytesIO(WAV),
-            response_format="diarized_json",
-            known_speaker_names=["A"],
-            known_speaker_references=["data:audio/wav;base64,AAAA"],
-            chunking_strategy={"type": "server_vad", "prefix_padding_ms": 300},
+            file=("speech.wav", make_wav()),
+            response_format=kind,  # type: ignore[arg-type]
         )
-        assert [segment.speaker for segment in told.segments] == ["A", "A"]
-        assert up.sounds[1].fields["chunking_strategy[prefix_padding_ms]"] == "300"
-        translated = await client.audio.translations.create(model="m", file=path, response_format="verbose_json")
-        assert translated.language == "english"
+        told = {"text": TEXT + "\n", "srt": SRT, "vtt": VTT}.get(kind)
+        if told is None:
+            assert answer.text == TEXT
+        else:
+            assert read_text(answer).strip() == told.strip()
+        assert provider.sounds[0].file == make_wav()
+        (row,) = await gateway.rows(1)
+        assert (row.operation, row.status, row.ending) == ("transcriptions", 200, "completed")
 
 
-@pytest.mark.parametrize("streams", [True, False])
-async def test_a_transcript_streams_whether_or_not_its_provider_does(
-    gateway_with: StartGateway, sdk: MakeClient, *, streams: bool
-) -> None:
-    async with OpenAiAudio(streams=streams) as up:
-        gateway = await begin(gateway_with, up)
-        stream = await sdk(gateway).audio.transcriptions.create(
-            model="m", file=WAV, response_format="text", stream=True
-        )
-        events = [event async for event in stream]
-        row = await only_row(gateway)
-    assert [event.type for event in events[:-1]] == ["transcript.text.delta"] * (3 if streams else 1)
-    last = events[-1]
-    assert last.type == "transcript.text.done"
-    assert last.text == TEXT == "".join(event.delta for event in events[:-1] if event.type == "transcript.text.delta")
-    assert last.usage is not None
-    assert (row.stream, row.prompt_tokens, row.duration_ms, row.ending) == (True, 55, 5_000, "completed")
-
-
-@pytest.mark.parametrize("kind", SOUND_TYPES)
-async def test_speech_leaves_byte_for_byte(gateway_with: StartGateway, sdk: MakeClient, kind: Any) -> None:
-    async with OpenAiAudio() as up:
-        gateway = await begin(gateway_with, up)
-        made = await sdk(gateway).audio.speech.create(
-            model="m", voice="alloy", input="Guten Tag.", response_format=kind, speed=1.5
-        )
-        assert made.content == speak(kind)
-        assert made.response.headers["content-type"] == SOUND_TYPES[kind]
-        assert up.sounds[0].fields["speed"] == 1.5
-        row = await only_row(gateway)
-    assert (row.operation, row.characters, row.ending) == ("speech", 10, "completed")
-    assert row.cost_nanos >= 10 * 15_000
-
-
-async def test_speech_is_heard_while_it_is_made(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    async with OpenAiAudio() as up:
-        client: AsyncOpenAI = sdk(await begin(gateway_with, up))
-        asked = client.audio.speech.with_streaming_response.create(model="m", voice={"id": "v"}, input="hi")
-        async with asked as response:
-            pieces = [piece async for piece in response.iter_bytes(1_024)]
-        assert b"".join(pieces) == speak("mp3")
-
-
-async def test_speech_in_events_is_passed_on(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    async with OpenAiAudio() as up:
-        gateway = await begin(gateway_with, up)
-        made = await sdk(gateway).audio.speech.create(
-            model="m", voice="alloy", input="hi", response_format="wav", stream_format="sse"
-        )
-        events = [orjson.loads(event.removeprefix(b"data: ")) for event in made.content.split(b"\n\n") if event]
-        assert b"".join(base64.b64decode(event["audio"]) for event in events[:-1]) == speak("wav")
-        assert events[-1]["type"] == "speech.audio.done"
-        row = await only_row(gateway)
-    assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (6, 40, "upstream")
-
-
-async def test_a_provider_that_fails_is_not_heard_of_where_another_answers(
+async def test_everything_that_can_be_said_of_a_transcript_reaches_the_provider(
     gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
-    """The file is sent again, whole."""
-    async with OpenAiAudio("fail") as bad, OpenAiAudio() as good:
-        gateway = await begin(gateway_with, bad, good)
+    async with OpenAiAudio() as provider:
+        gateway = await gateway_with({"channel": [provider.channel()]})
+        await sdk(gateway).audio.transcriptions.create(
+            model="m",
+            file=("näme.wav", make_wav()),
+            language="de",
+            prompt="Grüße",
+            temperature=0.5,
+            response_format="verbose_json",
+            timestamp_granularities=["word", "segment"],
+            chunking_strategy={"type": "server_vad", "silence_duration_ms": 300},
+        )
+        fields = provider.sounds[0].fields
+        assert fields["language"] == "de"
+        assert fields["prompt"] == "Grüße"
+        assert float(fields["temperature"]) == 0.5
+        assert fields["timestamp_granularities[]"] == ["word", "segment"]
+        assert (fields["chunking_strategy[type]"], fields["chunking_strategy[silence_duration_ms]"]) == (
+            "server_vad",
+            "300",
+        )
+        assert provider.sounds[0].filename == "näme.wav"
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streams", "answers whole"])
+async def test_a_transcript_is_streamed_by_whoever_can_and_told_in_one_go_by_others(
+    streams: bool, gateway_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with OpenAiAudio(streams=streams) as provider:
+        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_TOKEN})
+        stream = await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(), stream=True)
+        events = [event async for event in stream]
+        assert "".join(event.delta for event in events if event.type == "transcript.text.delta") == TEXT
+        assert events[-1].type == "transcript.text.done"
+        assert events[-1].text == TEXT
+        (row,) = await gateway.rows(1)
+        assert (row.stream, row.ending, row.prompt_tokens, row.completion_tokens) == (True, "completed", 55, 7)
+        assert row.cost_nanos == 62_000
+
+
+@DEPRECATED
+@pytest.mark.parametrize("kind", ["json", "text", "srt", "verbose_json", "vtt"])
+async def test_a_translation_comes_in_every_format(kind: Any, gateway_with: StartGateway, sdk: MakeClient) -> None:
+    async with OpenAiAudio() as provider:
+        gateway = await gateway_with({"channel": [provider.channel()]})
+        answer = await sdk(gateway).audio.translations.create(model="m", file=make_mp3(), response_format=kind)
+        assert "Grüße" in read_text(answer)
+        (row,) = await gateway.rows(1)
+        assert (row.operation, row.ending) == ("translations", "completed")
+
+
+@pytest.mark.parametrize("kind", list(SOUND_TYPES))
+async def test_speech_comes_in_every_format_as_its_provider_made_it(
+    kind: Any, gateway_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with OpenAiAudio() as provider:
+        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_CHARACTER})
+        answer = await sdk(gateway).audio.speech.create(model="m", voice="alloy", input="Hello", response_format=kind)
+        assert answer.content == speak(kind)
+        assert answer.response.headers["Content-Type"] == SOUND_TYPES[kind]
+        (row,) = await gateway.rows(1)
+        assert (row.operation, row.ending, row.characters, row.cost_nanos) == ("speech", "completed", 5, 5_000)
+
+
+async def test_speech_leaves_as_it_comes(gateway_with: StartGateway, sdk: MakeClient, tmp_path: Path) -> None:
+    async with OpenAiAudio() as provider:
+        gateway = await gateway_with({"channel": [provider.channel()]})
+        async with sdk(gateway).audio.speech.with_streaming_response.create(
+            model="m", voice="alloy", input="Hello", response_format="wav"
+        ) as answer:
+            assert answer.headers["Transfer-Encoding"] == "chunked"
+            await answer.stream_to_file(tmp_path / "hello.wav")
+        assert (tmp_path / "hello.wav").read_bytes() == speak("wav")
+
+
+async def test_speech_in_events_ends_with_what_it_used(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    async with OpenAiAudio() as provider:
+        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_TOKEN})
+        answer = await sdk(gateway).audio.speech.create(
+            model="m", voice="alloy", input="Hello", response_format="mp3", stream_format="sse"
+        )
+        assert answer.response.headers["Content-Type"].startswith("text/event-stream")
+        events = [orjson.loads(line[6:]) for line in answer.content.splitlines() if line.startswith(b"data: {")]
+        sound = b"".join(base64.b64decode(event["audio"]) for event in events if event["type"] == "speech.audio.delta")
+        assert sound == speak("mp3")
+        assert events[-1]["type"] == "speech.audio.done"
+        (row,) = await gateway.rows(1)
+        assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (6, 40, "upstream")
+
+
+async def test_speech_that_breaks_off_is_seen_to_be_broken(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    async with OpenAiAudio(cut=True) as provider:
+        gateway = await gateway_with({"channel": [provider.channel()]})
+        with pytest.raises(APIConnectionError):
+            await sdk(gateway).audio.speech.create(model="m", voice="alloy", input="Hello")
+        (row,) = await gateway.rows(1)
+        assert (row.ending, row.error_code) == ("upstream_failed", "upstream_error")
+
+
+async def test_another_channel_speaks_where_one_fails(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    async with OpenAiAudio("fail") as broken, OpenAiAudio() as well:
+        channels = [broken.channel("broken", priority=1), well.channel("well")]
+        gateway = await gateway_with({"channel": channels})
         client = sdk(gateway)
-        assert (await client.audio.transcriptions.create(model="m", file=WAV)).text == TEXT
-        assert (await client.audio.speech.create(model="m", voice="a", input="hi")).content == speak("mp3")
-        assert good.sounds[0].file == WAV
-        assert {row.attempts for row in await gateway.rows(2)} == {2}
+        answer = await client.audio.speech.create(model="m", voice="alloy", input="Hello", response_format="wav")
+        assert answer.content == speak("wav")
+        told = await client.audio.transcriptions.create(model="m", file=make_wav())
+        assert told.text == TEXT
+        assert [(row.channel, row.attempts) for row in await gateway.rows(2)] == [("well", 2), ("well", 2)]
+        assert well.sounds[1].file == make_wav()
 
 
-async def test_what_fails_costs_nothing(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    async with OpenAiAudio("fail") as up:
-        gateway = await begin(gateway_with, up)
-        client = sdk(gateway)
+@pytest.mark.parametrize(("reports", "seconds"), [("duration", 4), ("nothing", 3)])
+async def test_sound_is_paid_for_by_its_length(
+    reports: Any, seconds: int, gateway_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with OpenAiAudio(reports=reports) as provider:
+        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_SECOND})
+        await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(3.0))
+        (row,) = await gateway.rows(1)
+        assert (row.duration_ms, row.cost_nanos) == (seconds * 1_000, seconds * SECOND)
+        assert row.reserved_nanos >= 3 * SECOND
+
+
+async def test_what_sound_may_cost_is_held_before_anybody_is_asked(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    key = {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 2.5}
+    async with OpenAiAudio() as provider:
+        config = {"channel": [provider.channel()], "account": [{"name": "acme"}], "key": [key], **BY_THE_SECOND}
+        gateway = await gateway_with(config)
+        with pytest.raises(PermissionDeniedError) as refused:
+            await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(3.0))
+        assert refused.value.code == "insufficient_quota"
+        assert provider.sounds == []
+
+
+async def test_sound_that_nobody_could_hear_costs_nothing(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    async with OpenAiAudio("fail") as provider:
+        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_SECOND})
         with pytest.raises(InternalServerError):
-            await client.audio.transcriptions.create(model="m", file=WAV)
-        with pytest.raises(InternalServerError):
-            await client.audio.speech.create(model="m", voice="a", input="hi")
-        assert {row.cost_nanos for row in await gateway.rows(2)} == {0}
+            await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(3.0))
+        (row,) = await gateway.rows(1)
+        assert (row.cost_nanos, row.duration_ms, row.status) == (0, 0, 502)
 
 
-async def test_speech_that_breaks_off_breaks_off_for_the_caller(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    """There is no place for an error in sound: what ended cleanly would pass for whole."""
-    async with OpenAiAudio(cut=True) as up:
-        gateway = await begin(gateway_with, up)
-        with pytest.raises(Exception, match=r"(?i)peer closed|incomplete|disconnect|connection"):
-            await sdk(gateway).audio.speech.create(model="m", voice="a", input="hi", response_format="wav")
-        row = await only_row(gateway)
-    assert row.ending == "upstream_failed"
+async def test_more_recordings_than_there_are_threads_are_all_heard(
+    gateway_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with OpenAiAudio() as provider:
+        client = sdk(await gateway_with({"channel": [provider.channel()]}))
+        files = [make_wav(5.0, 16_000) + bytes([number]) for number in range(30)]
+        asked = [client.audio.transcriptions.create(model="m", file=file) for file in files]
+        assert [one.text for one in await asyncio.gather(*asked)] == [TEXT] * 30
+        assert {sound.file for sound in provider.sounds} == set(files)
 
 
 @pytest.mark.parametrize(
-    ("change", "param"),
-    [({"file": b""}, "file"), ({"response_format": "xml"}, "response_format"), ({"temperature": 2}, "temperature")],
+    ("fields", "param"),
+    [
+        ({"model": "m"}, "file"),
+        ({"file": b"", "model": "m"}, "file"),
+        ({"file": make_wav()}, "model"),
+        ({"file": make_wav(), "model": "m", "response_format": "docx"}, "response_format"),
+        ({"file": make_wav(), "model": "m", "temperature": "warm"}, "temperature"),
+        ({"file": make_wav(), "model": "m", "temperature": "7"}, "temperature"),
+        ({"file": make_wav(), "model": "m", "stream": "perhaps"}, "stream"),
+    ],
 )
-async def test_what_nobody_takes_is_refused_before_anything_is_spent(
-    gateway_with: StartGateway, sdk: MakeClient, change: dict[str, Any], param: str
+async def test_a_bad_form_is_refused_and_the_field_named(
+    fields: dict[str, Any], param: str, gateway_with: StartGateway
 ) -> None:
-    async with OpenAiAudio() as up:
-        gateway = await begin(gateway_with, up)
-        with pytest.raises(BadRequestError) as caught:
-            await sdk(gateway).audio.transcriptions.create(**{"model": "m", "file": WAV, **change})
-        assert caught.value.param == param
-        assert up.requests == []
+    async with OpenAiAudio() as provider:
+        gateway = await gateway_with({"channel": [provider.channel()]})
+        form = aiohttp.FormData(default_to_multipart=True)
+        for name, value in fields.items():
+            named = {"filename": "a.wav"} if isinstance(value, bytes) else {}
+            form.add_field(name, value, **named)
+        async with gateway.client.post(f"{gateway.url}/v1/audio/transcriptions", data=form) as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["code"], error["param"]) == (400, "invalid_request", param), error
+        assert provider.sounds == []
 
 
-async def test_a_quota_is_held_for_the_length_of_a_recording(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    async with OpenAiAudio() as up:
-        declared = {"channel": [up.channel()], "price": PRICES, "account": [{"name": "acme", "quota_usd": 0.06}]}
-        gateway = await gateway_with(declared)
-        client = sdk(gateway)
-        with pytest.raises(APIStatusError) as caught:
-            await client.audio.transcriptions.create(model="m", file=make_wav(60.0))
-        assert caught.value.code == "insufficient_quota"
-        assert up.requests == []
-        assert (await client.audio.transcriptions.create(model="m", file=WAV)).text == TEXT
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"model": "m", "voice": "alloy"}, "input"),
+        ({"model": "m", "voice": "alloy", "input": ""}, "input"),
+        ({"model": "m", "input": "x"}, "voice"),
+        ({"voice": "alloy", "input": "x"}, "model"),
+        ({"model": "m", "voice": "alloy", "input": "x", "speed": 9}, "speed"),
+        ({"model": "m", "voice": "alloy", "input": "x", "response_format": "midi"}, "response_format"),
+        ({"model": "m", "voice": "alloy", "input": "x", "stream_format": "tape"}, "stream_format"),
+    ],
+)
+async def test_a_bad_wish_for_speech_is_refused_and_the_field_named(
+    body: dict[str, Any], param: str, gateway_with: StartGateway
+) -> None:
+    async with OpenAiAudio() as provider:
+        gateway = await gateway_with({"channel": [provider.channel()]})
+        async with gateway.post(body, "/v1/audio/speech") as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["code"], error["param"]) == (400, "invalid_request", param), error
 
 
-async def test_many_at_once_are_all_heard(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    """More than there are threads to listen in."""
-    async with OpenAiAudio() as up:
-        client = sdk(await begin(gateway_with, up))
-        asked = [client.audio.transcriptions.create(model="m", file=WAV + bytes([n])) for n in range(30)]
-        assert [one.text for one in await asyncio.gather(*asked)] == [TEXT] * 30
-        assert {sound.file for sound in up.sounds} == {WAV + bytes([n]) for n in range(30)}
+@DEPRECATED
+async def test_the_demo_hears_what_it_said(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    client = sdk(await gateway_with({}))
+    spoken = await client.audio.speech.create(
+        model="demo-speech", voice="alloy", input="Hello there", response_format="wav"
+    )
+    assert spoken.content.startswith(b"RIFF")
+    file = ("hello.wav", spoken.content)
+    assert (await client.audio.transcriptions.create(model="demo-transcribe", file=file)).text == "Hello there"
+    assert (await client.audio.translations.create(model="demo-transcribe", file=file)).text == "Hello there"
+    stream = await client.audio.transcriptions.create(model="demo-transcribe", file=file, stream=True)
+    assert [event async for event in stream][-1].text == "Hello there"
+    with pytest.raises(BadRequestError) as refused:
+        await client.audio.speech.create(model="demo-speech", voice="alloy", input="x", response_format="mp3")
+    assert refused.value.param == "response_format"
