@@ -32,7 +32,10 @@ async def start_again(path: Path, template: Path, config: dict[str, Any]) -> Run
 async def test_the_first_start_makes_an_account_and_a_key_that_works(gateway_with: StartGateway) -> None:
     gateway = await gateway_with(BARE)
     assert gateway.welcome.secret.startswith("sk-")
-    assert (gateway.welcome.demo, gateway.welcome.models) == (True, ("demo-chat", "demo-embedding"))
+    assert (gateway.welcome.demo, gateway.welcome.models) == (
+        True,
+        ("demo-chat", "demo-embedding", "demo-image", "demo-speech", "demo-transcribe"),
+    )
     assert await status_of(gateway, gateway.welcome.secret) == 200
     (key,) = await gateway.app[OFFICE].administration.list_keys()
     assert (key["name"], key["account"], key["declared"]) == (FIRST_KEY, FIRST_ACCOUNT, False)

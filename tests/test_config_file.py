@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from gateway.config import (
     BillingSection,
     Config,
+    EgressSection,
     LedgerSection,
+    MediaSection,
     PriceSection,
     RoutingSection,
+    SafetySection,
     ServerSection,
     StoreSection,
 )
@@ -131,6 +134,8 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__BASE_URL": ("https://ai.example.com", "https://ai.example.com"),
     "SERVER__DRAIN_TIMEOUT_S": ("0.5", 0.5),
     "SERVER__MAX_BODY_MB": ("64", 64),
+    "SERVER__MAX_UPLOAD_MB": ("256", 256),
+    "SERVER__MAX_FILE_MB": ("50", 50),
     "SERVER__LOG_FORMAT": ("json", "json"),
     "SERVER__TRUSTED_PROXIES": ("127.0.0.1, 10.0.0.0/8,", ("127.0.0.1", "10.0.0.0/8")),
     "STORE__URL": ("sqlite:////x.db", "sqlite:////x.db"),
@@ -145,11 +150,25 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "ROUTING__MAX_COOLDOWN_S": ("60", 60.0),
     "ROUTING__WARM_UP_S": ("0", 0.0),
     "ROUTING__SYNC_INTERVAL_S": ("30", 30.0),
+    "MEDIA__LINK_HOURS": ("1.5", 1.5),
+    "MEDIA__KEEP_HOURS": ("72", 72.0),
+    "MEDIA__MAX_GB": ("0.5", 0.5),
+    "SAFETY__WORDS_FILE": ("/dev/null", "/dev/null"),
+    "EGRESS__ALLOW": ("10.0.0.0/8", ("10.0.0.0/8",)),
 }
 
 
 def test_every_setting_has_a_variable() -> None:
-    sections = (ServerSection, StoreSection, LedgerSection, BillingSection, RoutingSection)
+    sections = (
+        ServerSection,
+        StoreSection,
+        LedgerSection,
+        BillingSection,
+        RoutingSection,
+        MediaSection,
+        SafetySection,
+        EgressSection,
+    )
     keys = {f"{section.__name__.removesuffix('Section')}__{field.name}".upper()
             for section in sections for field in attrs.fields(section)}  # fmt: skip
     assert keys == set(SCALARS)

@@ -54,6 +54,7 @@ class Reloadable:
     gateway: RunningGateway
     file: Path
     reloader: Reloader
+    in_force: InForce
 
     async def reload(self, tables: Tables | str) -> Any:
         """Write the file anew and have it read; what was changed."""
@@ -77,7 +78,7 @@ class Reloadable:
         """Everything that a reload could change."""
         rooms, office = self.gateway.app[ROOMS], self.gateway.app[OFFICE]
         return (
-            self.reloader.config,
+            self.in_force.config,
             rooms.catalog.channels,
             [listed.id for listed in rooms.catalog.list_models()],
             {name: line.channel for name, line in rooms.switchboard.lines.items()},
@@ -100,8 +101,9 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         file.write_text(write_toml({**BASE, **tables}))
         gateway = await gateway_with({**BASE, **tables})
         rooms, office = gateway.app[ROOMS], gateway.app[OFFICE]
+        in_force = InForce(read_config(file, {}))
         reloader = Reloader(
-            InForce(read_config(file, {})),
+            in_force,
             lambda: read_config(file, {}),
             administration=office.administration,
             fleet=office.fleet,
@@ -110,7 +112,7 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
             switchboard=rooms.switchboard,
             images=rooms.images,
         )
-        return Reloadable(gateway, file, reloader)
+        return Reloadable(gateway, file, reloader, in_force)
 
     return start
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.dialects import sse
 from gateway.dialects.anthropic_events import STOP_EVENT, MessagesReader
 from gateway.dialects.anthropic_messages import read_count_call, read_messages_call
-from gateway.dialects.exchange import PLAIN, Exchange, Manner, Naming, make_exchange
+from gateway.dialects.exchange import Exchange, Naming, make_exchange
 from gateway.dialects.gate import Reader, read_events_usage
 from gateway.dialects.gemini_events import GenerateReader
 from gateway.dialects.hub import Event, Finished, TextDelta, ToolDelta, ToolStarted
@@ -24,7 +24,7 @@ from gateway.dialects.openai_events import ChatReader
 from gateway.dialects.openai_images import read_edits_call, read_images_call
 from gateway.dialects.openai_moderations import read_moderations_call
 from gateway.dialects.openai_responses import read_responses_call
-from gateway.dialects.openai_speech import MEDIA_TYPES, read_speech_call
+from gateway.dialects.openai_speech import read_speech_call
 from gateway.dialects.openai_transcriptions import read_transcription_call, read_translation_call
 from gateway.dialects.payload import Body, Form, Said, write_payload
 from gateway.dialects.received_form import ReceivedForm

@@ -10,6 +10,7 @@ from gateway.domain.fault import (
     GATEWAY_TYPE,
     STATUS,
     Fault,
+    ImageBlocked,
     NoAvailableChannel,
     NotExpressible,
     QuotaExhausted,
@@ -22,7 +23,7 @@ from gateway.domain.rate import UNLIMITED, Allowance, Standing
 FAULTS = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, Fault)]
 
 PUBLIC = {
-    400: {"invalid_request"},
+    400: {"invalid_request", "sensitive_words_detected"},
     401: {"invalid_api_key", "key_disabled", "key_expired"},
     403: {"insufficient_quota", "model_not_allowed", "group_not_allowed", "ip_not_allowed"},
     404: {"model_not_found", "not_found"},
@@ -46,7 +47,7 @@ CHOOSING = (UpstreamRefused, QuotaExhausted)
 
 
 def make(kind: type[Fault]) -> Fault:
-    chooses = issubclass(kind, CHOOSING) and kind is not NotExpressible
+    chooses = issubclass(kind, CHOOSING) and kind not in {NotExpressible, ImageBlocked}
     extra: dict[str, Any] = {"status": 418} if chooses else {}
     return kind("why", **extra)
 
@@ -96,7 +97,7 @@ def test_a_rate_limit_says_how_long_to_wait_and_how_the_caller_stands() -> None:
 
 def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> None:
     final = {kind.__name__ for kind in FAULTS if issubclass(kind, UpstreamFault) and not kind.retryable}
-    assert final == {"UpstreamRefused", "ShuttingDown"}
+    assert final == {"UpstreamRefused", "ImageBlocked", "ShuttingDown"}
 
 
 VERDICTS = {
@@ -106,6 +107,7 @@ VERDICTS = {
     "UpstreamDenied": ("key", True, True),
     "UpstreamLimited": ("model", True, True),
     "UpstreamRefused": ("nobody", True, False),
+    "ImageBlocked": ("nobody", True, False),
     "NotExpressible": ("nobody", False, True),
     "ShuttingDown": ("nobody", False, False),
 }

@@ -15,7 +15,13 @@ NOWHERE = "http://127.0.0.1:9/v1"
 async def test_a_fresh_gateway_lists_the_demo_models(gateway_with: StartGateway, sdk: MakeClient) -> None:
     gateway = await gateway_with({})
     models = [model async for model in sdk(gateway).models.list()]
-    assert [model.id for model in models] == ["demo-chat", "demo-embedding"]
+    assert [model.id for model in models] == [
+        "demo-chat",
+        "demo-embedding",
+        "demo-image",
+        "demo-speech",
+        "demo-transcribe",
+    ]
     assert all(model.object == "model" and model.created > 0 and model.owned_by for model in models)
 
 

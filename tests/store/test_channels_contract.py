@@ -36,6 +36,8 @@ FULL = Channel(
     id=1,
     status="disabled",
     created_ms=1_750_000_000_123,
+    fan_out=True,
+    pass_urls=True,
 )
 BARE = Channel("bare", "openai", "https://api.openai.com/v1")
 
