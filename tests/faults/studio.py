@@ -11,6 +11,7 @@ import aiohttp
 from gateway.domain.request import RequestFilter, RequestRow
 from gateway.store.engine import open_database
 from gateway.store.requests import SqlRequestLog
+from gateway.web.keys import ROOMS
 from tests.fakes.gateway import RunningGateway, channel
 from tests.fakes.pictures import draw, measure
 from tests.fakes.upstream import ScriptedUpstream, answer
@@ -67,6 +68,11 @@ async def leave(calling: "asyncio.Task[Any]") -> None:
     calling.cancel()
     with suppress(asyncio.CancelledError):
         await calling
+
+
+async def await_given_up(gateway: RunningGateway) -> None:
+    """Until nothing is left that goes on for a caller who left."""
+    await gateway.app[ROOMS].images.close()
 
 
 def check_pictures(items: Sequence[dict[str, str]], count: int) -> None:

@@ -1,0 +1,397 @@
+"""Uploads over everything that can go wrong with them: providers that die, callers that leave, forms that are none."""
+
+import asyncio
+import base64
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+
+from gateway.web.keys import ROOMS
+from tests.conftest import StartGateway
+from tests.fakes.gateway import KEY, RunningGateway
+from tests.faults.scene import until
+from tests.faults.uploads import (
+    BLOCK,
+    EDITS,
+    MB,
+    PNG,
+    TRANSCRIPTIONS,
+    Manner,
+    Taken,
+    UploadProvider,
+    dial,
+    edit,
+    hear,
+    lead,
+    list_named,
+    send,
+    site,
+    write_form,
+    write_head,
+    write_http,
+)
+from tests.web.test_form import MAX_TURN_S, form, part, watch_turns
+from tests.web.wire import RawAnswer
+
+SMALL = {"server": {"max_file_mb": 1, "max_upload_mb": 3}}
+FILES = (PNG + BLOCK[: 3 * MB // 2 - 8], PNG + BLOCK[MB : 2 * MB - 5])
+SOUND = b"RIFF\x24\x00\x00\x00WAVEfmt " + BLOCK[: 2 * MB]
+FAILED = {"error": {"message": "no", "type": "server_error", "param": None, "code": None}}
+
+
+def text(name: str, value: str) -> bytes:
+    return part(name, value.encode())
+
+
+def file(name: str, data: bytes, filename: str = "a.png") -> bytes:
+    return part(name, data, "Content-Type: image/png", filename=filename)
+
+
+TEXTS = text("model", "m") + text("prompt", "a cat") + text("response_format", "b64_json")
+PICTURE = file("image", PNG + b"1")
+
+
+def split_form(taken: Taken) -> tuple[dict[str, str], list[tuple[str, str, bytes]]]:
+    """The texts, and the files as field, filename and bytes."""
+    assert taken.body is not None
+    boundary = taken.headers["content-type"].partition("boundary=")[2].encode()
+    first, *parts, last = (b"\r\n" + bytes(taken.body)).split(b"\r\n--" + boundary)
+    assert (first, last) == (b"", b"--\r\n")
+    texts, files = {}, []
+    for head, _, data in (one.removeprefix(b"\r\n").partition(b"\r\n\r\n") for one in parts):
+        told = head.decode().split('"')
+        if len(told) > 3:
+            files.append((told[1], told[3], data))
+        else:
+            texts[told[1]] = data.decode()
+    return texts, files
+
+
+def check_edit(taken: Taken) -> None:
+    texts, files = split_form(taken)
+    assert texts == {"model": "m", "prompt": "a cat", "response_format": "b64_json", "size": "1024x1024"}
+    expected = [("image[]", "a.png", FILES[0]), ("image[]", "b.png", FILES[1]), ("mask", "m.png", PNG + b"m")]
+    assert files == expected
+
+
+def check_question(taken: Taken) -> None:
+    assert taken.body is not None
+    prompt, *parts = orjson.loads(bytes(taken.body))["contents"][0]["parts"]
+    assert prompt == {"text": "a cat"}
+    assert [base64.b64decode(one["inlineData"]["data"]) for one in parts] == list(FILES)
+
+
+def check_sound(taken: Taken) -> None:
+    assert split_form(taken) == ({"model": "m", "language": "en"}, [("file", "s.wav", SOUND)])
+
+
+@attrs.frozen
+class Way:
+    """An upload over one provider's language, and what the provider is to be sent."""
+
+    path: str
+    form: bytes
+    check: Callable[[Taken], None]
+    channel: dict[str, Any] = attrs.Factory(dict)
+
+
+PICTURES = TEXTS + file("image[]", FILES[0]) + file("image[]", FILES[1], "b.png") + text("size", "1024x1024")
+WAYS = {
+    "edits": Way(EDITS, form(PICTURES, file("mask", PNG + b"m", "m.png")), check_edit),
+    "gemini": Way(
+        EDITS,
+        form(PICTURES),
+        check_question,
+        {"provider": "gemini", "model_map": {"m": "gemini-2.5-flash-image"}},
+    ),
+    "transcriptions": Way(
+        TRANSCRIPTIONS,
+        form(file("file", SOUND, "s.wav"), text("model", "m"), text("language", "en")),
+        check_sound,
+    ),
+}
+DEATHS = {
+    "closes when it has read everything": Manner(then="fin"),
+    "resets the connection in the middle": Manner(reads=MB, then="rst"),
+    "closes it in the middle": Manner(reads=MB, then="fin"),
+    "fails when it has read everything": Manner(then=write_http(500, FAILED)),
+    "fails before it has read anything, and closes": Manner(reads=0, then=write_http(503, FAILED)),
+    "refuses the key before it has read anything, and closes": Manner(reads=0, then=write_http(401, FAILED)),
+}
+
+
+def lead_way(up: UploadProvider, name: str, way: Way, **more: Any) -> dict[str, Any]:
+    root = "/v1beta" if way.channel else "/v1"
+    return lead(up, name, **{**way.channel, "base_url": f"{up.origin}{root}", **more})
+
+
+async def post(url: str, body: bytes, *lines: str, path: str = EDITS) -> RawAnswer:
+    async with dial(url) as sock:
+        await send(sock, [write_head(len(body), *lines, path=path), body])
+        return await hear(sock)
+
+
+async def check_nothing_is_left(gateway: RunningGateway) -> None:
+    await until(lambda: gateway.app[ROOMS].spool.held_bytes == 0 and gateway.running == 0)
+    assert list_named(gateway.folder.path) == set()
+
+
+@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("name", WAYS)
+async def test_the_second_channel_is_sent_the_whole_upload_again(
+    gateway_with: StartGateway, name: str, death: str
+) -> None:
+    way = WAYS[name]
+    async with UploadProvider(DEATHS[death], keeps=True) as bad, UploadProvider(keeps=True) as good:
+        gateway = await gateway_with(
+            site(lead_way(bad, "bad", way, priority=1), lead_way(good, "good", way)),
+        )
+        answer = await post(gateway.url, way.form, path=way.path)
+        assert answer.status == 200, answer
+        assert answer.headers["x-gateway-attempts"] == "2"
+        (first,), (second,) = bad.taken, good.taken
+        way.check(second)
+        assert first.length == second.length == second.size
+        assert second.body is not None
+        assert second.body.startswith(first.body or b"")
+        await check_nothing_is_left(gateway)
+        (row,) = await gateway.rows(1)
+        assert (row.channel, row.attempts, row.ending) == ("good", 2, "completed")
+
+
+@pytest.mark.parametrize("name", WAYS)
+async def test_a_refusal_that_comes_before_the_body_was_read_is_heard(gateway_with: StartGateway, name: str) -> None:
+    """Though the provider closes at once, and its system resets the connection under what is still being sent."""
+    way, told = WAYS[name], {"error": {"message": "Too much of it", "type": "invalid_request_error"}}
+    async with UploadProvider(Manner(reads=0, then=write_http(413, told))) as up:
+        gateway = await gateway_with(site(lead_way(up, "up", way)))
+        for _ in range(10):
+            answer = await post(gateway.url, way.form, path=way.path)
+            assert (answer.status, answer.headers["x-gateway-attempts"]) == (413, "1")
+            assert answer.error["message"].startswith("Too much of it")
+        assert {row.cost_nanos for row in await gateway.rows(10)} == {0}
+        await check_nothing_is_left(gateway)
+
+
+@pytest.mark.parametrize("how", ["close", "half close"])
+async def test_a_caller_who_leaves_while_its_upload_is_sent_on_breaks_that_off(
+    gateway_with: StartGateway, how: str
+) -> None:
+    async with UploadProvider(Manner(reads=MB, then="stall")) as up:
+        gateway = await gateway_with(site(lead(up)))
+        pieces = write_form(1, BLOCK)
+        async with dial(gateway.url) as sock:
+            await send(sock, [write_head(sum(map(len, pieces))), *pieces])
+            await until(lambda: up.taken and up.taken[0].size >= MB)
+            assert gateway.app[ROOMS].spool.held_bytes > 20 * MB - 1
+            if how == "half close":
+                sock.shutdown(socket.SHUT_WR)
+                await check_nothing_is_left(gateway)
+        await check_nothing_is_left(gateway)
+        (connection,) = up.connections
+        connection.resume_reading()
+        await until(lambda: not up.connections)
+        assert up.taken[0].size < up.taken[0].length
+        (row,) = await gateway.rows(1)
+        assert (row.ending, row.attempts, row.cost_nanos) == ("client_closed", 1, 0)
+
+
+@pytest.mark.parametrize("how", ["close", "half close"])
+async def test_a_caller_who_leaves_in_its_form_leaves_a_row_and_nothing_else(
+    gateway_with: StartGateway, how: str
+) -> None:
+    async with UploadProvider() as up:
+        gateway = await gateway_with(site(lead(up)))
+        async with dial(gateway.url) as sock:
+            await send(sock, [write_head(20 * MB), *write_form(1, BLOCK[: 2 * MB])[:2]])
+            await until(lambda: gateway.app[ROOMS].spool.held_bytes > MB)
+            if how == "half close":
+                sock.shutdown(socket.SHUT_WR)
+                await check_nothing_is_left(gateway)
+        await check_nothing_is_left(gateway)
+        (row,) = await gateway.rows(1)
+        assert (row.ending, row.attempts, row.cost_nanos, row.status) == ("client_closed", 0, 0, 499)
+        assert not up.taken
+
+
+REFUSED: dict[str, tuple[bytes, int, str | None, str]] = {
+    "a file over the limit": (form(TEXTS, file("image", PNG + bytes(MB))), 413, "image", "1 MB"),
+    "a body over the limit": (form(TEXTS, *[file("image", PNG + bytes(MB - 8))] * 3), 413, None, "3 MB"),
+    "65 parts": (form(*[text("a", "x")] * 65), 400, None, "64 parts"),
+    "15,000 parts": (form(*[text("a", "x")] * 15_000), 400, None, "64 parts"),
+    "17 images": (form(TEXTS, *[file("image[]", PNG)] * 17), 400, "image", "at most 16"),
+    "two masks": (form(TEXTS, PICTURE, *[file("mask", PNG)] * 2), 400, "mask", "at most 1"),
+    "a text for an image": (form(TEXTS, text("image", "x")), 400, "image", "must be a file"),
+    "a text beside an image": (form(TEXTS, PICTURE, text("image", "x")), 400, "image", "must be a file"),
+    "a file that is no picture": (form(TEXTS, file("image", b"hello")), 400, "image", "must be a picture"),
+    "a mask that is no picture": (form(TEXTS, PICTURE, file("mask", b"hello")), 400, "mask", "must be a picture"),
+    "an empty file": (form(TEXTS, file("image", b"")), 400, "image", "empty file"),
+    "no file chosen": (form(TEXTS, file("image", b"", "")), 400, "image", "Missing"),
+    "no image": (form(TEXTS), 400, "image", "Missing"),
+    "no prompt": (form(text("model", "m"), PICTURE), 400, "prompt", "Missing"),
+    "no model": (form(text("prompt", "x"), PICTURE), 400, "model", "Missing"),
+    "two prompts": (form(TEXTS, text("prompt", "x"), PICTURE), 400, "prompt", "more than once"),
+    "a file for a prompt": (form(text("model", "m"), file("prompt", PNG), PICTURE), 400, "prompt", "takes no file"),
+    "a file nobody asked for": (form(TEXTS, PICTURE, file("x", PNG)), 400, "x", "takes no file"),
+    "a prompt of 2 MB": (form(text("prompt", "x" * 2 * MB), PICTURE), 413, "prompt", "1 MB"),
+    "a prompt that is no text": (form(part("prompt", b"\xff\xfe"), PICTURE), 400, "prompt", "UTF-8"),
+    "a number that is none": (form(TEXTS, PICTURE, text("n", "9" * 40)), 400, "n", "integer"),
+    "a number with a NUL": (form(TEXTS, PICTURE, text("n", "1\0")), 400, "n", "integer"),
+    "nothing": (b"", 400, None, "cut short"),
+    "no end": (TEXTS + PICTURE, 400, None, "cut short"),
+    "an end in the middle of a file": (TEXTS + PICTURE[:-4], 400, None, "cut short"),
+    "another boundary": (form(TEXTS, PICTURE).replace(b"--edge", b"--edgy"), 400, None, "malformed"),
+    "a part without a name": (form(TEXTS, PICTURE.replace(b' name="image";', b"")), 400, None, "malformed"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_form_that_will_not_do_is_refused_and_the_connection_goes_on(
+    gateway_with: StartGateway, case: str
+) -> None:
+    """Whether the length of the body was said or not; nobody is asked, and nothing is left."""
+    body, status, param, told = REFUSED[case]
+    async with UploadProvider() as up:
+        gateway = await gateway_with(site(lead(up), **SMALL))
+        async with dial(gateway.url) as sock:
+            for head, sent in (frame(body), frame_chunked(body)):
+                await send(sock, [head, sent])
+                check_refused(await hear(sock), status, param, told)
+                await check_goes_on(sock)
+        await check_nothing_is_left(gateway)
+        rows = await gateway.rows(2)
+        assert [(row.ending, row.cost_nanos, row.attempts) for row in rows] == [("refused", 0, 0)] * 2
+        assert not up.taken
+
+
+def frame(body: bytes) -> tuple[bytes, bytes]:
+    return write_head(len(body)), body
+
+
+def frame_chunked(body: bytes) -> tuple[bytes, bytes]:
+    head = write_head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    chunks = (body[offset : offset + 50_000] for offset in range(0, len(body), 50_000))
+    return head, b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+
+
+def check_refused(answer: RawAnswer, status: int, param: str | None, told: str) -> None:
+    assert (answer.status, answer.error["param"]) == (status, param), answer
+    assert told in answer.error["message"]
+
+
+async def check_goes_on(sock: socket.socket) -> None:
+    ask = f"GET /v1/models HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {KEY}\r\n\r\n"
+    await send(sock, [ask.encode()])
+    assert (await hear(sock)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "told"),
+    [
+        ("application/json", 415, "must be multipart/form-data, not application/json"),
+        ("application/x-www-form-urlencoded", 415, "must be multipart/form-data"),
+        ("multipart/mixed; boundary=edge", 415, "must be multipart/form-data"),
+        ("multipart/form-data", 400, "boundary"),
+        ("multipart/form-data; boundary=", 400, "boundary"),
+        (f"multipart/form-data; boundary={'x' * 80}", 400, "boundary"),
+        ('multipart/form-data; boundary="a\x01b"', 400, ""),
+    ],
+)
+async def test_what_does_not_say_that_it_is_a_form_is_refused(
+    gateway_with: StartGateway, kind: str, status: int, told: str
+) -> None:
+    async with UploadProvider() as up:
+        gateway = await gateway_with(site(lead(up)))
+        for body in (form(TEXTS, PICTURE), b'{"model": "m", "prompt": "x"}'):
+            head = write_head(len(body)).replace(b"multipart/form-data; boundary=edge", kind.encode())
+            async with dial(gateway.url) as sock:
+                await send(sock, [head, body])
+                check_refused(await hear(sock), status, None, told)
+        await check_nothing_is_left(gateway)
+        assert not up.taken
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ("../../../../tmp/x.png", "x.png"),
+        ("/etc/passwd", "passwd"),
+        ("..\\..\\x.png", "x.png"),
+        ("a\0b\x1b.png", "ab.png"),
+        ("..", ".."),
+        ("x" * 3000 + ".png", "x" * 124 + ".png"),
+        ("\u202e.png", ".png"),
+        ("a%0D%0AX-Injected: 1.png", "aX-Injected: 1.png"),
+    ],
+)
+async def test_a_filename_leads_nowhere(gateway_with: StartGateway, told: str, name: str) -> None:
+    async with UploadProvider(keeps=True) as up:
+        gateway = await gateway_with(site(lead(up)))
+        assert (await post(gateway.url, form(TEXTS, file("image", PNG + b"1", told)))).status == 200
+        assert split_form(up.taken[0])[1] == [("image", name, PNG + b"1")]
+        await check_nothing_is_left(gateway)
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(gateway_with: StartGateway) -> None:
+    async with UploadProvider() as up:
+        gateway = await gateway_with(site(lead(up), **SMALL))
+        async with dial(gateway.url) as sock:
+            await send(sock, [write_head(3 * MB + 1)])
+            check_refused(await hear(sock), 413, None, "3 MB")
+        await gateway.rows(1)
+
+
+async def test_a_caller_who_asks_before_it_sends_is_told_to_go_on(gateway_with: StartGateway) -> None:
+    async with UploadProvider() as up:
+        gateway = await gateway_with(site(lead(up)))
+        pieces = write_form(1, BLOCK[:MB])
+        async with dial(gateway.url) as sock:
+            await send(sock, [write_head(sum(map(len, pieces)), "Expect: 100-continue")])
+            assert await asyncio.get_running_loop().sock_recv(sock, 1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            await send(sock, pieces)
+            assert (await hear(sock)).status == 200
+            await check_goes_on(sock)
+
+
+async def test_the_loop_is_not_held_by_15_000_parts(gateway_with: StartGateway) -> None:
+    body = form(*[text("a", "x")] * 15_000)
+    gateway = await gateway_with(site(**SMALL))
+    best = MAX_TURN_S
+    for _ in range(3):
+        async with watch_turns() as longest:
+            assert (await post(gateway.url, body)).status == 400
+        best = min(best, longest[0])
+    print(f"15,000 parts: the longest turn cost {best * 1000:.1f} ms")  # noqa: T201
+    assert best < MAX_TURN_S
+
+
+async def test_the_same_form_is_read_however_the_network_cuts_it(gateway_with: StartGateway) -> None:
+    async with UploadProvider() as up:
+        gateway = await gateway_with(site(lead(up)))
+        name, data, end = write_form(7, BLOCK[:50_000])
+        whole = name + data + end
+        for size in (1_000, 4_099, 65_537):
+            async with dial(gateway.url) as sock:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await send(sock, [write_head(len(whole))])
+                for offset in range(0, len(whole), size):
+                    await send(sock, [whole[offset : offset + size]])
+                    await asyncio.sleep(0)
+                assert (await hear(sock)).status == 200
+        assert [taken.holds(name[-16:], data) for taken in up.taken] == [True] * 3
+
+
+async def test_edits_go_on_beside_one_that_fails(gateway_with: StartGateway) -> None:
+    """Of ten at once on one channel every second one is reset; the other channel takes those."""
+    manners = [Manner(reads=MB // 2, then="rst"), Manner()] * 5
+    async with UploadProvider(*manners) as shaky, UploadProvider() as good:
+        gateway = await gateway_with(site(lead(shaky, "shaky", priority=1), lead(good, "good")))
+        answers = await asyncio.gather(*(edit(gateway.url, number, BLOCK[:MB]) for number in range(10)))
+        assert [answer.status for answer in answers] == [200] * 10
+        await check_nothing_is_left(gateway)
+        assert len(good.taken) == 5
+        await gateway.rows(10)
