@@ -77,7 +77,7 @@ async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
         greet(address, app[WELCOME])
         ready.set()
         await ended.wait()
-        log.info("gateway_stopping", running=app[ROOMS].relay.running)
+        log.info("gateway_stopping", running=app[ROOMS].gate.inside)
     finally:
         loop.add_signal_handler(signal.SIGHUP, _stay)
         for reload in reloads:  # it may be waiting for a provider; and the next start reads everything anyway

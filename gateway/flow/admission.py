@@ -151,8 +151,7 @@ class Admission:
         Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
         """
         self._outbox.check_room()
-        need = call.need
-        reserve = max((option.cost(need) for option in options), default=0)
+        reserve = max((option.cost(option.bound(call)) for option in options), default=0)
         held = self._bank.hold(arrival.caller, reserve)
         turn: Turn | None = None
         noted = False

@@ -41,6 +41,14 @@ class Option:
         """The channel."""
         return self.line.channel
 
+    def bound(self, call: Call) -> Usage:
+        """What ``call`` may use here. Pictures that take several calls have their prompt read by each of them."""
+        need, most = call.need, self.capability.max_n
+        if call.picture is None or most is None or call.picture.count <= most:
+            return need
+        calls = -(-call.picture.count // most)
+        return attrs.evolve(need, prompt_tokens=need.prompt_tokens * calls)
+
     def cost(self, usage: Usage) -> int:
         """What ``usage`` costs, in nano-USD."""
         return cost_nanos(self.price, usage, self.multiplier_ppm)

@@ -1,6 +1,7 @@
 """Who would serve a call now, who would not and why, at what price, and what the caller has left. Changes nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -10,6 +11,7 @@ from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.fault import Fault
+from gateway.domain.picture import PictureAsk
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
 from gateway.domain.wire import WIRES
 from gateway.flow.accounting import Accounting
@@ -32,6 +34,11 @@ _REASONS = {
     "keys": "none of its keys may be used for this model at the moment",
 }
 _AFTER_FAILURES = frozenset({"cooling", "trial"})
+_NO_EDITS = "does not edit images"
+_PICTURES: Mapping[str, PictureAsk] = MappingProxyType(
+    {"images": PictureAsk(""), "image_edits": PictureAsk("", sources=1)},
+)
+"""The least that can be asked for."""
 
 
 @attrs.frozen
@@ -50,6 +57,9 @@ class Explainer:
         options = self.router.list_options(who, model, operation)
         if self.router.tariff.require_price:
             options = [option for option in options if option.price is not None]
+        # What else a picture may be asked for is told as the channel's capability.
+        unable = {option.channel.name for option in options if operation == "image_edits" and not _edits(option)}
+        options = [option for option in options if option.channel.name not in unable]
         usable = sorted((option for option in options if self._find_obstacle(option) is None), key=self._order)
         best = usable[0] if usable else None
         equals = [option for option in usable if best and self._order(option)[:2] == self._order(best)[:2]]
@@ -62,11 +72,11 @@ class Explainer:
         lines += [self._describe(option, operation, None, 0.0) for option in stuck]
         taken = {option.channel.name for option in options}
         lines += [
-            _refuse(channel, self._find_reason(channel, who, model, operation))
+            _refuse(channel, _NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation))
             for channel in self.catalog.channels
             if channel.name not in taken
         ]
-        refused = self._find_refusal(who, Call(operation, model, {}))
+        refused = self._find_refusal(who, Call(operation, model, {}, picture=_PICTURES.get(operation)))
         return {
             "model": model,
             "operation": operation,
@@ -161,6 +171,11 @@ def _refuse(channel: Channel, reason: str) -> Fields:
     return {**_name(channel), "rank": None, "chance": 0.0, "reason": reason}
 
 
+def _edits(option: Option) -> bool:
+    """Whether it edits pictures, as far as anybody knows."""
+    return option.capability.edits is not False
+
+
 def _find_usd(nanos: int | None) -> float | None:
     return None if nanos is None else nanos / NANOS_PER_USD
 
@@ -172,7 +187,7 @@ def _write_capability(able: Capability) -> Fields | None:
 
 
 def _write_price(price: Price | None) -> Fields | None:
-    """Dollars per million tokens, per picture, per second."""
+    """Dollars per million tokens, per picture, per second, per million characters."""
     if price is None:
         return None
     return {
@@ -184,5 +199,6 @@ def _write_price(price: Price | None) -> Fields | None:
         "output_usd_per_million": price.output_nanos_per_million / NANOS_PER_USD,
         "usd_per_image": price.image_nanos / NANOS_PER_USD,
         "usd_per_second": price.second_nanos / NANOS_PER_USD,
+        "usd_per_million_characters": price.character_nanos_per_million / NANOS_PER_USD,
         "tiers": len(price.tiers),
     }

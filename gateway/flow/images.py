@@ -68,9 +68,9 @@ def can_pass(attempt: Attempt, call: Call) -> bool:
     return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
 
 
-def find_patience(timeouts: Timeouts, call: Call, *, painted: bool) -> Timeouts:
-    """The timers of a stream: a painting's first byte is there when it is done, an upload's when it has arrived."""
-    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s) if painted or call.files else timeouts
+def find_patience(timeouts: Timeouts, call: Call) -> Timeouts:
+    """The timers of a stream: a picture's first byte is there when it is done, an upload's when it has arrived."""
+    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s) if call.picture or call.files else timeouts
 
 
 class Images:
@@ -104,10 +104,10 @@ class Images:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.words: WordList | None = None
 
-    def check(self, ask: PictureAsk) -> None:
+    def check(self, ask: PictureAsk, *, stream: bool) -> None:
         """Before anything is held. Raises ``SensitiveWords``; ``StoreUnavailable`` where no picture could be kept."""
         check_prompt(self.words, ask.prompt)
-        if ask.form == "url":
+        if ask.form == "url" and not stream:
             self.check_room()
 
     def check_room(self) -> None:
@@ -148,7 +148,7 @@ class Images:
         All of it or nothing: where one call fails the others are given up.
         """
         counts = _split(call, attempt.option.capability.max_n)
-        slots = asyncio.Semaphore(attempt.channel.max_concurrency or len(counts))
+        slots = asyncio.Semaphore(1 + attempt.lease.widen(len(counts) - 1))
 
         async def paint_part(number: int, count: int) -> Pictures:
             async with slots:

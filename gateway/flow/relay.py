@@ -93,7 +93,7 @@ class Relay:
         """End every visit: the gateway shuts down."""
         self.broken_off = True
         for visit in list(self._visits):
-            visit.break_off(ShuttingDown("The gateway is shutting down", phase="shutdown"))
+            visit.break_off(_make_stop())
 
     async def answer(self, grant: Grant, route: Route, request_id: str) -> Answer:
         """A whole answer. Raises the last attempt's ``UpstreamFault``, or ``NoAvailableChannel``."""
@@ -133,7 +133,7 @@ class Relay:
             call, manner = grant.call, attempt.exchange.manner
             painted = call.picture is not None and not can_pass(attempt, call)
             pulse = Pulse(
-                find_patience(attempt.channel.timeouts, call, painted=painted),
+                find_patience(attempt.channel.timeouts, call),
                 expire=visit.break_off,
                 keep_alive=partial(outlet.write, b"" if manner.binary else KEEPALIVE),
             )
@@ -184,6 +184,8 @@ class Relay:
     ) -> T:
         loop = asyncio.get_running_loop()
         told: UpstreamFault | None = None
+        if self.broken_off:
+            raise _make_stop()
         attempt = route.begin(request_id.removeprefix(ID_PREFIX), int(self._clock()))
         while True:
             visit = Visit(self._clock)
@@ -227,6 +229,10 @@ class Relay:
         """Hold it against whoever it is held against, and say in the log what the caller is not told."""
         self._switchboard.note_failed(attempt.lease, fault)
         _log_failure(attempt, fault)
+
+
+def _make_stop() -> ShuttingDown:
+    return ShuttingDown("The gateway is shutting down", phase="shutdown")
 
 
 def _find_type(reply: Reply, manner: Manner) -> str:

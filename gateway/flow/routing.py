@@ -8,7 +8,7 @@ import attrs
 from gateway.dialects.exchange import Naming, make_exchange
 from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Caller
-from gateway.domain.capability import UNKNOWN, Capability, find_capability
+from gateway.domain.capability import UNKNOWN, Capability, find_capability, find_shared_problem
 from gateway.domain.catalog import Listed
 from gateway.domain.fault import (
     GroupNotAllowed,
@@ -28,6 +28,7 @@ from gateway.flow.switchboard import Switchboard
 from gateway.providers.base import Provider
 from gateway.providers.registry import PROVIDERS
 
+_PICTURES = frozenset({"images", "image_edits"})
 _LONGEST_WAIT_S = 120
 """What a caller is told to wait at most: beyond it the client libraries do not try again."""
 
@@ -220,14 +221,14 @@ class Router:
             if endpoint is not None:
                 price = self.tariff.find_price(model, theirs, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
-                able = self._find_capability(model, theirs, provider)
+                able = self._find_capability(model, theirs, provider) if operation in _PICTURES else UNKNOWN
                 options.append(Option(lines[channel.name], endpoint, theirs, price, ppm, sure, able))
         return options
 
     def _find_capability(self, model: str, theirs: str, provider: Provider) -> Capability:
         """What the configuration says of a model, by the callers' name or by the provider's, over what is known."""
         known = provider.find_capability(theirs)
-        said = find_capability(self.models, model) or find_capability(self.models, theirs)
+        said = find_capability(self.models, model, theirs)
         return said.over(known) if said else known or UNKNOWN
 
     def list_models(self, caller: Caller) -> list[Listed]:
@@ -275,16 +276,16 @@ def _keep_able(options: list[Option], call: Call) -> list[Option]:
     ask = call.picture
     if ask is None:
         return options
-    able, problems = [], []
+    edit, able, unable = call.operation == "image_edits", [], []
     for option in options:
-        fan_out = option.channel.fan_out
-        problem = option.capability.find_problem(ask, edit=call.operation == "image_edits", fan_out=fan_out)
+        problem = option.capability.find_problem(ask, edit=edit, fan_out=option.channel.fan_out)
         if problem is None:
             able.append(option)
         else:
-            problems.append(problem)
-    if problems and not able:
-        param, reason = problems[0]
+            unable.append((option.capability, problem))
+    shared = None if able else find_shared_problem(unable, ask, edit=edit)
+    if shared is not None:
+        param, reason = shared
         raise InvalidRequest(f"The model {call.model!r} cannot do this: {reason}", param=param)
     return able
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from gateway.dialects.caller_error import write_error_event
 from gateway.dialects.gate import Gate
 from gateway.dialects.sse import KEEPALIVE
-from gateway.domain.fault import UpstreamFault
+from gateway.domain.fault import Fault, UpstreamError, UpstreamFault
 from gateway.domain.usage import NO_USAGE
 from gateway.flow.admission import Grant
 from gateway.flow.outlet import Outlet
@@ -85,10 +85,10 @@ class Stream:
                 self._last += self._gate.finish()
                 self._note_first()
             self._reply.finish()
-        except UpstreamFault as met:
+        except Fault as met:
             if not self.opened:
                 raise
-            fault = met
+            fault = met if isinstance(met, UpstreamFault) else _write_ours(met)
             if not self._binary:
                 self._last += write_error_event(met, request_id, self._grant.call.operation)
         finally:
@@ -186,3 +186,10 @@ class Stream:
             # Half a text is something; half a picture is not, and costs nothing.
             spoilt = fault is not None and self._grant.call.picture is not None
             self._grant.delivery.usage = NO_USAGE if spoilt else self._gate.read_usage()
+
+
+def _write_ours(met: Fault) -> UpstreamFault:
+    """A fault of ours in the middle of a stream: it ends like any other, and is held against nobody."""
+    fault = UpstreamError(met.message, phase="stream")
+    fault.blame = "nobody"
+    return fault

@@ -147,7 +147,8 @@ class Line:
 class Lease:
     """Leave for one call over one channel with one key. ``end`` it once, whatever became of the call.
 
-    ``streak``: failures of the channel in a row when the call was answered; None where it was not.
+    ``streak``: failures of the channel in a row when the call was answered; None where it was not. ``places``: of the
+    channel's, taken by the call.
     """
 
     line: Line
@@ -157,7 +158,21 @@ class Lease:
     epoch: int
     key_epoch: int
     streak: int | None = None
+    places: int = 1
     ended: bool = False
+
+    def widen(self, more: int) -> int:
+        """Take up to ``more`` places for parts of the call that are made at once; returns how many there were.
+
+        Every part is a request to the provider and counts as one, whether or not there was a place for it.
+        """
+        line, rpm, most = self.line, self.line.channel.rpm, self.line.channel.max_concurrency
+        if rpm is not None:
+            line.tat = take(line.tat, rpm, more, line.tat)
+        taken = more if most is None else min(more, max(0, most - line.running))
+        line.running += taken
+        self.places += taken
+        return taken
 
 
 class Switchboard:
@@ -326,7 +341,7 @@ class Switchboard:
         if lease.ended:
             return
         lease.ended = True
-        lease.line.running -= 1
+        lease.line.running -= lease.places
         self.running -= 1
         self.retrying -= lease.retry
         lease.line.breaker.abandon(lease.epoch)

@@ -38,7 +38,7 @@ class Visit:
         """Send, and pass the headers. Raises an ``UpstreamFault`` for anything but a good answer of the right type."""
         timeouts = attempt.channel.timeouts
         # What a provider is sent may take longer than what it says first.
-        waits = call.stream and not call.files
+        waits = call.stream and not call.files and call.picture is None
         patience = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
         return await self.run(self._open(upstream, attempt, call), patience)
 
@@ -70,7 +70,7 @@ class Visit:
     def break_off(self, fault: UpstreamFault) -> None:
         """End the visit with ``fault``, wherever it stands."""
         self._broken = fault
-        if self._scope is not None:
+        if self._scope is not None and not self._scope.expired():
             self._scope.reschedule(asyncio.get_running_loop().time())
         elif self._reply is not None:
             self._reply.abort(fault)

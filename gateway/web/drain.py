@@ -1,6 +1,7 @@
 """The way the gateway ends: no new work, time for what runs, an error frame for what is left, and every row written."""
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 from aiohttp import web
@@ -15,23 +16,26 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def drain(app: web.Application, *, timeout_s: float) -> None:
-    """Run when the listening socket is closed and idle connections with it. Returns when nothing runs any more."""
+    """Run when the listening socket is closed and idle connections with it. Returns when nothing runs any more.
+
+    A body that is still arriving then is left to whoever cancels what is left.
+    """
     rooms = app[ROOMS]
-    rooms.gate.open = False
-    if not rooms.relay.running:
+    gate, relay = rooms.gate, rooms.relay
+    gate.open = False
+    if not gate.inside:
         return
-    log.info("drain_started", running=rooms.relay.running)
-    if not await _await_idle(app, timeout_s):
-        log.warning("drain_timed_out", running=rooms.relay.running)
-        rooms.relay.break_off()
-        await _await_idle(app, GRACE_S)
-    log.info("drain_finished", running=rooms.relay.running)
+    log.info("drain_started", running=gate.inside)
+    if not await _await_none(lambda: gate.inside, timeout_s):
+        log.warning("drain_timed_out", running=gate.inside)
+        relay.break_off()
+        await _await_none(lambda: relay.running, GRACE_S)
+    log.info("drain_finished", running=gate.inside)
 
 
-async def _await_idle(app: web.Application, timeout_s: float) -> bool:
-    relay = app[ROOMS].relay
+async def _await_none(count: Callable[[], int], timeout_s: float) -> bool:
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
-    while relay.running and loop.time() < until:  # noqa: ASYNC110 - once a process, and no event to tend per request
+    while count() and loop.time() < until:  # noqa: ASYNC110 - once a process, and no event to tend per request
         await asyncio.sleep(_LOOK_EVERY_S)
-    return not relay.running
+    return not count()

@@ -31,9 +31,10 @@ from gateway.web.form import FormLimits
 
 @attrs.define
 class Gate:
-    """Whether new work is let in; closed while the gateway drains."""
+    """Whether new work is let in; closed while the gateway drains. ``inside``: calls, from their bodies on."""
 
     open: bool = True
+    inside: int = 0
 
 
 @attrs.frozen

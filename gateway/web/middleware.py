@@ -85,16 +85,15 @@ def _log(request: web.Request, status: int, began: float) -> None:
 
 @web.middleware
 async def error_shape(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whatever goes wrong before the first byte becomes the one error object."""
+    """Whatever goes wrong before the first byte becomes the one error object; after it, the connection breaks."""
     try:
         return await handler(request)
     except Fault as fault:
         if isinstance(fault, InternalError):
             log.exception("request_failed", request_id=request[REQUEST_ID])
-        return write_fault(fault, request[REQUEST_ID], path=request.path)
+        return _refuse(fault, request)
     except web.HTTPException as error:
-        refused = read_http_fault(error, request)
-        return write_fault(refused, request[REQUEST_ID], _keep_allow(error), path=request.path)
+        return _refuse(read_http_fault(error, request), request, _keep_allow(error))
     except ClientGone:
         raise ConnectionResetError("the caller left") from None
     except ConnectionError:
@@ -102,8 +101,16 @@ async def error_shape(request: web.Request, handler: Handler) -> web.StreamRespo
     except Exception:
         # The last wall: a bug is logged whole and shown as one bland sentence.
         log.exception("request_failed", request_id=request[REQUEST_ID])
-        bug = InternalError("Something went wrong inside the gateway")
-        return write_fault(bug, request[REQUEST_ID], path=request.path)
+        return _refuse(InternalError("Something went wrong inside the gateway"), request)
+
+
+def _refuse(fault: Fault, request: web.Request, headers: dict[str, str] | None = None) -> web.Response:
+    """``fault`` as the answer. Raises ``ConnectionError`` where another one has begun: an end that nobody mistakes."""
+    if request.writer.output_size:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the answer had begun") from fault
+    return write_fault(fault, request[REQUEST_ID], headers, path=request.path)
 
 
 def write_fault(

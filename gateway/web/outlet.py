@@ -1,10 +1,14 @@
-"""The caller's end of a stream: an aiohttp response whose body is written straight to the transport.
+"""The caller's end of an answer.
 
-aiohttp sends the status and headers; from there the sink frames its own chunks, for ``StreamResponse.write`` is a
-coroutine and a stream has no time for one per event.
+Of a stream aiohttp sends the status and headers; from there the outlet writes its own chunks straight to the
+transport, for ``StreamResponse.write`` is a coroutine and a stream has no time for one per event. A whole answer is
+aiohttp's own, but for the time that its reader is given.
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -13,7 +17,9 @@ from gateway.domain.fault import ClientGone
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 WRITE_TIMEOUT_S = 60.0
-"""How long a caller may leave a full buffer unread before it is cut off."""
+"""How long a caller may leave a full buffer unread before it is cut off. One that reads on, however slowly, is not."""
+_LARGE = 64 * 1024
+"""Bytes that are not copied into a chunk, nor given to the transport without a look at their reader."""
 
 
 class StreamOutlet:
@@ -50,19 +56,21 @@ class StreamOutlet:
         transport = self._transport
         if not data or transport is None or transport.is_closing():
             return
-        transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if not self._chunked:
+            transport.write(data)
+        elif len(data) < _LARGE:
+            transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        else:
+            transport.write(b"%x\r\n" % len(data))
+            transport.write(data)
+            transport.write(b"\r\n")
 
     async def drain(self) -> None:
         """Wait until the caller has read."""
-        if self._writer is None:
+        if self._writer is None or self._transport is None or not self.full:
             return
         try:
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
-                await self._writer.drain()
-        except TimeoutError:
-            if self._transport is not None:
-                self._transport.abort()
-            raise ClientGone from None
+            await await_reader(self._writer.drain, self._transport)
         except ConnectionError:
             raise ClientGone from None
 
@@ -78,3 +86,39 @@ class StreamOutlet:
             await self.response.write_eof()
         except ConnectionError:
             raise ClientGone from None
+
+
+class WholeAnswer(web.Response):
+    """A whole answer. Pictures make it large: a caller who does not read it must not keep it in memory for ever."""
+
+    def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str]) -> None:
+        super().__init__(body=body, headers=headers)
+        self._whole = body
+        self._transport = request.transport
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Send the body. Raises ``ConnectionError`` where the caller has left or stopped to read."""
+        transport, view = self._transport, memoryview(self._whole)
+        if transport is None or len(view) <= _LARGE:
+            return await super().write_eof(data)
+        for start in range(0, len(view), _LARGE):
+            await await_reader(partial(self.write, view[start : start + _LARGE]), transport)
+        return await web.StreamResponse.write_eof(self)
+
+
+async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport: asyncio.Transport) -> None:
+    """``wait`` for a reader who reads on. Raises ``ConnectionError`` where it left, or read nothing for too long.
+
+    What waits is not cancelled for a look at what is left: aiohttp would not be told a second time.
+    """
+    waiting = asyncio.ensure_future(wait())
+    try:
+        left = transport.get_write_buffer_size()
+        while not (await asyncio.wait({waiting}, timeout=WRITE_TIMEOUT_S))[0]:
+            before, left = left, transport.get_write_buffer_size()
+            if left >= before:
+                transport.abort()
+                raise ConnectionResetError("the caller does not read")
+    finally:
+        waiting.cancel()
+    waiting.result()

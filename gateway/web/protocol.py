@@ -31,7 +31,11 @@ class GatewayProtocol(RequestHandler):
     __slots__ = ()
 
     def close(self) -> None:
-        """Take no further request."""
+        """Take no further request. What is left of the body of the one under way is still heard."""
+        request = self._current_request
+        if request is not None and not request.content.is_eof():
+            request.content.on_eof(super().close)
+            return
         super().close()
         # aiohttp would leave a connection that waits for one open, and deaf, until everything else has ended.
         if self._current_request is None and not self._messages and self.transport is not None:

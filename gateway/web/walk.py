@@ -29,7 +29,7 @@ from gateway.web.body import read_json
 from gateway.web.form import FormReader
 from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
 from gateway.web.middleware import check_address, find_origin
-from gateway.web.outlet import StreamOutlet
+from gateway.web.outlet import StreamOutlet, WholeAnswer
 
 ReadCall = Callable[[dict[str, Any]], Call]
 ReadForm = Callable[[ReceivedForm], Call]
@@ -86,10 +86,17 @@ class _Walk:
 
     async def go(self, read: Callable[[], Awaitable[Call]]) -> web.StreamResponse:
         """From the body to the settlement."""
+        self._rooms.gate.inside += 1
+        try:
+            return await self._go(read)
+        finally:
+            self._rooms.gate.inside -= 1
+
+    async def _go(self, read: Callable[[], Awaitable[Call]]) -> web.StreamResponse:
         try:
             self._call = call = await read()
             if call.picture is not None:
-                self._rooms.images.check(call.picture)
+                self._rooms.images.check(call.picture, stream=call.stream)
                 self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
             route = self._rooms.router.route(self._arrival.caller, call)
             self._grant = grant = await self._rooms.admission.admit(self._arrival, call, route.rank())
@@ -131,7 +138,7 @@ class _Walk:
             "x-gateway-cost-usd": usd(self._request[ROW].cost_nanos),
         }
         headers["Content-Type"] = answer.media_type
-        return web.Response(body=answer.body, headers=headers)
+        return WholeAnswer(self._request, answer.body, headers)
 
     async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:
         outlet = StreamOutlet(self._request)

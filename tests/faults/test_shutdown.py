@@ -1,16 +1,19 @@
 """P3: on SIGTERM nothing new is taken, what runs may finish in its time, and the rest is told and settled."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import aiohttp
+import orjson
 import pytest
 
 from gateway.domain.request import RequestFilter, RequestRow
 from gateway.store.engine import open_database
 from gateway.store.requests import SqlRequestLog
+from gateway.web.keys import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import HELLO, RunningGateway, channel
+from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.fakes.upstream import (
     COMPLETION,
     DONE,
@@ -138,6 +141,41 @@ async def test_an_idle_gateway_stops_without_waiting(gateway_with: StartGateway)
         async with asyncio.timeout(1):
             await gateway.stop()
         assert len(await stored(gateway)) == 1
+
+
+@asynccontextmanager
+async def arriving(gateway: RunningGateway) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]]:
+    """A call half of whose body is there, and its other half."""
+    body = orjson.dumps(HELLO)
+    half = len(body) // 2
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n"
+    writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:half])
+    await until(lambda: gateway.app[ROOMS].gate.inside)
+    yield reader, writer, body[half:]
+    writer.close()
+
+
+async def test_a_body_that_is_still_arriving_may_arrive_within_the_drain(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url)))
+        async with arriving(gateway) as (reader, writer, rest):
+            stopping = asyncio.create_task(gateway.stop())
+            await asyncio.sleep(0.1)
+            writer.write(rest)
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
+            await stopping
+        assert [row.ending for row in await stored(gateway)] == ["completed"]
+
+
+async def test_a_body_that_arrives_after_the_drain_leaves_its_row_and_asks_nobody(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url), **SHORT))
+        async with arriving(gateway):
+            async with asyncio.timeout(PATIENCE_S):
+                await gateway.stop()
+            assert not up.received
+        assert [row.ending for row in await stored(gateway)] == ["interrupted"]
 
 
 async def test_while_it_drains_nothing_new_is_taken(gateway_with: StartGateway) -> None:

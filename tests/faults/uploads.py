@@ -6,7 +6,7 @@ import itertools
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -324,13 +324,3 @@ async def watch_names(data: Path) -> AsyncIterator[set[str]]:
     finally:
         looking.cancel()
         seen.update(list_named(data))
-
-
-def cut(pieces: list[bytes], sizes: list[int]) -> Iterator[bytes]:
-    """The same bytes in pieces of those sizes, in turn."""
-    whole, offset = b"".join(pieces), 0
-    for size in itertools.cycle(sizes):
-        if offset >= len(whole):
-            return
-        yield whole[offset : offset + size]
-        offset += size

@@ -43,6 +43,8 @@ FULL: dict[str, Any] = {
     "idle_timeout_s": 3.5,
     "total_timeout_s": 4.5,
     "price_multiplier": 1.25,
+    "fan_out": True,
+    "pass_urls": True,
     "status": "disabled",
 }
 DECLARED = Channel("filed", "custom", "http://127.0.0.1:9/v1", models=("m",))

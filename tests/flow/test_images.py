@@ -24,6 +24,7 @@ from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.fault import (
     ImageBlocked,
     NotExpressible,
+    SensitiveWords,
     ShuttingDown,
     StoreUnavailable,
     UpstreamDenied,
@@ -686,18 +687,20 @@ def test_words_and_room_are_looked_at_before_anything_else() -> None:
         up = openai(play(pictures(PICTURE)))
         up.images.words = WordList({"forbidden fruit": "forbidden fruit"})
         up.shelf.full = True
-        for form, prompt, refused in (
-            ("url", "a pear", StoreUnavailable),
-            ("b64_json", "a forbidden fruit", Exception),
-            ("b64_json", "a pear", None),
+        for form, prompt, stream, refused in (
+            ("url", "a pear", False, StoreUnavailable),
+            ("b64_json", "a forbidden fruit", False, SensitiveWords),
+            ("url", "a forbidden fruit", True, SensitiveWords),
+            ("b64_json", "a pear", False, None),
+            ("url", "a pear", True, None),
         ):
             picture = ask(prompt=prompt, response_format=form).picture
             assert picture is not None
             if refused is None:
-                up.images.check(picture)
+                up.images.check(picture, stream=stream)
                 continue
             with pytest.raises(refused):
-                up.images.check(picture)
+                up.images.check(picture, stream=stream)
 
     run(scene())
 
@@ -959,10 +962,10 @@ def test_a_stream_passes_where_it_is_known_that_there_is_one(
     run(scene())
 
 
-def test_a_painting_is_given_the_whole_time_for_its_first_byte() -> None:
+def test_a_picture_is_given_the_whole_time_for_its_first_byte_and_a_text_is_not() -> None:
     timeouts = Timeouts(first_byte_s=5, idle_s=6, total_s=700)
-    assert find_patience(timeouts, ask(), painted=True).first_byte_s == 700
-    assert find_patience(timeouts, ask(), painted=False) == timeouts
+    assert find_patience(timeouts, ask()).first_byte_s == 700
+    assert find_patience(timeouts, attrs.evolve(ask(), picture=None)) == timeouts
 
 
 def test_a_picture_says_nothing_of_itself_where_it_is_printed() -> None:

@@ -99,6 +99,7 @@ async def test_the_language_and_the_price_of_each_channel_are_told(gateway_with:
         "output_usd_per_million": 2,
         "usd_per_image": 0,
         "usd_per_second": 0,
+        "usd_per_million_characters": 0,
         "tiers": 0,
     }
     told = (await explain(gateway, operation="messages"))["channels"]

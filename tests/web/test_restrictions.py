@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.fakes.openai_audio import make_wav
+from tests.fakes.pictures import draw
 from tests.fakes.upstream import COMPLETION, DONE, ScriptedUpstream, answer
 from tests.faults.scene import cost_of, site
 from tests.faults.test_caps_under_load import FIRST, RESERVE, stream_until
@@ -23,6 +25,18 @@ EMBED = {"model": "e", "input": "hi"}
 ASK = {**HELLO, "max_tokens": 9}
 TEXT = {"model": "m", "input": "hi"}
 RANK = {"model": "m", "query": "q", "documents": ["d"]}
+FORM_TYPE = "multipart/form-data; boundary=edge"
+
+
+def form(file: tuple[str, bytes], **fields: str) -> bytes:
+    """A form with one file."""
+    name, data = file
+    told = [f'name="{field}"\r\n\r\n{value}'.encode() for field, value in fields.items()]
+    told.append(f'name="{name}"; filename="f"\r\n\r\n'.encode() + data)
+    return b"".join(b"--edge\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in told) + b"--edge--\r\n"
+
+
+RECORDING = form(("file", make_wav()), model="m")
 SUBSCRIPTION, USAGE = "/v1/dashboard/billing/subscription", "/v1/dashboard/billing/usage"
 OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("POST", CHAT, HELLO),
@@ -36,6 +50,11 @@ OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/rerank", RANK),
     ("POST", "/v1/responses", TEXT),
     ("POST", "/v1/responses", {**TEXT, "stream": True}),
+    ("POST", "/v1/images/generations", {"model": "m", "prompt": "a cat"}),
+    ("POST", "/v1/images/edits", form(("image", draw()), model="m", prompt="a hat")),
+    ("POST", "/v1/audio/transcriptions", RECORDING),
+    ("POST", "/v1/audio/translations", RECORDING),
+    ("POST", "/v1/audio/speech", {**TEXT, "voice": "alloy"}),
     ("GET", "/v1/models", None),
     ("GET", "/v1/models/m", None),
     ("GET", SUBSCRIPTION, None),
@@ -43,7 +62,7 @@ OPERATIONS: tuple[tuple[str, str, Any], ...] = (
 )
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")
 LOOKS = tuple(operation for operation in OPERATIONS if operation[0] == "GET")
-UNSERVED = ("POST", "/v1/images/generations", {})
+UNSERVED = ("POST", "/v1/images/variations", {})
 HERE, THERE = "127.0.0.0/8", "203.0.113.0/24"
 PROXIED = {"server": {"trusted_proxies": ["127.0.0.1"]}}
 
@@ -60,7 +79,10 @@ async def ask(
     """Status, error code and ``x-should-retry`` of an operation; underscores in header names are hyphens."""
     method, path, body = operation
     lines = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with gateway.client.request(method, gateway.url + path, json=body, headers=lines) as response:
+    sent: dict[str, Any] = {"json": body}
+    if isinstance(body, bytes):
+        sent, lines["Content-Type"] = {"data": body}, FORM_TYPE
+    async with gateway.client.request(method, gateway.url + path, **sent, headers=lines) as response:
         value = await response.json()
         code = value.get("error", {}).get("code")
         return response.status, code, response.headers.get("x-should-retry")

@@ -13,12 +13,11 @@ REQUEST_ID = re.compile(r"req_[0-9a-f]{24}\Z")
 NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}
 UNSERVED = (
     "/v1/images/variations",
-    "/v1/images/generations",
-    "/v1/images/edits",
+    "/v1/images/elsewhere",
     "/v1/videos",
     "/v1/videos/video_1/content",
     "/v1/video/generations",
-    "/v1/audio/speech",
+    "/v1/audio/voices",
     "/v1/responses/resp_1",
     "/v1/responses/resp_1/cancel",
     "/v1/responses/",

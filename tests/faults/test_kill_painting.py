@@ -1,0 +1,245 @@
+"""``kill -9`` while pictures are painted: no hold is left, and nothing costs anything but what a caller has whole."""
+
+import asyncio
+import io
+import random
+import re
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+import pytest
+
+from gateway.domain.request import RequestRow
+from tests.fakes.gateway import KEY, channel
+from tests.fakes.pictures import draw
+from tests.fakes.replicate_pictures import ReplicatePictures
+from tests.fakes.upstream import Received, ScriptedUpstream
+from tests.faults.process import GatewayProcess, eventually, open_caller
+from tests.faults.scene import until
+from tests.faults.studio import A_PICTURE, EDITS, IMAGES, PAINTED, PRICE
+from tests.faults.test_kill import check_offline, roll, telling
+from tests.faults.uploads import (
+    BLOCK,
+    MB,
+    Manner,
+    UploadProvider,
+    dial,
+    edit,
+    lead,
+    list_named,
+    send,
+    write_form,
+    write_head,
+)
+from tests.web.test_form import TYPE, count_open, part
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at descriptors")]
+
+RUNNING = {"painted": 1, "streamed": 1, "tasks": 2, "edited": 1, "sent": 1}
+"""The calls that the first test kills, and how many pictures each has asked for."""
+PARTS = 3
+KILLS = 2
+CALLERS = 12
+LOAD_S = (0.15, 0.35)
+PICTURE = draw()
+
+
+def site(*ups: dict[str, Any]) -> dict[str, Any]:
+    """A configuration for a process; one caller with money, and models that take a call a picture."""
+    return {
+        "channel": list(ups),
+        "model": [{"name": "tasks", "max_n": 1}, {"name": "parts", "max_n": 1}],
+        "price": [{**PRICE, "model": "*"}],
+        "account": [{"name": "acme", "quota_usd": 1_000_000}],
+        "key": [{"name": "test", "secret": KEY, "account": "acme"}],
+    }
+
+
+async def paint(caller: aiohttp.ClientSession, url: str, mark: str, **body: Any) -> Any:
+    """A picture from nothing; None where the gateway went away before it was there whole."""
+    sent = {"model": "m", "prompt": f"<{mark}>", "response_format": "b64_json", **body}
+    return await ask(caller.post(url + IMAGES, json=sent, headers={"X-Request-Id": mark}))
+
+
+async def repaint(caller: aiohttp.ClientSession, url: str, mark: str, data: bytes, model: str = "m") -> Any:
+    """A picture from another."""
+    pieces = write_form(1, data, part("user", f"<{mark}>".encode()), model=model)
+    told = {"X-Request-Id": mark, "Content-Type": TYPE}
+    return await ask(caller.post(url + EDITS, data=io.BytesIO(b"".join(pieces)), headers=told))
+
+
+async def ask(asking: Any) -> Any:
+    with suppress(aiohttp.ClientError):
+        async with asking as response:
+            return (await response.json())["data"] if response.status == 200 else response.status
+    return None
+
+
+async def read_by_mark(gateway: GatewayProcess) -> dict[str, RequestRow]:
+    """Every row; fails where a call has two."""
+    rows, _ = await gateway.read_rows()
+    assert len({row.client_request_id for row in rows}) == len(rows)
+    return {str(row.client_request_id): row for row in rows}
+
+
+async def check_rest(gateway: GatewayProcess, spent: int) -> None:
+    """After a restart: the books agree, so much was spent, nothing is held and no upload is left."""
+    report = await gateway.check_books()
+    assert report["waiting_rows"] == 0, report
+    account = await gateway.ask("accounts/acme")
+    assert (round(account["spent_usd"] * 10**9), account["held_usd"]) == (spent, 0)
+    assert list_named(gateway.data) == set()
+    assert count_open(gateway.data / "uploads", gateway.pid) == 0
+
+
+async def test_whatever_painting_is_killed_has_its_row_and_leaves_no_hold(tmp_path: Path) -> None:
+    """Painted whole, as a stream, as two tasks, from an upload that has been sent on, and from one that is being."""
+    async with AsyncExitStack() as stack:
+        up = await stack.enter_async_context(UploadProvider())
+        slow = await stack.enter_async_context(UploadProvider(Manner(reads=MB, then="stall")))
+        tasks = await stack.enter_async_context(ReplicatePictures(endless=True))
+        up.held = []
+        channels = (
+            lead(up),
+            lead(slow, "slow", models=["slow"]),
+            tasks.channel("tasks", models=["tasks"], model_map={"tasks": tasks.model}, fan_out=True),
+        )
+        gateway = await stack.enter_async_context(GatewayProcess(tmp_path / "data", site(*channels)))
+        caller = await stack.enter_async_context(open_caller())
+        half = await stack.enter_async_context(dial(gateway.url))
+        data, url = BLOCK[: 8 * MB], gateway.url
+        pieces = write_form(1, data)
+        await send(half, [write_head(sum(map(len, pieces)), "X-Request-Id: half"), *pieces], most=2 * MB)
+        asking = [
+            paint(caller, url, "painted"),
+            paint(caller, url, "streamed", stream=True),
+            paint(caller, url, "tasks", model="tasks", n=2),
+            repaint(caller, url, "edited", data),
+            repaint(caller, url, "sent", data, "slow"),
+        ]
+        crowd = [asyncio.create_task(one) for one in asking]
+        await until(lambda: len(up.held or ()) == 3)
+        await until(lambda: slow.taken and slow.taken[0].size >= MB)
+        await until(lambda: len(tasks.requests) >= 4)
+        await until(lambda: count_open(gateway.data / "uploads", gateway.pid) == 3)
+        report = await gateway.ask("audit")
+        assert (report["open_holds"], report["held_usd"]) == (len(RUNNING), sum(RUNNING.values()))
+        await gateway.kill()
+        assert await asyncio.gather(*crowd) == [None] * len(crowd)
+        assert list_named(gateway.data) == set()
+        up.held = None
+
+        await gateway.start()
+        rows = await read_by_mark(gateway)
+        assert rows.keys() == RUNNING.keys()
+        for mark, row in rows.items():
+            reserved = RUNNING[mark] * A_PICTURE
+            assert (row.ending, row.status, row.attempts, row.reserved_nanos) == ("interrupted", 500, 1, reserved)
+            assert (row.cost_nanos, row.images, row.usage_source) == (0, 0, "none")
+        logged = {line["request_id"] for line in gateway.read_log("request_interrupted")}
+        assert logged == {row.id for row in rows.values()}
+        await check_rest(gateway, 0)
+        assert (await edit(gateway.url, 1, data)).status == 200
+        await eventually(lambda: is_stored(gateway, len(RUNNING) + 1), 5)
+        await check_rest(gateway, A_PICTURE)
+        await gateway.kill()
+        check_offline(gateway)
+
+
+async def is_stored(gateway: GatewayProcess, count: int) -> bool:
+    return len((await gateway.read_rows())[0]) == count
+
+
+@attrs.define
+class Memory:
+    """What the test knows of its calls, by their marks.
+
+    Attributes:
+        reached: how often the provider has heard of each.
+        whole: what callers have been given.
+    """
+
+    reached: Counter[str] = attrs.Factory(Counter)
+    whole: dict[str, Any] = attrs.Factory(dict)
+
+
+def open_up(memory: Memory, dice: random.Random) -> ScriptedUpstream:
+    """A provider that takes its time, and tells ``memory`` what reached it."""
+
+    async def note(received: Received) -> None:
+        found = re.search(rb"<(call[0-9.]+)>", received.body)
+        assert found is not None
+        memory.reached[found[1].decode()] += 1
+        await asyncio.sleep(dice.uniform(0, 0.05))
+
+    return ScriptedUpstream([note, PAINTED])
+
+
+async def keep_painting(url: str, name: str, memory: Memory, dice: random.Random) -> None:
+    """Call after call, in every form, until the gateway is gone."""
+    async with open_caller() as caller:
+        for number in range(1000):
+            mark = f"{name}.{number}"
+            if dice.random() < 0.5:
+                got = await repaint(caller, url, mark, BLOCK[: dice.randrange(MB // 2)])
+            else:
+                form, model = dice.choice(["url", "b64_json"]), dice.choice(["m", "parts"])
+                got = await paint(caller, url, mark, response_format=form, model=model, n=PARTS if model != "m" else 1)
+            if got is None:
+                return
+            memory.whole[mark] = got
+
+
+async def check_link(caller: aiohttp.ClientSession, url: str, told: str) -> None:
+    """What was given as an address is there, wherever the gateway listens by now."""
+    async with caller.get(f"{url}/media/{told.partition('/media/')[2]}") as response:
+        assert (response.status, await response.read()) == (200, PICTURE)
+
+
+async def check_round(gateway: GatewayProcess, memory: Memory) -> Counter[str]:
+    """What must be true of the next gateway over the same folder; how its calls have ended."""
+    rows = await read_by_mark(gateway)
+    assert set(memory.reached.values()) <= set(range(1, PARTS + 1))
+    assert memory.reached.keys() <= rows.keys()
+    for row in rows.values():
+        assert row.ending in {"completed", "interrupted"}, row
+        assert row.cost_nanos == (row.images * A_PICTURE if row.ending == "completed" else 0), row
+    async with open_caller() as caller:
+        for mark, items in memory.whole.items():
+            assert rows[mark].ending == "completed"
+            for item in items:
+                if "url" in item:
+                    await check_link(caller, gateway.url, item["url"])
+    await check_rest(gateway, sum(row.cost_nanos for row in rows.values()))
+    for path in (gateway.data / "media").glob("??/*"):
+        assert path.read_bytes() == PICTURE
+    return Counter(row.ending for row in rows.values())
+
+
+async def test_kills_under_painting_leave_books_that_agree_and_pictures_that_are_there(tmp_path: Path) -> None:
+    seed, dice = roll()
+    memory = Memory()
+    with telling(seed):
+        async with (
+            open_up(memory, dice) as up,
+            GatewayProcess(
+                tmp_path / "data", site(channel(up.base_url, models=["m", "parts"], fan_out=True))
+            ) as gateway,
+        ):
+            ended = Counter[str]()
+            for number in range(KILLS):
+                names = (f"call{number}.{index}" for index in range(CALLERS))
+                crowd = [asyncio.create_task(keep_painting(gateway.url, name, memory, dice)) for name in names]
+                await asyncio.sleep(dice.uniform(*LOAD_S))
+                await gateway.kill()
+                await asyncio.gather(*crowd)
+                await gateway.start()
+                ended = await check_round(gateway, memory)
+            print(f"{KILLS} kills: {dict(ended)}, {len(memory.whole)} whole")  # noqa: T201
+        assert ended["interrupted"] >= KILLS
+        assert ended["completed"] >= KILLS
+        assert any("url" in item for items in memory.whole.values() for item in items)
