@@ -22,6 +22,7 @@ from gateway.flow.auth import Directory
 from gateway.flow.discovery import find_keyed, find_local
 from gateway.flow.explain import Explainer
 from gateway.flow.fleet import Fetch, Fleet, Found
+from gateway.flow.gallery import Gallery
 from gateway.flow.images import Images
 from gateway.flow.keeping import Keeper
 from gateway.flow.listing import fetch_models
@@ -234,7 +235,7 @@ def _open_studio(site: Site, in_force: InForce, upstream: Upstream, stack: Async
     keeper = Keeper(store, site.folder.secret("media.key"), ttl_s=in_force.find_link_ttl_s, clock=site.clock)
     fetcher = GuardedFetcher(allow=in_force.find_allowed_networks)
     stack.push_async_callback(fetcher.close)
-    images = Images(upstream, fetcher, keeper, clock=site.clock, pace=site.task_pace)
+    images = Images(upstream, Gallery(fetcher, keeper), clock=site.clock, pace=site.task_pace)
     images.words = read_words_file(site.config)
     stack.push_async_callback(images.close)
     spool = Spool(site.folder.path / "uploads", limit_bytes=UPLOADS * site.config.server.max_upload_mb * MIB)

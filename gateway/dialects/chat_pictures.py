@@ -157,7 +157,8 @@ def _find_in_text(text: str) -> Iterator[Found]:
         data, url = match.groups()
         if data is None and not (is_web_url(url) and _is_shown(text, match.start())):
             continue
-        yield read_url(data or url)
+        shown = read_url(data or url)
+        yield attrs.evolve(shown, picture=attrs.evolve(shown.picture, quoted=True))
         found += 1
         if found == MAX_PICTURES:
             return

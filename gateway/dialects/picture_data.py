@@ -1,10 +1,12 @@
 """Pictures in an answer: base64, and ``data:`` URLs (RFC 2397). Strict: what is no base64 is no picture."""
 
+import base64
 import re
 
 import attrs
 
 from gateway.domain.fault import UpstreamError
+from gateway.domain.media import SNIFF_BYTES, sniff_picture
 from gateway.domain.picture import Picture
 from gateway.domain.usage import Usage, estimate_tokens
 
@@ -28,6 +30,17 @@ def read_base64(data: object) -> str:
     if not isinstance(data, str) or len(data) % 4 or not _BASE64.match(data):
         raise UpstreamError("The provider's answer has a picture that is not base64")
     return data
+
+
+def check_picture(head: bytes) -> None:
+    """Raise ``UpstreamError`` where a file that begins with ``head`` is no picture."""
+    if sniff_picture(head[:SNIFF_BYTES]) is None:
+        raise UpstreamError("The provider's picture is of no kind that is known")
+
+
+def check_whole(data: str) -> None:
+    """Raise ``UpstreamError`` where ``data`` is not the base64 of a picture. It takes a while where that is large."""
+    check_picture(base64.b64decode(read_base64(data)[: 2 * SNIFF_BYTES]))
 
 
 def read_media_type(value: object) -> str | None:

@@ -19,11 +19,13 @@ KEEPALIVE = b": keepalive\n\n"
 
 
 class EventTooLong(Exception):  # noqa: N818 - says what happened
-    """An event did not end within ``MAX_EVENT_BYTES``."""
+    """An event did not end within the splitter's ``LIMIT``."""
 
 
 class EventSplitter:
     """Pieces of a stream in, whole events out; what they hold together is byte for byte what came in."""
+
+    LIMIT = MAX_EVENT_BYTES
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -63,7 +65,7 @@ class EventSplitter:
         self._pieces.append(data)
         self._size += len(data)
         self._tail = (self._tail + data)[-_LOOK_BACK:]
-        if self._size > MAX_EVENT_BYTES:
+        if self._size > self.LIMIT:
             raise EventTooLong
 
 

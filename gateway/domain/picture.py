@@ -13,6 +13,8 @@ PictureForm = Literal["url", "b64_json"]
 MAX_PICTURES = 10
 """In one request, the convention's own limit."""
 MAX_INPUT_PICTURES = 16
+MAX_PICTURE_BYTES = 32 * 1024 * 1024
+"""Of one picture, as the bytes that it is."""
 AUTO = "auto"
 """The size of whoever leaves it to the model."""
 
@@ -46,11 +48,14 @@ class Picture:
         data: base64, standard alphabet, no prefix.
         url: an http or https address.
         revised_prompt: what the model made of the prompt.
+        quoted: it stood in a text of the model's. Whoever asked may have dictated it: it is trusted no further than
+            its caller is, and what is wrong with it is held against nobody.
     """
 
     data: str | None = attrs.field(default=None, repr=False)
     url: str | None = attrs.field(default=None, repr=False)
     revised_prompt: str | None = attrs.field(default=None, repr=False)
+    quoted: bool = False
 
 
 @attrs.frozen

@@ -4,8 +4,6 @@ What to ask a provider, and what its answers mean, is a ``Painter``'s business (
 """
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -13,10 +11,9 @@ import attrs
 import structlog
 
 from gateway.dialects.openai_error import read_retry_after
-from gateway.dialects.openai_images_gate import write_completed
 from gateway.dialects.painters import make_painter
 from gateway.dialects.painting import Ask, Painter
-from gateway.dialects.pictures_answer import write_answer
+from gateway.dialects.pictures_answer import write_answer, write_completed
 from gateway.dialects.safety import read_picture_fault
 from gateway.domain.call import Call
 from gateway.domain.channel import Timeouts
@@ -30,21 +27,17 @@ from gateway.domain.fault import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.domain.media import SNIFF_BYTES, sniff_picture
-from gateway.domain.picture import Picture, PictureAsk, PictureForm, Pictures
+from gateway.domain.picture import PictureAsk, PictureForm, Pictures
 from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt
-from gateway.flow.keeping import Keeper
+from gateway.flow.gallery import Gallery
 from gateway.flow.painted import PaintedReply
 from gateway.flow.safety import WordList, check_prompt
 from gateway.flow.visit import MAX_ERROR_BYTES, OK
-from gateway.providers.base import read_origin
-from gateway.upstream.port import Fetcher, Upstream
+from gateway.upstream.port import Upstream
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 """Ten pictures of four thousand pixels square in base64."""
-MAX_PICTURE_BYTES = 32 * 1024 * 1024
-FETCH_TIMEOUT_S = 60.0
 MOST_FAILURES = 5
 """In a row, while a task is asked after: the task is not lost because one answer was."""
 LONGEST_WAIT_S = 10.0
@@ -52,8 +45,6 @@ POLL_TIMEOUT_S = 30.0
 """For one answer about a task: a server that says nothing must not take the whole time of the call."""
 ABANDON_TIMEOUT_S = 10.0
 _STREAMED = frozenset({"openai_images", "openai_edits"})
-_LARGE = 256 * 1024
-"""Bytes whose coding is left to a thread."""
 
 log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
@@ -78,8 +69,7 @@ class Images:
 
     Args:
         upstream: the way out to providers.
-        fetcher: the guarded way to the addresses they name.
-        keeper: keeps pictures for callers who want addresses.
+        gallery: gives what they paint the form that is wanted.
         clock: Unix seconds.
         pace: what waits for a task are multiplied by.
 
@@ -90,15 +80,13 @@ class Images:
     def __init__(
         self,
         upstream: Upstream,
-        fetcher: Fetcher,
-        keeper: Keeper,
+        gallery: Gallery,
         *,
         clock: Callable[[], float],
         pace: float = 1.0,
     ) -> None:
         self._upstream = upstream
-        self._fetcher = fetcher
-        self._keeper = keeper
+        self._gallery = gallery
         self._clock = clock
         self._pace = pace
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -112,7 +100,7 @@ class Images:
 
     def check_room(self) -> None:
         """Raise ``StoreUnavailable`` where the disk has no room for what callers send and are to fetch."""
-        self._keeper.check_room()
+        self._gallery.check_room()
 
     async def answer(self, attempt: Attempt, call: Call) -> tuple[bytes, Usage]:
         """The whole answer. Raises an ``UpstreamFault``, ``StoreUnavailable``."""
@@ -138,8 +126,7 @@ class Images:
 
     async def _paint_as(self, attempt: Attempt, call: Call, form: PictureForm) -> Pictures:
         pictures = await self._paint(attempt, call)
-        give = self._give_url if form == "url" else self._give_data
-        items = await _gather([give(attempt, call, picture) for picture in pictures.items])
+        items = await _gather([self._gallery.give(attempt, call, picture, form) for picture in pictures.items])
         return attrs.evolve(pictures, items=tuple(items))
 
     async def _paint(self, attempt: Attempt, call: Call) -> Pictures:
@@ -246,59 +233,12 @@ class Images:
         if not task.cancelled():
             task.exception()  # whoever waited for it has been told; and perhaps nobody did
 
-    async def _give_url(self, attempt: Attempt, call: Call, picture: Picture) -> Picture:
-        """The picture at an address of ours; or of the provider's, where the channel says that this may be seen."""
-        if picture.url is not None and attempt.channel.pass_urls:
-            return attrs.evolve(picture, data=None)
-        link = await self._keeper.keep(await self._load(attempt, picture))
-        return attrs.evolve(picture, data=None, url=f"{call.origin}{link}")
-
-    async def _give_data(self, attempt: Attempt, _call: Call, picture: Picture) -> Picture:
-        """The picture in base64, which is that of a picture."""
-        raw = await self._load(attempt, picture)
-        if picture.data is not None:
-            return attrs.evolve(picture, url=None)
-        encoded = await _in_thread(base64.b64encode, raw)
-        return attrs.evolve(picture, data=encoded.decode(), url=None)
-
-    async def _load(self, attempt: Attempt, picture: Picture) -> bytes:
-        """The picture's bytes, which are those of a picture."""
-        raw = await self._fetch(attempt, picture) if picture.data is None else await _read_data(picture.data)
-        if sniff_picture(raw[:SNIFF_BYTES]) is None:
-            raise UpstreamError("The provider's picture is of no kind that is known")
-        return raw
-
-    async def _fetch(self, attempt: Attempt, picture: Picture) -> bytes:
-        channel = attempt.channel
-        return await self._fetcher.fetch(
-            picture.url or "",
-            trusted_origin=read_origin(channel.base_url),
-            proxy=channel.proxy,
-            limit_bytes=MAX_PICTURE_BYTES,
-            timeout_s=FETCH_TIMEOUT_S,
-        )
-
 
 def _blame_provider(fault: UpstreamFault) -> UpstreamFault:
     """What a task is asked after with is none of its caller's: a refusal of it is no mistake of theirs."""
     if not isinstance(fault, UpstreamRefused) or isinstance(fault, UpstreamLimited):
         return fault
     return UpstreamError(f"The provider does not say what became of its task: {fault.message}")
-
-
-async def _read_data(data: str) -> bytes:
-    try:
-        return await _in_thread(_decode, data.encode())
-    except (binascii.Error, ValueError):
-        raise UpstreamError("The provider's picture is not valid base64") from None
-
-
-def _decode(data: bytes) -> bytes:
-    return base64.b64decode(data, validate=True)
-
-
-async def _in_thread(code: Callable[[bytes], bytes], data: bytes) -> bytes:
-    return await asyncio.to_thread(code, data) if len(data) > _LARGE else code(data)
 
 
 def _begin(painter: Painter, count: int) -> Ask:

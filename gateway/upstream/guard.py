@@ -51,8 +51,12 @@ _WELL_WRITTEN = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
 """What RFC 3986 lets a URL be made of."""
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa", "lan")
-"""Names that no public server has: RFC 6761, 6762 and 8375, ICANN's ``internal``, and two that are in use."""
+_PRIVATE_NAMES = (
+    "localhost", "localdomain", "local", "internal", "home.arpa", "lan", "home", "corp", "mail", "intranet", "private",
+    "svc", "onion",
+)  # fmt: skip
+"""Names that no public server has: RFC 6761, 6762, 7686 and 8375, ICANN's ``internal`` and the three that it will never
+delegate (home, corp, mail), and what is in use without anybody's leave."""
 
 _NO_URL = "The provider's link is not a plain http or https URL"
 _FORBIDDEN = "The provider's link leads to where the gateway fetches nothing from"

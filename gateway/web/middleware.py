@@ -1,5 +1,6 @@
 """What every request passes on its way in and out: the log, the shape of errors, and the key."""
 
+import re
 import secrets
 import time
 
@@ -28,6 +29,7 @@ from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING
 _ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 _QUIET = frozenset({"/healthz", "/readyz"})
 _ID_BYTES = 12
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
 
 log = structlog.stdlib.get_logger("gateway.request")
 
@@ -185,10 +187,7 @@ def _find_address(request: web.Request, trusted: Networks) -> str | None:
 
 def find_origin(request: web.Request) -> str:
     """The gateway's address as its caller wrote it; empty where that is none."""
-    try:
-        return str(request.url.origin())
-    except ValueError:  # a Host header that is none
-        return ""
+    return f"{request.scheme}://{request.host.lower()}" if _HOST.match(request.host) else ""
 
 
 async def sign_response(request: web.Request, response: web.StreamResponse) -> None:

@@ -114,16 +114,18 @@ def test_a_picture_is_found_wherever_such_servers_put_it(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw",
+    ("raw", "quoted"),
     [
-        answer(images=[{"type": "image_url", "image_url": {"url": "https://cdn.example/a.png?x=1"}}]),
-        answer("![a [nice] cat](https://cdn.example/a.png?x=1)"),
-        answer('Look: ![](https://cdn.example/a.png?x=1 "a cat")'),
+        (answer(images=[{"type": "image_url", "image_url": {"url": "https://cdn.example/a.png?x=1"}}]), False),
+        (answer("![a [nice] cat](https://cdn.example/a.png?x=1)"), True),
+        (answer('Look: ![](https://cdn.example/a.png?x=1 "a cat")'), True),
+        (answer([{"type": "text", "text": "![](https://cdn.example/a.png?x=1)"}]), True),
     ],
 )
-def test_a_picture_may_be_an_address(raw: bytes) -> None:
+def test_a_picture_may_be_an_address_and_in_a_text_it_is_quoted(raw: bytes, quoted: bool) -> None:
     told = paint().read(raw, ())
     assert [(picture.data, picture.url) for picture in told.items] == [(None, "https://cdn.example/a.png?x=1")]
+    assert [picture.quoted for picture in told.items] == [quoted]
     assert told.told == {}
 
 

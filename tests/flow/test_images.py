@@ -39,6 +39,7 @@ from gateway.domain.quota import Hold
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.flow.admission import Grant
 from gateway.flow.attempt import Attempt
+from gateway.flow.gallery import Gallery
 from gateway.flow.images import (
     ABANDON_TIMEOUT_S,
     LONGEST_WAIT_S,
@@ -227,7 +228,7 @@ def studio(
     router = Router(catalog, board, Tariff())
     router.models = tuple(models)
     made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
-    images = Images(made, table, shelf, clock=lambda: float(NOW_S))  # type: ignore[arg-type]
+    images = Images(made, Gallery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]
     return Studio(made, images, shelf, table, router, board)
 
 

@@ -5,10 +5,11 @@ from typing import NoReturn
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from pytest_aiohttp import AiohttpClient
 
 from gateway.domain.fault import InternalError, UpstreamError
-from gateway.web.middleware import access_log, error_shape
+from gateway.web.middleware import access_log, error_shape, find_origin
 
 
 def fail(error: Exception) -> NoReturn:
@@ -47,3 +48,23 @@ async def test_what_has_not_begun_is_answered(aiohttp_client: AiohttpClient) -> 
     async with client.get("/") as response:
         assert response.status == 502
         assert (await response.json())["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("gw.example", "http://gw.example"),
+        ("GW.example:8080", "http://gw.example:8080"),
+        ("[::1]:8080", "http://[::1]:8080"),
+        ("h#f", ""),
+        ("h?q", ""),
+        ("x y", ""),
+        ("evil.example/..", ""),
+        ("user@evil.example", ""),
+        ("%0d%0ax", ""),
+        ("h:123456", ""),
+        ("", ""),
+    ],
+)
+def test_a_link_is_made_of_no_host_that_is_none(host: str, origin: str) -> None:
+    assert find_origin(make_mocked_request("GET", "/", headers={"Host": host})) == origin
