@@ -37,6 +37,9 @@ _MODEL = must("a model's name or a glob", lambda value: 0 < len(value) <= 256 an
 _SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
 _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))
 _LENGTHS = must("lengths of 1 to 3600 seconds", lambda value: all(1 <= one <= 3_600 for one in value))  # noqa: PLR2004
+# A link's end is written in twelve digits (domain/media.py), and a sweep counts bytes and seconds that are finite.
+_HOURS = must("a number of hours above 0 and up to 876000", lambda value: 0 < value <= 876_000)  # noqa: PLR2004
+_GIGABYTES = must("a number above 0 and up to 1000000", lambda value: 0 < value <= 1_000_000)  # noqa: PLR2004
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
 _MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
@@ -128,9 +131,9 @@ class RoutingSection:
 class MediaSection:
     """``[media]``: pictures that are kept for callers who want addresses."""
 
-    link_hours: float = attrs.field(default=24.0, metadata=POSITIVE)
-    keep_hours: float = attrs.field(default=48.0, metadata=POSITIVE)
-    max_gb: float = attrs.field(default=10.0, metadata=POSITIVE)
+    link_hours: float = attrs.field(default=24.0, metadata=_HOURS)
+    keep_hours: float = attrs.field(default=48.0, metadata=_HOURS)
+    max_gb: float = attrs.field(default=10.0, metadata=_GIGABYTES)
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Key and problem for what concerns more than one key."""

@@ -1,23 +1,34 @@
 """The tree of the configuration: what each section becomes, and what it refuses."""
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.config import (
+    FORMS,
     BillingSection,
     Config,
+    EgressSection,
     GroupSection,
     LedgerSection,
+    MediaSection,
+    ModelSection,
     PriceSection,
     RoutingSection,
+    SafetySection,
     ServerSection,
     StoreSection,
 )
+from gateway.config_file import ConfigError, read_config
+from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.health import Rules
+from gateway.domain.media import MediaRules, check_link, sign_link
 from gateway.domain.price import Price
 from gateway.domain.reading import Problems, read_table
 from gateway.flow.declaration import ChannelSpec
@@ -55,6 +66,8 @@ def test_nothing_said_is_the_public_defaults() -> None:
     ("key", "value"),
     [("port", -1), ("port", 65_536), ("port", "8080"), ("base_url", "example.com"), ("base_url", "http://u:p@x"),
      ("drain_timeout_s", -1), ("max_body_mb", 0), ("max_body_mb", 1025), ("log_format", "xml"), ("hots", "x"),
+     ("max_upload_mb", 0), ("max_upload_mb", 4097), ("max_upload_mb", 1.5), ("max_upload_mb", "128"),
+     ("max_upload_mb", True), ("max_file_mb", 0), ("max_file_mb", -1), ("max_file_mb", 4097), ("max_files_mb", 1),
      ("trusted_proxies", ["10.0.0.0/33"]), ("trusted_proxies", ["10.0.0.1", "proxy"]), ("trusted_proxies", [""]),
      ("trusted_proxies", "10.0.0.1"), ("trusted_proxies", ["*"])],
 )  # fmt: skip
@@ -230,6 +243,8 @@ def test_a_channel_becomes_what_it_declares() -> None:
         "proxy": "http://p:1",
         "headers": {"X-Title": "us"},
         "price_multiplier": Decimal("1.2"),
+        "fan_out": True,
+        "pass_urls": True,
         "status": "disabled",
     }
     assert read_table(table, ChannelSpec).channel() == Channel(
@@ -248,6 +263,8 @@ def test_a_channel_becomes_what_it_declares() -> None:
         proxy="http://p:1",
         headers=(("X-Title", "us"),),
         multiplier_ppm=1_200_000,
+        fan_out=True,
+        pass_urls=True,
         status="disabled",
     )
 
@@ -302,6 +319,9 @@ def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
         ({"model_map": {"a": ["b"]}}, "model_map"),
         ({"price_multiplier": -1}, "price_multiplier"),
         ({"modles": ["x"]}, "modles"),
+        ({"fan_out": "yes"}, "fan_out"),
+        ({"pass_urls": 1}, "pass_urls"),
+        ({"pass_url": True}, "pass_url"),
     ],
 )
 def test_a_bad_channel_is_refused_under_its_key(extra: dict[str, Any], key: str) -> None:
@@ -374,6 +394,266 @@ def test_the_same_name_under_two_accounts_is_no_problem() -> None:
     assert len(read_table({"account": [ACCOUNT, {"name": "b"}], "key": keys}, Config).key) == 2
 
 
+# pictures and sound
+
+
+def test_nothing_said_of_pictures_is_a_day_for_links_two_for_files_and_nothing_private() -> None:
+    config = read_table({}, Config)
+    assert (config.media, config.safety, config.egress) == (MediaSection(), SafetySection(), EgressSection())
+    assert config.media == MediaSection(link_hours=24.0, keep_hours=48.0, max_gb=10.0)
+    assert (config.safety.words_file, config.egress.allow, config.model) == ("", (), ())
+    assert (config.server.max_upload_mb, config.server.max_file_mb) == (128, 64)
+    assert all(getattr(UNKNOWN, field.name) is None for field in attrs.fields(ModelSection)[1:])
+
+
+@pytest.mark.parametrize("key", ["max_upload_mb", "max_file_mb"])
+@pytest.mark.parametrize("value", [1, 4096])
+def test_the_bounds_of_uploads_are_within_them(key: str, value: int) -> None:
+    assert getattr(read_table({"server": {key: value}}, Config).server, key) == value
+
+
+def test_what_is_said_of_media_is_the_sweeps_rules_in_seconds_and_bytes() -> None:
+    section = read_table({"media": {"link_hours": 1, "keep_hours": 1.5, "max_gb": 0.5}}, Config).media
+    assert section.rules() == MediaRules(max_age_s=5_400.0, max_bytes=512 * 1024**2)
+
+
+def test_the_longest_link_that_may_be_asked_for_works_and_the_largest_store_can_be_counted() -> None:
+    section = read_table({"media": {"link_hours": 876_000, "keep_hours": 876_000, "max_gb": 1_000_000}}, Config).media
+    expires, media_id = 4_000_000_000 + int(section.link_hours * 3_600), "0" * 32 + ".png"
+    signature = sign_link(b"key", media_id, expires)
+    assert check_link(b"key", media_id, expires=str(expires), signature=signature, now_s=4_000_000_000.0)
+    assert section.rules().max_bytes == 1_000_000 * 1024**3
+
+
+BAD: list[tuple[str, str, object]] = [
+    ("media", "link_hours", 0),
+    ("media", "link_hours", -24),
+    ("media", "link_hours", "24"),
+    ("media", "link_hours", True),
+    ("media", "link_hours", float("nan")),
+    ("media", "link_hours", float("inf")),
+    ("media", "link_hours", 876_001),
+    ("media", "keep_hours", 0),
+    ("media", "keep_hours", [48]),
+    ("media", "keep_hours", 23.9),  # below link_hours
+    ("media", "keep_hours", 1e300),
+    ("media", "max_gb", 0),
+    ("media", "max_gb", -0.1),
+    ("media", "max_gb", 1e300),
+    ("media", "max_gb", "ten"),
+    ("media", "max_mb", 10),
+    ("media", "rules", {}),
+    ("safety", "words_file", 5),
+    ("safety", "words_file", ["words.txt"]),
+    ("safety", "words_file", True),
+    ("safety", "word_file", "words.txt"),
+    ("egress", "allow", "10.0.0.0/8"),
+    ("egress", "allow", ["10.0.0.0/33"]),
+    ("egress", "allow", ["10.0.0.1", "intranet"]),
+    ("egress", "allow", ["*"]),
+    ("egress", "allow", [""]),
+    ("egress", "deny", ["10.0.0.0/8"]),
+]
+
+
+@pytest.mark.parametrize(("section", "key", "value"), BAD)
+def test_a_bad_setting_of_media_safety_or_egress_is_refused_under_its_key(
+    section: str, key: str, value: object
+) -> None:
+    assert set(problems(**{section: {key: value}})) == {f"{section}.{key}"}
+
+
+def test_an_item_that_is_no_text_is_refused_under_its_place() -> None:
+    assert set(problems(egress={"allow": ["10.0.0.0/8", 5]})) == {"egress.allow[1]"}
+
+
+def test_a_link_that_would_outlive_its_picture_says_so() -> None:
+    assert "a link must not outlive its picture" in problems(media={"link_hours": 49})["media.keep_hours"]
+
+
+def test_private_networks_are_allowed_by_address_or_network() -> None:
+    networks = ["10.1.0.0/16", "192.168.1.7", "fd00::/8", "::1"]
+    assert read_table({"egress": {"allow": networks}}, Config).egress.allow == tuple(networks)
+
+
+def model_problems(**extra: Any) -> dict[str, str]:
+    found = problems(model=[{"name": "fine"}, {"name": "m", **extra}])
+    return {path.removeprefix("model[1]."): what for path, what in found.items()}
+
+
+BAD_MODELS: list[tuple[str, object]] = [
+    ("name", ""),
+    ("name", "a\nb"),
+    ("name", "m" * 257),
+    ("name", 5),
+    ("name", "fine"),
+    ("sizes", "1024x1024"),
+    ("sizes", ["1024*1024"]),
+    ("sizes", ["1024x1024", "large"]),
+    ("sizes", ["auto"]),
+    ("sizes", ["1024X1024"]),
+    ("sizes", ["0x1024"]),
+    ("sizes", ["1024x1024\n"]),
+    ("sizes", [" 1024x1024"]),
+    ("sizes", ["123456x10"]),
+    ("sizes", ["\u0661\u0660x\u0661\u0660"]),
+    ("max_n", 0),
+    ("max_n", 11),
+    ("max_n", 1.0),
+    ("max_n", "1"),
+    ("max_n", True),
+    ("response_formats", ["png"]),
+    ("response_formats", ["url", "b64"]),
+    ("response_formats", "url"),
+    ("response_formats", ["URL"]),
+    ("edits", "yes"),
+    ("edits", 1),
+    ("masks", 0),
+    ("streams", "no"),
+    ("seconds", 4),
+    ("seconds", [0]),
+    ("seconds", [4, 3_601]),
+    ("n", 1),
+    ("max_sources", 1),
+    ("capability", {}),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), BAD_MODELS)
+def test_a_bad_setting_of_a_model_is_refused_under_its_key(key: str, value: object) -> None:
+    assert set(model_problems(**{key: value})) == {key}
+
+
+def test_an_item_of_a_model_is_refused_under_its_place() -> None:
+    assert set(model_problems(sizes=["1024x1024", 5], seconds=[1, "2"])) == {"sizes[1]", "seconds[1]"}
+
+
+def test_a_model_without_a_name_and_one_that_is_named_twice_are_refused() -> None:
+    assert set(problems(model=[{"max_n": 1}])) == {"model[0].name"}
+    assert problems(model=[{"name": "m"}, {"name": "*"}, {"name": "m", "max_n": 1}]) == {
+        "model[2].name": "expected a name of its own; model[0] has it"
+    }
+
+
+FULL_MODEL = {
+    "name": "my-*",
+    "sizes": ["1024x1024", "99999x10"],
+    "max_n": 10,
+    "response_formats": ["b64_json", "url"],
+    "edits": True,
+    "masks": False,
+    "streams": False,
+    "seconds": [1, 3_600],
+}
+
+
+def test_a_model_becomes_what_routing_knows_of_it() -> None:
+    (section,) = read_table({"model": [FULL_MODEL]}, Config).model
+    assert section.capability() == Capability(
+        "my-*",
+        sizes=("1024x1024", "99999x10"),
+        max_n=10,
+        response_formats=("url", "b64_json"),
+        edits=True,
+        masks=False,
+        streams=False,
+        seconds=(1, 3_600),
+    )
+
+
+def test_every_key_of_a_model_is_tried_above() -> None:
+    assert {field.name for field in attrs.fields(ModelSection)} == FULL_MODEL.keys() <= {key for key, _ in BAD_MODELS}
+    assert FULL_MODEL.keys() | {"max_sources"} == {field.name for field in attrs.fields(Capability)}
+
+
+@pytest.mark.parametrize("key", sorted(FULL_MODEL.keys() - {"name"}))
+def test_what_is_left_out_of_a_model_is_as_known(key: str) -> None:
+    table = {name: value for name, value in FULL_MODEL.items() if name != key}
+    capability = read_table(table, ModelSection).capability()
+    assert [name for name in FULL_MODEL if getattr(capability, name) is None] == [key]
+    assert read_table({"name": "m"}, ModelSection).capability() == Capability("m")
+
+
+@given(st.lists(st.sampled_from(FORMS), max_size=5))
+def test_forms_are_those_that_were_said_each_once(forms: list[str]) -> None:
+    capability = read_table({"name": "m", "response_formats": forms}, ModelSection).capability()
+    assert capability.response_formats is not None
+    assert sorted(capability.response_formats) == sorted(set(forms))
+
+
+def test_every_problem_of_a_file_names_the_file_and_its_key_and_shows_what_stood_there(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text("""
+        server = { max_upload_mb = 0, max_file_mb = 9999 }
+        media = { link_hours = -3, keep_hours = 0, max_gb = 0 }
+        safety = { words_file = 7 }
+        egress = { allow = ["everywhere"] }
+        model = [{ name = "a" }, { name = "b", max_n = 12, sizes = ["huge"], edits = "no" }]
+    """)
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, {"GATEWAY_MEDIA__MAX_GB": "-1"})
+    told = {}
+    for problem in caught.value.problems:
+        source, where, what = problem.split(": ", 2)
+        assert source == ("environment variable GATEWAY_MEDIA__MAX_GB" if where == "media.max_gb" else str(path))
+        told[where] = what
+    assert told == {
+        "server.max_upload_mb": "expected a number from 1 to 4096, not '0'",
+        "server.max_file_mb": "expected a number from 1 to 4096, not '9999'",
+        "media.link_hours": "expected a number of hours above 0 and up to 876000, not '-3'",
+        "media.keep_hours": "expected a number of hours above 0 and up to 876000, not '0'",
+        "media.max_gb": "expected a number above 0 and up to 1000000, not '-1'",
+        "safety.words_file": "expected a string, not '7'",
+        "egress.allow": told["egress.allow"],
+        "model[1].max_n": "expected a number from 1 to 10, not '12'",
+        "model[1].sizes": "expected sizes such as 1024x1024, not \"['huge']\"",
+        "model[1].edits": "expected true or false, not 'no'",
+    }
+    assert told["egress.allow"].endswith("not \"['everywhere']\"")
+
+
+def test_what_is_said_in_the_environment_counts_for_the_new_sections_too(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("one\ntwo\n")
+    environ = {
+        "GATEWAY_SERVER__MAX_UPLOAD_MB": "256",
+        "GATEWAY_MEDIA__LINK_HOURS": "0.5",
+        "GATEWAY_SAFETY__WORDS_FILE": str(words),
+        "GATEWAY_EGRESS__ALLOW": "10.1.0.0/16, fd00::/8",
+    }
+    config = read_config(None, environ)
+    assert (config.server.max_upload_mb, config.media.link_hours) == (256, 0.5)
+    assert config.safety.words_file == str(words)
+    assert config.egress.allow == ("10.1.0.0/16", "fd00::/8")
+    with pytest.raises(ConfigError, match=r"GATEWAY_MODEL__NAME: model: expected one of the sections .*media"):
+        read_config(None, {"GATEWAY_MODEL__NAME": "m"})
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (None, "No such file"),
+        (b"fine\n\xff\n", "line 2 is not UTF-8"),
+        (b"x" * (16 * 1024**2 + 1), "larger than 16 MB"),
+    ],
+    ids=["gone", "no text", "too large"],
+)
+def test_a_file_of_words_that_cannot_be_read_is_a_problem_of_its_key(
+    tmp_path: Path, raw: bytes | None, told: str
+) -> None:
+    words = tmp_path / "words.txt"
+    if raw is not None:
+        words.write_bytes(raw)
+    with pytest.raises(ConfigError) as caught:
+        read_config(None, {"GATEWAY_SAFETY__WORDS_FILE": str(words)})
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"safety.words_file: {words}: ")
+    assert told in problem
+
+
+# prices
+
+
 def test_a_price_becomes_integers() -> None:
     table = {
         "model": "m",
@@ -382,8 +662,9 @@ def test_a_price_becomes_integers() -> None:
         "output_usd_per_million": 1,
         "usd_per_image": Decimal("0.04"),
         "usd_per_second": Decimal("0.1"),
+        "usd_per_million_characters": 15,
     }
-    expected = Price("m", 150_000_000, 75_000_000, 10**9, 40_000_000, 100_000_000)
+    expected = Price("m", 150_000_000, 75_000_000, 10**9, 40_000_000, 100_000_000, 15 * 10**9)
     assert read_table(table, PriceSection).price() == expected
     assert read_table({"model": "m"}, PriceSection).price() == Price("m")
 

@@ -5,21 +5,32 @@ The gateway is real and so is the file; what is not tried here is the signal (``
 
 import asyncio
 import contextlib
+import shutil
 import sqlite3
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import attrs
 import pytest
 import structlog
 
+from gateway.app import Site, build
 from gateway.config_file import read_config
 from gateway.domain.fault import InvalidRequest, StoreUnavailable
+from gateway.domain.media import MediaRules
+from gateway.jobs.sweep_media import SweepMedia
 from gateway.reload import InForce, Reloader
+from gateway.store.folder import DataFolder
+from gateway.store.media import FileMediaStore
 from gateway.web.keys import OFFICE, ROOMS
+from gateway.web.protocol import GatewayRunner
 from tests.conftest import StartGateway
-from tests.fakes.gateway import HELLO, KEY, RunningGateway, channel
+from tests.fakes.gateway import HELLO, KEY, RunningGateway, channel, make_template
+from tests.fakes.openai_pictures import CustomPictures
+from tests.fakes.pictures import draw
 from tests.fakes.upstream import (
     COMPLETION,
     DONE,
@@ -84,6 +95,8 @@ class Reloadable:
             {name: line.channel for name, line in rooms.switchboard.lines.items()},
             rooms.switchboard.settings,
             rooms.router.tariff,
+            rooms.router.models,
+            rooms.images.words,
             await office.administration.list_accounts(),
             await office.administration.list_keys(),
         )
@@ -277,8 +290,16 @@ async def test_what_is_read_at_start_only_needs_a_restart_until_it_is_as_it_was(
     tables: Tables = {"channel": [channel(NOWHERE)]}
     site = await reloadable(tables)
     store = {"url": "sqlite:////tmp/elsewhere.db", "master_key": "ab" * 32}
-    later = {**tables, "server": {"port": 9999}, "store": store, "ledger": {"on_crash": "charge"}}
-    needed = ["server.port", "store.url", "store.master_key", "ledger.on_crash"]
+    server = {"port": 9999, "max_upload_mb": 1, "max_file_mb": 1}
+    later = {**tables, "server": server, "store": store, "ledger": {"on_crash": "charge"}}
+    needed = [
+        "server.port",
+        "server.max_upload_mb",
+        "server.max_file_mb",
+        "store.url",
+        "store.master_key",
+        "ledger.on_crash",
+    ]
     with structlog.testing.capture_logs() as log:
         assert await site.reload(later) == {"changes": [], "needs_restart": needed}
     (warning,) = [line for line in log if line["log_level"] == "warning"]
@@ -608,6 +629,225 @@ async def test_calls_that_go_on_while_the_file_is_read_again_and_again_are_all_a
         assert len(statuses) > len(files)
         assert set(statuses) == {200}
         assert {row.cost_nanos for row in await site.gateway.rows(len(statuses))} == {COST}
+
+
+# Pictures
+
+
+@attrs.frozen
+class Filed:
+    """A gateway that was started from a file as ``gateway serve`` is, and reads it again by itself."""
+
+    gateway: RunningGateway
+    file: Path
+
+    async def reload(self, tables: Tables) -> Any:
+        """Write the file anew, and have the gateway read it; its answer."""
+        self.file.write_text(write_toml({**BASE, **tables}))
+        headers = {"Authorization": f"Bearer {self.gateway.admin_token}"}
+        async with self.gateway.client.post(f"{self.gateway.url}/admin/v1/reload", headers=headers) as response:
+            return await response.json()
+
+    async def paint(self, **more: Any) -> Any:
+        """The answer to a call for a picture, or its error."""
+        body = {"model": "m", "prompt": "a cat", **more}
+        async with self.gateway.post(body, "/v1/images/generations") as response:
+            answered = await response.json()
+            return answered["data"] if response.status == 200 else (response.status, answered["error"])
+
+
+Start = Callable[[Tables], Awaitable[Filed]]
+
+
+@pytest.fixture
+async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
+    """``site = await filed({"channel": […]})``."""
+    started: list[RunningGateway] = []
+    if not template_path.exists():
+        await make_template(template_path)
+
+    async def start(tables: Tables) -> Filed:
+        before, file, path = asyncio.all_tasks(), tmp_path / "gateway.toml", tmp_path / "data"
+        file.write_text(write_toml({**BASE, **tables}))
+        path.mkdir()
+        shutil.copy(template_path, path / "gateway.db")
+        folder = DataFolder(path)
+        site = Site(read_config(file, {}), folder, {}, discover=False, read_config=lambda: read_config(file, {}))
+        runner = GatewayRunner(build(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        await runner.setup()
+        server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"})
+        started.append(RunningGateway(runner, folder, url, client, server, before))
+        return Filed(started[-1], file)
+
+    yield start
+    for gateway in started:
+        await gateway.close()
+
+
+async def test_what_models_can_do_follows_the_file(filed: Start) -> None:
+    async with CustomPictures() as up:
+        tables: Tables = {"channel": [up.channel()]}
+        site = await filed(tables)
+        assert len(await site.paint(n=2, size="64x64")) == 2
+        tables["model"] = [{"name": "m", "max_n": 1}, {"name": "other", "sizes": []}]
+        report = await site.reload(tables)
+        assert report == {"changes": ["model 'm' added", "model 'other' added"], "needs_restart": []}
+        status, error = await site.paint(n=2)
+        assert (status, error["param"]) == (400, "n")
+        assert error["message"].startswith("The model 'm' cannot do this: 'n' must be 1 (")
+        tables["model"] = [{"name": "m", "max_n": 2, "sizes": ["64x64", "128x64"]}]
+        assert (await site.reload(tables))["changes"] == ["model 'other' removed", "model 'm' changed: sizes, max_n"]
+        assert len(await site.paint(n=2, size="128x64")) == 2
+        status, error = await site.paint(size="32x32")
+        assert (status, error["param"]) == (400, "size")
+        assert "'size' must be one of 64x64, 128x64 (" in error["message"]
+        del tables["model"]
+        assert (await site.reload(tables))["changes"] == ["model 'm' removed"]
+        assert len(await site.paint(n=2, size="32x32")) == 2
+        assert len(up.heard) == 3
+        await site.gateway.rows(5)
+
+
+async def test_words_that_nobody_may_ask_a_picture_of_follow_the_file_and_the_list(
+    filed: Start, tmp_path: Path
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("kraken\n")
+    async with CustomPictures() as up:
+        tables: Tables = {"channel": [up.channel()]}
+        site = await filed(tables)
+        assert len(await site.paint(prompt="a kraken")) == 1
+        tables["safety"] = {"words_file": str(words)}
+        assert (await site.reload(tables))["changes"] == ["safety.words_file changed"]
+        status, error = await site.paint(prompt="A Kraken!")
+        assert (status, error["code"], error["param"]) == (400, "sensitive_words_detected", "prompt")
+        assert "raken" not in error["message"]
+        words.write_text("gorgon\n")
+        assert (await site.paint(prompt="a kraken"))[0] == 400  # it is read at a reload, and not before
+        await site.reload(tables)
+        assert len(await site.paint(prompt="a kraken")) == 1
+        assert (await site.paint(prompt="a gorgon"))[0] == 400
+        del tables["safety"]
+        assert (await site.reload(tables))["changes"] == ["safety.words_file changed"]
+        assert len(await site.paint(prompt="a gorgon")) == 1
+        assert len(up.heard) == 3
+        await site.gateway.rows(6)
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (None, "No such file"),
+        (b"fine\n\xff\n", "line 2 is not UTF-8"),
+        (b"x" * (16 * 1024**2 + 1), "larger than 16 MB"),
+    ],
+    ids=["gone", "no text", "too large"],
+)
+async def test_a_broken_list_of_words_leaves_the_one_before_in_force_and_says_so(
+    reloadable: Reload, tmp_path: Path, raw: bytes | None, told: str
+) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("kraken\n")
+    tables: Tables = {"channel": [channel(NOWHERE)], "safety": {"words_file": str(words)}}
+    site = await reloadable(tables)
+    images, before = site.gateway.app[ROOMS].images, await site.state()
+    listed = images.words
+    assert listed is not None
+    words.unlink()
+    if raw is not None:
+        words.write_bytes(raw)
+    with pytest.raises(InvalidRequest) as refused:
+        await site.reload({**tables, "channel": [channel(NOWHERE, "new")]})
+    assert refused.value.message.startswith(f"safety.words_file: {words}: ")
+    assert told in refused.value.message
+    assert await site.state() == before
+    assert images.words is listed
+    assert images.words.find("a kraken") == "kraken"
+    with structlog.testing.capture_logs() as log:
+        await site.reloader.reload_logged()
+    assert [(line["event"], line["error"]) for line in log] == [("configuration_not_reloaded", refused.value.message)]
+    words.write_text("gorgon\n")
+    await site.reload(tables)
+    assert (images.words.find("a kraken"), images.words.find("a gorgon")) == (None, "gorgon")
+
+
+async def test_networks_that_pictures_may_be_fetched_from_follow_the_file(filed: Start) -> None:
+    """The pictures lie at another server than the channel's own, of which it is a private address."""
+    async with ScriptedUpstream([answer(draw(), content_type="image/png")]) as files:
+        named = answer({"created": 1, "data": [{"url": f"{files.base_url}/1.png"}]})
+        async with ScriptedUpstream([named]) as up:
+            tables: Tables = {"channel": [channel(up.base_url)]}
+            site = await filed(tables)
+            status, error = await site.paint()
+            assert (status, error["code"]) == (502, "upstream_error")
+            assert not files.received
+            report = await site.reload({**tables, "egress": {"allow": ["127.0.0.0/8"]}})
+            assert report["changes"] == ["egress.allow changed"]
+            assert len(await site.paint()) == 1
+            assert (await site.reload(tables))["changes"] == ["egress.allow changed"]
+            assert (await site.paint())[0] == 502
+            assert len(files.received) == 1
+            await site.gateway.rows(3)
+
+
+async def test_how_long_links_are_good_follows_the_file_and_links_that_are_out_stay_as_they_are(filed: Start) -> None:
+    async with CustomPictures() as up:
+        tables: Tables = {"channel": [up.channel()]}
+        site = await filed(tables)
+
+        async def draw_link() -> tuple[str, float]:
+            (item,) = await site.paint()
+            expires = int(item["url"].partition("expires=")[2].partition("&")[0])
+            return item["url"], (expires - time.time()) / 3_600
+
+        first, hours = await draw_link()
+        assert 23.9 < hours <= 24.01
+        report = await site.reload({**tables, "media": {"link_hours": 2, "max_gb": 0.5}})
+        assert report["changes"] == ["media.link_hours changed", "media.max_gb changed"]
+        second, hours = await draw_link()
+        assert 1.9 < hours <= 2.01
+        for link in (first, second):
+            async with site.gateway.client.get(link) as response:
+                assert response.status == 200
+        await site.gateway.rows(2)
+
+
+async def test_what_is_swept_follows_the_file(reloadable: Reload, tmp_path: Path) -> None:
+    tables: Tables = {"channel": [channel(NOWHERE)]}
+    site = await reloadable(tables)
+    store = FileMediaStore(tmp_path / "media")
+    stored = await store.put(draw())
+    sweep = SweepMedia(store, site.in_force.find_media_rules, lambda: stored.stored_s + 25 * 3_600)
+    await sweep.sweep()
+    assert await store.find(stored.id) is not None
+    await site.reload({**tables, "media": {"keep_hours": 24.5, "link_hours": 24.5}})
+    assert site.in_force.find_media_rules() == MediaRules(24.5 * 3_600, 10 * 1024**3)
+    await sweep.sweep()
+    assert await store.find(stored.id) is None
+
+
+BAD_TABLES: dict[str, Tables] = {
+    "model[0].max_n": {"model": [{"name": "m", "max_n": 0}]},
+    "model[1].name": {"model": [{"name": "m"}, {"name": "m"}]},
+    "media.keep_hours": {"media": {"keep_hours": 1}},
+    "egress.allow": {"egress": {"allow": ["10.0.0.0/40"]}},
+    "safety.words": {"safety": {"words": "x"}},
+    "server.max_file_mb": {"server": {"max_file_mb": 0}},
+}
+
+
+async def test_a_bad_word_about_pictures_changes_nothing_and_is_named(filed: Start) -> None:
+    async with CustomPictures() as up:
+        tables: Tables = {"channel": [up.channel()], "model": [{"name": "m", "max_n": 1}]}
+        site = await filed(tables)
+        for where, table in BAD_TABLES.items():
+            refused = await site.reload({**tables, "model": [], **table})
+            assert refused["error"]["message"].startswith(f"{site.file}: {where}: ")
+        assert (await site.paint(n=2))[0] == 400
+        assert len(await site.paint()) == 1
+        await site.gateway.rows(2)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """What a model can be asked for: looked at before anything is spent, so that a caller hears at once what is allowed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import attrs
 
@@ -41,7 +42,7 @@ class Capability:
         """This, and where it says nothing what ``other`` says."""
         if other is None:
             return self
-        told = {name: value for name, value in attrs.asdict(self).items() if value is not None}
+        told = {name: value for name, value in attrs.asdict(self, recurse=False).items() if value is not None}
         return attrs.evolve(other, **told)
 
     def find_problem(self, ask: PictureAsk, *, edit: bool, fan_out: bool) -> Problem | None:
@@ -63,12 +64,46 @@ UNKNOWN = Capability("*")
 """Of a model that nobody has said anything of."""
 
 
-def find_capability(entries: Iterable[Capability], model: str) -> Capability | None:
-    """The entry of ``model``: of its own name, else of the longest glob that matches; among equals the first."""
-    found: Capability | None = None
-    for entry in entries:
-        if entry.name == model:
-            return entry
-        if (found is None or len(entry.name) > len(found.name)) and fnmatchcase(model, entry.name):
-            found = entry
-    return found
+def find_capability(entries: Sequence[Capability], *names: str) -> Capability | None:
+    """The entry of a model, by any of its names: an exact one, else the longest glob that matches one of them.
+
+    Among equals that of the name which is told first, and of its entries the first.
+    """
+    for name in names:
+        for entry in entries:
+            if entry.name == name:
+                return entry
+    globs = [entry for name in names for entry in entries if fnmatchcase(name, entry.name)]
+    return max(globs, key=lambda entry: len(entry.name), default=None)
+
+
+_CHECKED = ("model", "mask", "image", "size", "n")
+"""The fields at fault, in the order in which ``Capability.find_problem`` looks at them."""
+
+
+def find_shared_problem(unable: Iterable[tuple[Capability, Problem]], ask: PictureAsk, *, edit: bool) -> Problem | None:
+    """Why pictures cannot be had of any of several, each with its own problem; None where there is none of them.
+
+    It is that of those who come nearest, and what it lists is everything that at least one of these allows.
+    """
+    by_field: dict[str, list[Capability]] = {}
+    for capability, (field, _) in unable:
+        by_field.setdefault(field, []).append(capability)
+    if not by_field:
+        return None
+    nearest = by_field[max(by_field, key=_CHECKED.index)]
+    return unite(nearest).find_problem(ask, edit=edit, fan_out=False)
+
+
+def unite(capabilities: Sequence[Capability]) -> Capability:
+    """What at least one of them can do; where one may be able to do anything, so may all of them together."""
+    told = [attrs.asdict(capability, recurse=False) for capability in capabilities]
+    return Capability(**{name: _unite_values([one[name] for one in told]) for name in told[0]})
+
+
+def _unite_values(values: Sequence[Any]) -> Any:
+    if None in values:
+        return None
+    if isinstance(values[0], tuple):
+        return tuple(dict.fromkeys(item for value in values for item in value))
+    return values[0] if isinstance(values[0], str) else max(values)

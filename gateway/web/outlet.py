@@ -6,6 +6,8 @@ aiohttp's own, but for the time that its reader is given.
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
@@ -18,6 +20,7 @@ from gateway.domain.fault import ClientGone
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 WRITE_TIMEOUT_S = 60.0
 """How long a caller may leave a full buffer unread before it is cut off. One that reads on, however slowly, is not."""
+_NO_LINGER = struct.pack("ii", 1, 0)
 _LARGE = 64 * 1024
 """Bytes that are not copied into a chunk, nor given to the transport without a look at their reader."""
 
@@ -75,9 +78,13 @@ class StreamOutlet:
             raise ClientGone from None
 
     def cut(self) -> None:
-        """Break the connection."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Break the connection. Where nothing but its end ends the answer, it is reset: that end is none."""
+        if self._transport is None:
+            return
+        sock = self._transport.get_extra_info("socket")
+        if not self._chunked and sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self._transport.abort()
 
     async def finish(self) -> None:
         """End the body."""

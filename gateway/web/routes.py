@@ -33,6 +33,8 @@ _UNSERVED = (
     "messages/batches", "realtime", "threads", "uploads", "vector_stores", "video", "videos",
 )  # fmt: skip
 """Paths of the convention that exist, but not here."""
+_SERVED = {"audio": r"(?!(?:speech|transcriptions|translations)\Z)", "images": r"(?!(?:edits|generations)\Z)"}
+"""What below them is served: another method there is a 405."""
 VERSION_HEADER = "anthropic-version"
 """What every client library of Anthropic's sends, and no other."""
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
@@ -69,7 +71,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/v1/dashboard/billing/usage", get_usage)
     for name in _UNSERVED:
         app.router.add_route("*", f"/v1/{name}", refuse_unserved)
-        app.router.add_route("*", f"/v1/{name}/{{rest:.*}}", refuse_unserved)
+        app.router.add_route("*", f"/v1/{name}/{{rest:{_SERVED.get(name, '')}.*}}", refuse_unserved)
     # What a response became later is known to the provider that made it alone, and nobody knows which that was.
     app.router.add_route("*", "/v1/responses/{rest:.*}", refuse_unserved)
 

@@ -86,26 +86,6 @@ async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(gatew
         await audit(gateway, ending="client_closed", cost_nanos=0)
 
 
-@pytest.mark.parametrize(
-    "refusal",
-    [BROKEN, answer(b"<html>", 502, content_type="text/html"), answer(b""), RST],
-    ids=["500", "a page", "nothing", "reset"],
-)
-async def test_a_cancel_that_fails_changes_nothing(gateway_with: StartGateway, refusal: bytes) -> None:
-    polled = asyncio.Event()
-
-    async def tell(_received: Received) -> None:
-        polled.set()
-
-    async with ScriptedUpstream([BEGUN], [tell, STALL], [refusal]) as up:
-        gateway = await gateway_with(site(task_channel(up)))
-        calling = asyncio.create_task(ask(gateway))
-        await polled.wait()
-        await leave(calling)
-        await until(lambda: CANCEL in list_asked(up))
-        await audit(gateway, ending="client_closed", cost_nanos=0)
-
-
 @WAYS
 async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is_known(
     gateway_with: StartGateway, *, stream: bool
@@ -125,26 +105,6 @@ async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is
         go_on.set()
         await until(lambda: CANCEL in list_asked(up))
         assert list_asked(up)[1:] == [CANCEL]
-
-
-@pytest.mark.parametrize("end", [RST, BROKEN, answer(b"<html>"), DONE], ids=["reset", "500", "a page", "done"])
-async def test_nothing_is_left_of_a_task_that_came_to_nothing_after_its_caller_had_left(
-    gateway_with: StartGateway, end: bytes
-) -> None:
-    go_on = asyncio.Event()
-
-    async def hold(_received: Received) -> None:
-        await go_on.wait()
-
-    async with ScriptedUpstream([hold, end]) as up:
-        gateway = await gateway_with(site(task_channel(up)))
-        calling = asyncio.create_task(ask(gateway))
-        await until(lambda: up.received)
-        await leave(calling)
-        await audit(gateway, ending="client_closed", cost_nanos=0)
-        go_on.set()
-        await await_given_up(gateway)
-        assert len(up.received) == 1
 
 
 async def test_a_caller_who_leaves_while_the_picture_is_fetched_has_nothing_cancelled(
@@ -386,3 +346,42 @@ async def test_a_streamed_task_that_fails_before_a_comment_is_answered_as_an_err
         gateway = await gateway_with(site(task_channel(up)))
         check_error(await ask(gateway, stream=True), "upstream_error")
         await audit(gateway, ending="upstream_failed", stream=True, cost_nanos=0)
+
+
+# Keys.
+
+
+async def test_a_task_is_asked_after_and_cancelled_with_the_key_that_began_it(gateway_with: StartGateway) -> None:
+    """Another account's key would not find it."""
+    polled = asyncio.Event()
+
+    async def tell(_received: Received) -> None:
+        polled.set()
+
+    scripts: list[Script] = [[BEGUN], [RUNNING], [DONE], [BEGUN], [tell, STALL], [CANCELLED]]
+    async with ScriptedUpstream(*scripts) as up:
+        channel = task_channel(up, api_keys=["first-key-of-two", "second-key-of-two"])
+        del channel["api_key"]
+        gateway = await gateway_with(site(channel))
+        assert (await ask(gateway)).status == 200
+        calling = asyncio.create_task(ask(gateway))
+        await polled.wait()
+        await leave(calling)
+        await until(lambda: list_asked(up)[-1] == CANCEL)
+        used = [received.headers["authorization"] for received in up.received]
+        assert [set(used[:3]), set(used[3:])] == [{used[0]}, {used[3]}]
+        assert used[0] != used[3]
+        assert [row.images for row in await gateway.rows(2)] == [1, 0]
+
+
+async def test_a_key_that_is_refused_while_a_task_is_asked_after_is_somebody_else_s_to_make_good(
+    gateway_with: StartGateway,
+) -> None:
+    denied = answer({"title": "Unauthenticated", "detail": "no valid token", "status": 401}, 401)
+    async with ScriptedUpstream([BEGUN], [denied], [denied]) as up, ScriptedUpstream([PAINTED]) as good:
+        gateway = await gateway_with(site(task_channel(up), healthy(good)))
+        heard = await ask(gateway)
+        assert (heard.status, heard.headers["x-gateway-attempts"]) == (200, "2")
+        await await_given_up(gateway)
+        assert [method for method, _ in list_asked(up)] == ["POST", "GET", "POST"]
+        await audit(gateway, ending="completed", channel="healthy", attempts=2, images=1)

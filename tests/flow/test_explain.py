@@ -8,9 +8,11 @@ import pytest
 
 from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.fault import Fault, UpstreamDenied
 from gateway.domain.health import Rules
+from gateway.domain.picture import PictureAsk
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier
 from gateway.domain.quota import Quota
 from gateway.domain.rate import Limits
@@ -29,6 +31,7 @@ PRICE = Price(
     250_000_000,
     cached_input_nanos_per_million=25_000_000,
     output_nanos_per_million=2_000_000_000,
+    character_nanos_per_million=15_000_000_000,
     tiers=(Tier(200_000, 500_000_000),),
 )
 CALLER = Caller(
@@ -158,6 +161,7 @@ def test_a_price_is_in_dollars_and_with_its_multiplier() -> None:
         "output_usd_per_million": 2.0,
         "usd_per_image": 0.0,
         "usd_per_second": 0.0,
+        "usd_per_million_characters": 15.0,
         "tiers": 1,
     }
     assert House(channel("up")).lines()["up"]["price"] is None
@@ -213,6 +217,122 @@ def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
     assert house.reason("up") == "as many calls under way as it may have"
     assert house.reason("slow") == "as many requests in a minute as it may have"
     assert house.reason("keys") == "none of its keys may be used for this model at the moment"
+
+
+# Pictures
+
+
+def painter(name: str, theirs: str = "org/painter", provider: str = "custom", **more: Any) -> Channel:
+    return channel(name, provider=provider, model_map=(("m", theirs),), **more)
+
+
+def gallery(**more: Any) -> House:
+    """One who paints and edits, one who only paints, one who only talks, and one of whom nobody knows anything."""
+    return House(
+        painter("gemini", "gemini-2.5-flash-image", "gemini"),
+        painter("wan", "wan2.2-t2i-flash", "dashscope"),
+        painter("claude", "claude-x", "anthropic"),
+        painter("unknown"),
+        **more,
+    )
+
+
+def test_whoever_paints_is_told_with_what_it_can_be_asked_for() -> None:
+    lines = gallery().lines("m", "images")
+    assert {name: line.get("language") for name, line in lines.items()} == {
+        "gemini": "gemini_pictures",
+        "wan": "dashscope_pictures",
+        "claude": None,
+        "unknown": "openai_images",
+    }
+    assert lines["gemini"]["capability"].pop("sizes")[0] == "1024x1024"
+    assert {name: line.get("capability") for name, line in lines.items()} == {
+        "gemini": {
+            "max_n": 1,
+            "response_formats": [],
+            "edits": True,
+            "masks": False,
+            "max_sources": 3,
+            "streams": False,
+        },
+        "wan": {"max_n": 4, "response_formats": [], "edits": False, "masks": False, "streams": False},
+        "claude": None,
+        "unknown": None,
+    }
+    assert lines["claude"]["reason"] == "does not take images"
+
+
+def test_what_the_configuration_says_of_a_model_is_told() -> None:
+    house = gallery()
+    house.router.models = (Capability("m", max_n=2, sizes=()),)
+    told = {name: line.get("capability", {}) for name, line in house.lines("m", "images").items()}
+    assert {name: (able.get("max_n"), able.get("sizes")) for name, able in told.items()} == {
+        "gemini": (2, []),
+        "wan": (2, []),
+        "claude": (None, None),
+        "unknown": (2, []),
+    }
+
+
+def test_a_channel_that_paints_and_does_not_edit_is_none_for_edits() -> None:
+    house = gallery()
+    lines = house.lines("m", "image_edits")
+    assert {name: line["rank"] for name, line in lines.items()} == {
+        "gemini": 1,
+        "unknown": 2,
+        "wan": None,
+        "claude": None,
+    }
+    assert house.reason("wan", "m", "image_edits") == "does not edit images"
+    assert house.reason("claude", "m", "image_edits") == "does not take image_edits"
+    assert lines["gemini"]["chance"] + lines["unknown"]["chance"] == 1
+    assert house.lines("m", "images")["wan"]["chance"] == round(1 / 3, 3)
+
+
+def test_where_nobody_edits_it_is_refused_as_routing_refuses_it() -> None:
+    house = House(painter("wan", "wan2.2-t2i-flash", "dashscope"), painter("unknown"))
+    assert house.ask("m", "image_edits")["served"]
+    house.router.models = (Capability("org/*", edits=False),)
+    found = house.ask("m", "image_edits")
+    assert (found["served"], found["refused"]["code"]) == (False, "invalid_request")
+    assert [line["reason"] for line in found["channels"]] == ["does not edit images"] * 2
+    with pytest.raises(Fault) as caught:
+        house.router.route(CALLER, Call("image_edits", "m", {}, picture=PictureAsk("a cat", sources=1)))
+    assert found["refused"]["message"] == caught.value.message
+    assert house.ask("m", "images")["served"]
+
+
+def test_what_else_a_model_lacks_is_no_reason_before_it_is_asked_for() -> None:
+    house = House(painter("small"))
+    house.router.models = (Capability("m", sizes=(), max_n=1, masks=False, max_sources=1, response_formats=()),)
+    for operation in ("images", "image_edits"):
+        found = house.ask("m", operation)  # type: ignore[arg-type]
+        assert (found["served"], found["refused"], found["channels"][0]["rank"]) == (True, None, 1)
+
+
+def test_one_that_edits_and_is_down_is_waited_for_and_not_refused() -> None:
+    house = House(painter("wan", "wan2.2-t2i-flash", "dashscope"), painter("edits"))
+    house.trip("edits")
+    found = house.ask("m", "image_edits")
+    assert (found["served"], found["refused"]) == (False, None)
+    assert house.reason("edits", "m", "image_edits") == "cooling down after failures (it broke)"
+
+
+def test_a_channel_without_a_price_is_none_for_pictures_either() -> None:
+    house = gallery(require_price=True, prices=[Price("m", image_nanos=40_000_000, provider="gemini")])
+    lines = house.lines("m", "image_edits")
+    assert lines["gemini"]["price"]["usd_per_image"] == 0.04
+    assert {lines[name]["reason"] for name in ("wan", "unknown")} == {
+        "has no price for the model, and billing.require_price is on"
+    }
+
+
+@pytest.mark.parametrize("operation", ["chat", "speech", "transcriptions", "translations"])
+def test_who_does_not_paint_is_not_told_with_pictures(operation: Operation) -> None:
+    house = House(painter("up"))
+    house.router.models = (Capability("*", edits=False, max_n=1),)
+    assert house.lines("m", operation)["up"]["capability"] is None
+    assert house.ask("m", operation)["served"]
 
 
 # What a caller would be told

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import BillingSection, GroupSection, PriceSection, RoutingSection, StoreSection
+from gateway.config import (
+    BillingSection,
+    EgressSection,
+    GroupSection,
+    MediaSection,
+    ModelSection,
+    RoutingSection,
+    SafetySection,
+    ServerSection,
+    StoreSection,
+)
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.declaration import AccountSpec, KeySpec
 from gateway.flow.reloading import describe_channels, describe_items, describe_section
@@ -63,6 +73,8 @@ CHANGES: dict[str, Any] = {
     "origin": "stored",
     "id": 5,
     "created_ms": 5,
+    "fan_out": True,
+    "pass_urls": True,
 }
 
 
@@ -98,12 +110,10 @@ def test_items_of_a_kind_are_told_apart_by_their_name() -> None:
     ]
 
 
-def test_items_may_be_told_apart_by_another_field() -> None:
-    before, after = [PriceSection("m"), PriceSection("n")], [PriceSection("m", usd_per_image=Decimal(1))]
-    assert describe_items("price", before, after, by="model") == [
-        "price 'n' removed",
-        "price 'm' changed: usd_per_image",
-    ]
+def test_what_models_can_do_is_told_by_the_glob_they_are_named_by() -> None:
+    before = [ModelSection("m-*", max_n=2), ModelSection("n")]
+    after = [ModelSection("m-*", max_n=4, sizes=("512x512",)), ModelSection("n")]
+    assert describe_items("model", before, after) == ["model 'm-*' changed: sizes, max_n"]
 
 
 def test_a_key_with_a_new_secret_is_told_without_it() -> None:
@@ -131,3 +141,45 @@ def test_a_section_is_told_by_its_keys_and_not_by_their_values() -> None:
     ]
     (told,) = describe_section("store", StoreSection(), StoreSection(master_key="ab" * 32))
     assert told == "store.master_key"
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "told"),
+    [
+        ("media", MediaSection(), MediaSection(link_hours=1.0, max_gb=2.0), ["media.link_hours", "media.max_gb"]),
+        ("media", MediaSection(), MediaSection(keep_hours=96.0), ["media.keep_hours"]),
+        ("safety", SafetySection(), SafetySection("/hunter2/words.txt"), ["safety.words_file"]),
+        ("safety", SafetySection("/hunter2/words.txt"), SafetySection(), ["safety.words_file"]),
+        ("egress", EgressSection(), EgressSection(("10.1.0.0/16",)), ["egress.allow"]),
+        ("egress", EgressSection(("::1", "10.0.0.1")), EgressSection(("10.0.0.1", "::1")), ["egress.allow"]),
+        ("server", ServerSection(), ServerSection(max_upload_mb=1, max_file_mb=1),
+         ["server.max_upload_mb", "server.max_file_mb"]),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_pictures_and_uploads_is_told_by_its_keys(
+    name: str, before: object, after: object, told: list[str]
+) -> None:
+    assert describe_section(name, before, after) == told
+    assert describe_section(name, after, after) == []
+
+
+MODEL_CHANGES: dict[str, Any] = {
+    "sizes": ("64x64",),
+    "max_n": 5,
+    "response_formats": (),
+    "edits": False,
+    "masks": True,
+    "streams": True,
+    "seconds": (4,),
+}
+
+
+def test_every_field_of_a_model_is_tried_below() -> None:
+    assert {field.name for field in attrs.fields(ModelSection)} - {"name"} == MODEL_CHANGES.keys()
+
+
+@pytest.mark.parametrize("field", MODEL_CHANGES)
+def test_a_change_of_what_a_model_can_do_names_its_field(field: str) -> None:
+    changed = ModelSection("m", **{field: MODEL_CHANGES[field]})
+    assert describe_items("model", [ModelSection("m")], [changed]) == [f"model 'm' changed: {field}"]
+    assert describe_items("model", [changed], []) == ["model 'm' removed"]

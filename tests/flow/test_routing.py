@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from gateway.dialects.anthropic_messages import read_count_call, read_messages_call
 from gateway.dialects.openai_chat import read_chat_call
 from gateway.dialects.openai_embeddings import read_embeddings_call
+from gateway.dialects.openai_images import read_images_call
 from gateway.domain.call import Call
 from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.fault import (
     GroupNotAllowed,
+    InvalidRequest,
     ModelNotAllowed,
     ModelNotFound,
     NoAvailableChannel,
@@ -30,6 +33,7 @@ from gateway.domain.fault import (
     UpstreamRefused,
 )
 from gateway.domain.health import Rules
+from gateway.domain.picture import PictureAsk
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt, Option
@@ -803,3 +807,251 @@ def has_options(floor: Floor, caller: Caller, model: str) -> bool:
         return bool(floor.options(call_of(model), caller))
     except (ModelNotFound, ModelNotAllowed, GroupNotAllowed):
         return False
+
+
+# What a model can be asked for
+
+
+def picture(model: str = "m", **more: Any) -> Call:
+    return read_images_call({"model": model, "prompt": "a cat", **more})
+
+
+def edit(model: str = "m", *, sources: int = 1, masked: bool = False, **more: Any) -> Call:
+    call = attrs.evolve(picture(model, **more), operation="image_edits")
+    assert call.picture is not None
+    return attrs.evolve(call, picture=attrs.evolve(call.picture, sources=sources, masked=masked))
+
+
+def painter(name: str, theirs: str = "org/painter", provider: str = "custom", **more: Any) -> Channel:
+    """A channel that has the model ``m`` as ``theirs``."""
+    return channel(name, "m", provider=provider, model_map=(("m", theirs),), **more)
+
+
+def gallery() -> Floor:
+    """Three who paint: in three sizes and ten at once; in presets, one at a time; and of whom nobody knows anything."""
+    return Floor(
+        painter("openai", "gpt-image-1", "openai"),
+        painter("alibaba", "qwen-image", "dashscope"),
+        painter("unknown"),
+    )
+
+
+def refuse(floor: Floor, call: Call) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        floor.options(call)
+    fault = caught.value
+    assert (fault.status, fault.public_code) == (400, "invalid_request")
+    assert f"The model {call.model!r} cannot do this: " in fault.message
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("call", "able"),
+    [
+        (picture(), ["openai", "alibaba", "unknown"]),
+        (picture(size="auto"), ["openai", "alibaba", "unknown"]),
+        (picture(size="1024x1024"), ["openai", "unknown"]),
+        (picture(size="1328x1328"), ["alibaba", "unknown"]),
+        (picture(size="1x1"), ["unknown"]),
+        (picture(n=2), ["openai", "unknown"]),
+        (picture(n=2, size="1328x1328"), ["unknown"]),
+        (edit(), ["openai", "unknown"]),
+        (edit(sources=16, masked=True), ["openai", "unknown"]),
+    ],
+)
+def test_only_those_that_can_are_asked_for_a_picture(call: Call, able: list[str]) -> None:
+    floor = gallery()
+    assert [option.channel.name for option in floor.options(call)] == able
+    assert sorted(floor.walk(broken(), call)) == sorted(able)
+
+
+def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_full() -> None:
+    floor = Floor(painter("small", "qwen-image", "dashscope", priority=9), painter("able", max_concurrency=1))
+    assert floor.begin(picture(n=2))[1].channel.name == "able"
+    with pytest.raises(NoAvailableChannel):
+        floor.begin(picture(n=2))
+    assert floor.begin(picture())[1].channel.name == "small"
+
+
+def test_what_a_model_can_do_with_pictures_is_nothing_to_those_who_talk_to_it() -> None:
+    floor = gallery()
+    floor.models = (Capability("*", max_n=1, sizes=(), edits=False),)
+    assert {option.capability for option in floor.options(call_of(n=3))} == {UNKNOWN}
+
+
+SMALL = painter("small", "qwen-image", "dashscope")
+PRESETS = "1024x1024 1536x1024 1024x1536 1664x928 1472x1104 1328x1328 1104x1472 928x1664"
+
+
+@pytest.mark.parametrize(
+    ("other", "call", "param", "told"),
+    [
+        (painter("a", "gpt-image-1", "openai"), picture(size="1x1"), "size", f"'size' must be one of {PRESETS}"),
+        (painter("a", "qwen-image-2.0", "dashscope"), picture(n=7), "n", "'n' must be 1 to 6"),
+        (painter("a", "gpt-image-1", "openai"), edit(sources=17), "image", "it takes at most 16 images"),
+    ],
+)
+def test_where_nobody_can_the_field_is_named_with_all_that_any_of_them_allows(
+    other: Channel, call: Call, param: str, told: str
+) -> None:
+    for channels in ((SMALL, other), (other, SMALL)):
+        fault = refuse(Floor(*channels), call)
+        assert fault.param == param
+        assert sort_words(fault.message.partition("this: ")[2]) == sort_words(told)
+
+
+def sort_words(text: str) -> list[str]:
+    return sorted(text.replace(",", "").split())
+
+
+@pytest.mark.parametrize(
+    ("call", "param", "told"),
+    [(edit(masked=True), "mask", "it takes no mask"), (edit(sources=4), "image", "it takes at most 3 images")],
+)
+def test_where_some_do_not_edit_at_all_it_is_not_said_that_none_does(call: Call, param: str, told: str) -> None:
+    floor = Floor(painter("mute", "z-image", "dashscope"), painter("edits", "gemini-2.5-flash-image", "gemini"))
+    fault = refuse(floor, call)
+    assert (fault.param, fault.message) == (param, f"The model 'm' cannot do this: {told}")
+
+
+def test_where_nobody_edits_the_model_is_at_fault() -> None:
+    fault = refuse(Floor(painter("a", "z-image", "dashscope"), painter("b", "wan2.2-t2i", "dashscope")), edit())
+    assert (fault.param, fault.message) == ("model", "The model 'm' cannot do this: it does not edit images")
+
+
+def test_many_pictures_are_for_those_that_make_them_at_once_or_may_be_asked_often() -> None:
+    one_by_one = painter("qwen", "qwen-image", "dashscope", fan_out=True)
+    assert [option.channel.name for option in Floor(one_by_one, painter("all")).options(picture(n=10))] == [
+        "qwen",
+        "all",
+    ]
+    fault = refuse(Floor(one_by_one), picture(n=10, size="1x1"))
+    assert fault.param == "size"
+    assert refuse(Floor(attrs.evolve(one_by_one, fan_out=False)), picture(n=2)).message.endswith("'n' must be 1")
+
+
+def test_a_picture_that_nobody_who_has_a_price_can_make_is_refused_for_what_they_lack() -> None:
+    floor = Floor(
+        painter("paid", "qwen-image", "dashscope"),
+        painter("free"),
+        prices=[priced("m", 1, "dashscope")],
+        require_price=True,
+    )
+    assert refuse(floor, picture(n=2)).param == "n"
+    assert [option.channel.name for option in floor.options(picture())] == ["paid"]
+
+
+# What the configuration says of it
+
+
+OURS = ("1024x1024", "2048x2048")
+
+
+@pytest.mark.parametrize(
+    ("entry", "call", "able"),
+    [
+        (Capability("m", sizes=OURS), picture(size="1536x1024"), []),
+        (Capability("m", sizes=OURS), picture(size="2048x2048"), ["openai", "unknown"]),
+        (Capability("m", max_n=1), picture(n=2), []),
+        (Capability("m", max_n=1), picture(size="1536x1024"), ["openai", "unknown"]),
+        (Capability("m", edits=False), edit(), []),
+        (Capability("m", masks=False), edit(masked=True), []),
+        (Capability("m", masks=False), edit(), ["openai", "unknown"]),
+        (Capability("m", sizes=("1x1",)), picture(size="1x1"), ["openai", "unknown"]),
+        (Capability("org/*", max_n=1), picture(n=2), ["openai"]),
+        (Capability("gpt-image-1", max_n=1), picture(n=2), ["unknown"]),
+        (Capability("GPT-*", max_n=1), picture(n=2), ["openai", "unknown"]),
+        (Capability("*", max_n=2), picture(n=3), []),
+        (Capability("*", max_n=2), picture(size="1x1"), ["unknown"]),
+        (Capability("other*", max_n=1), picture(n=3), ["openai", "unknown"]),
+    ],
+)
+def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it(
+    entry: Capability, call: Call, able: list[str]
+) -> None:
+    """Field by field: of what it does not speak, the vendor's own limits stay."""
+    floor = Floor(painter("openai", "gpt-image-1", "openai"), painter("unknown"))
+    floor.models = (entry,)
+    if able:
+        assert [option.channel.name for option in floor.options(call)] == able
+    else:
+        refuse(floor, call)
+
+
+def test_a_glob_for_everything_leaves_what_a_vendor_knows_of_one_model() -> None:
+    floor = Floor(painter("openai", "gpt-image-1", "openai"))
+    (before,) = floor.options(picture())
+    floor.models = (Capability("*", max_n=2),)
+    (after,) = floor.options(picture())
+    assert after.capability == attrs.evolve(before.capability, name="*", max_n=2)
+    assert (after.capability.response_formats, after.capability.streams) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("names", "most"),
+    [
+        (["*", "org/*", "org/painter", "m"], 4),
+        (["*", "org/*", "org/painter"], 3),
+        (["*", "org/*"], 2),
+        (["*"], 1),
+        (["m*", "org/painter"], 2),
+        (["org/*", "?"], 1),
+        (["org/painter", "m"], 2),
+        (["no", "such"], None),
+    ],
+)
+def test_a_name_goes_before_a_glob_the_callers_before_the_providers_and_a_longer_glob_before_a_shorter(
+    names: list[str], most: int | None
+) -> None:
+    floor = Floor(painter("up"))
+    floor.models = tuple(Capability(name, max_n=number) for number, name in enumerate(names, 1))
+    for models in (floor.models, floor.models[::-1]):
+        floor.models = models
+        (option,) = floor.options(picture())
+        assert option.capability.max_n == most
+
+
+def test_what_is_said_anew_is_for_later_calls() -> None:
+    floor = Floor(painter("up"))
+    (early,) = floor.options(picture(n=2))
+    floor.models = (Capability("m", max_n=1),)
+    assert early.capability == UNKNOWN
+    assert refuse(floor, picture(n=2)).param == "n"
+
+
+LIMITS = st.none() | st.integers(1, 4)
+TABLED = st.none() | st.sets(st.sampled_from(["64x64", "512x512", "1024x1024"]), min_size=1).map(sorted).map(tuple)
+ABLE = st.tuples(LIMITS, TABLED, st.booleans())
+
+
+@given(st.lists(ABLE, min_size=1, max_size=4), st.integers(1, 6), st.sampled_from([None, "64x64", "512x512", "9x9"]))
+def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
+    kinds: list[tuple[int | None, tuple[str, ...] | None, bool]], count: int, size: str | None
+) -> None:
+    names = [f"org/p{number}" for number in range(len(kinds))]
+    floor = Floor(
+        *(painter(name[-2:], name, fan_out=fan_out) for name, (_, _, fan_out) in zip(names, kinds, strict=True))
+    )
+    floor.models = tuple(
+        Capability(name, max_n=most, sizes=sizes) for name, (most, sizes, _) in zip(names, kinds, strict=True)
+    )
+    call = attrs.evolve(picture(), picture=PictureAsk("a cat", count=count, size=size))
+
+    def can(kind: tuple[int | None, tuple[str, ...] | None, bool]) -> bool:
+        most, sizes, fan_out = kind
+        return (fan_out or most is None or count <= most) and (size is None or sizes is None or size in sizes)
+
+    able = [name[-2:] for name, kind in zip(names, kinds, strict=True) if can(kind)]
+    if able:
+        assert [option.channel.name for option in floor.options(call)] == able
+        return
+    fault = refuse(floor, call)
+    lacking = [kind for kind in kinds if fault.param == "size" or size is None or kind[1] is None or size in kind[1]]
+    listed = fault.message.partition(" must be ")[2]
+    if fault.param == "size":
+        assert set(sort_words(listed.removeprefix("one of "))) == {
+            one for _, sizes, _ in lacking for one in sizes or ()
+        }
+    else:
+        most = max(most for most, _, _ in lacking if most is not None)
+        assert listed == ("1" if most == 1 else f"1 to {most}")
