@@ -249,16 +249,19 @@ def _write_line(line: Json, model: str) -> Cells:
     }
 
 
+_UNITS = (("image", "an image"), ("second", "a second"), ("million_characters", "a million characters"))
+
+
 def write_price(price: Json | None, multiplier: float) -> str:
     """What the caller pays for a million tokens in / out: ``$0.25/$2.00``; ``+``: long prompts cost more.
 
-    Of what is not sold by the token, for a picture or a second.
+    Of what is not sold by the token, for a picture, a second or a million characters.
     """
     if price is None:
         return ABSENT
     tokens = [price[f"{kind}_usd_per_million"] * multiplier for kind in ("input", "output")]
     if not any(tokens):
-        for unit, words in (("image", "an image"), ("second", "a second")):
+        for unit, words in _UNITS:
             if amount := price[f"usd_per_{unit}"]:
                 return f"{write_usd(amount * multiplier)} {words}"
     return "/".join(map(write_usd, tokens)) + ("+" if price["tiers"] else "")

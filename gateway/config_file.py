@@ -53,7 +53,7 @@ def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
         problems += [problem for problem in error.problems if not _is_within(problem[0], told)]
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
-    read_words_file(config)
+    read_words_file(config)  # the words are read again, and kept, by whoever uses them
     return config
 
 

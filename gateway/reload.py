@@ -24,6 +24,7 @@ from gateway.flow.images import Images
 from gateway.flow.models import Catalog
 from gateway.flow.reloading import describe_channels, describe_items, describe_section
 from gateway.flow.routing import Router, Tariff
+from gateway.flow.safety import WordList
 from gateway.flow.switchboard import Switchboard
 
 log = structlog.stdlib.get_logger(__name__)
@@ -114,10 +115,12 @@ class Reloader:
         Raises ``InvalidRequest`` with every problem, ``Conflict``, ``StoreUnavailable``; then nothing is changed.
         """
         async with self._reloading:
-            config = self._read_config()
+            config, words = await asyncio.to_thread(self._read_all)
             changes = _describe(self._in_force.config, config)
+            if words is not self._images.words and config.safety == self._in_force.config.safety:
+                changes.append("the words of safety.words_file changed")
             restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
-            tariff, words = build_tariff(config), read_words_file(config)
+            tariff = build_tariff(config)
             before = {channel.name: channel for channel in self._catalog.channels}
             # The store first, for it alone can refuse; what follows is memory.
             await self._administration.declare(config.account, config.key)
@@ -141,16 +144,18 @@ class Reloader:
         except Fault as fault:
             log.error("configuration_not_reloaded", error=fault.message)  # noqa: TRY400 - a refusal, not a bug
 
-    def _read_config(self) -> Config:
+    def _read_all(self) -> tuple[Config, WordList | None]:
+        """What is written now; files that other files name are read with them. To be called in a thread."""
         if self._read is None:
             raise Conflict("This gateway was started without a configuration that could be read again")
         try:
             config = self._read()
+            words = read_words_file(config)
         except ConfigError as error:
             raise InvalidRequest("\n".join(error.problems)) from None
         if _declares(self._in_force.config) and not _declares(config):
             raise InvalidRequest("The configuration declares nothing any more: half a file? Restart where it is meant")
-        return config
+        return config, words
 
 
 def _declares(config: Config) -> bool:

@@ -451,15 +451,18 @@ def test_a_price_is_what_the_caller_pays() -> None:
         "output_usd_per_million": 2.0,
         "usd_per_image": 0.0,
         "usd_per_second": 0.0,
+        "usd_per_million_characters": 0.0,
         "tiers": 0,
     }
-    picture = {**price, "input_usd_per_million": 0.0, "output_usd_per_million": 0.0, "usd_per_image": 0.04}
+    nothing = {**price, "input_usd_per_million": 0.0, "output_usd_per_million": 0.0}
     for given_price, multiplier, text in (
         (None, 1, "-"),
         (price, 1, "$0.25/$2.00"),
         (price, 1.2, "$0.30/$2.40"),
         ({**price, "tiers": 2}, 1, "$0.25/$2.00+"),
-        (picture, 2, "$0.08 an image"),
+        ({**nothing, "usd_per_image": 0.04}, 2, "$0.08 an image"),
+        ({**nothing, "usd_per_second": 0.01}, 1, "$0.01 a second"),
+        ({**nothing, "usd_per_million_characters": 15.0}, 1, "$15.00 a million characters"),
     ):
         assert cli_show_channels.write_price(given_price, multiplier) == text
 

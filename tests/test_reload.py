@@ -726,7 +726,7 @@ async def test_words_that_nobody_may_ask_a_picture_of_follow_the_file_and_the_li
         assert "raken" not in error["message"]
         words.write_text("gorgon\n")
         assert (await site.paint(prompt="a kraken"))[0] == 400  # it is read at a reload, and not before
-        await site.reload(tables)
+        assert (await site.reload(tables))["changes"] == ["the words of safety.words_file changed"]
         assert len(await site.paint(prompt="a kraken")) == 1
         assert (await site.paint(prompt="a gorgon"))[0] == 400
         del tables["safety"]

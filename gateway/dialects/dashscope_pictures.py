@@ -22,6 +22,7 @@ import attrs
 from gateway.dialects.openai_error import Secrets, mask
 from gateway.dialects.painting import Ask
 from gateway.dialects.payload import Body, write_data_url
+from gateway.dialects.picture_fields import check_size
 from gateway.dialects.picture_task import (
     PictureTask,
     check_expressible,
@@ -118,6 +119,7 @@ class DashScopePainter:
         manner = self._manner
         check_expressible(self._call, takes=manner.takes, needs=manner.needs)
         check_format(self._call.body.get("output_format"), _FORMATS)
+        check_size(self._call.body)
         self._count = count
         said: Body = {"model": self._model, "input": self._write_input(), "parameters": self._write_parameters()}
         for name in _PARAMETERS:

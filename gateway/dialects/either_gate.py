@@ -70,7 +70,10 @@ class EitherGate:
 
     def read_usage(self) -> Usage:
         """What was used by what passed."""
-        return self._usage if self._whole else self._stream.read_usage()
+        if self._whole:
+            return self._usage
+        self._stream.fault = self._stream.fault or self.fault
+        return self._stream.read_usage()
 
     def _follow(self) -> None:
         self.events, self.ended, self.fault = self._stream.events, self._stream.ended, self._stream.fault

@@ -10,8 +10,24 @@ MAX_MODEL_LENGTH = 256
 MAX_CHOICES = 128
 
 
+GOVERNED = frozenset(
+    {
+        "best_of", "documents", "input", "instructions", "max_completion_tokens", "max_output_tokens", "max_tokens",
+        "messages", "model", "n", "prompt", "query", "stream", "stream_options", "system", "tools", "top_n",
+    },
+)  # fmt: skip
+"""Fields by which the gateway routes, bounds and charges a call. Servers written in Go take them in any case, and the
+last one counts: what was not looked at would be what is done."""
+
+
 def read_model(body: Body) -> str:
-    """The required ``model``: a string of 1 to 256 characters without control characters."""
+    """The required ``model``: a string of 1 to 256 characters without control characters.
+
+    Raises ``InvalidRequest`` for it, and for a field that is one of ``GOVERNED`` in another spelling.
+    """
+    for name in body:
+        if name not in GOVERNED and name.casefold() in GOVERNED:
+            raise InvalidRequest(f"{name!r} is spelled {name.casefold()!r}", param=name)
     model = read_text(body, "model")
     if model is None or not model:
         raise InvalidRequest("Missing required field 'model'", param="model")

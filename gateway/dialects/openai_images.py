@@ -20,6 +20,7 @@ from gateway.dialects.openai_fields import (
     read_text,
 )
 from gateway.dialects.payload import Form
+from gateway.dialects.picture_fields import check_fields, check_size
 from gateway.dialects.received_form import Kinds, ReceivedForm, check_files, read_fields, read_files
 from gateway.dialects.safety import find_block, read_words
 from gateway.domain.call import Call, Operation
@@ -30,9 +31,17 @@ from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, estimate_tokens, read_count, read_usage
 
 MAX_PROMPT_CHARS = 32_000
-PICTURE_TOKENS = 6_240
-"""A picture of 1024x1536 at high quality, the most that is tabled: developers.openai.com/api/docs/guides/
-image-generation, "Cost and latency"."""
+PICTURE_TOKENS = 8_232
+"""A picture of at most ``_USUAL_PIXELS``, at the highest quality: developers.openai.com/api/docs/guides/
+image-generation, "Cost and latency". Its table ends at 6,240 for 1024x1536. Its calculator tells 7,024 for 1024x1024,
+14,272 for 2048x2048, and less for what is no square: of a square's pixels ``_SQUARE_TOKENS`` are the most it tells."""
+_USUAL_PIXELS = 1024 * 1536
+_SQUARE_TOKENS = (9_216, 2_000_000, 4_000_000)
+"""Tokens a square takes: the first times (the second and its pixels), divided by the third."""
+PARTIAL_TOKENS = 100
+"""Each partial picture: "Partial images cost" there."""
+_USUAL_FRAMES = 9
+"""Of a GIF, whose frames are painted as one sheet: ``frame_count`` in the reference."""
 SOURCE_TOKENS = 6_821
 """A picture that is not square, to be edited at high fidelity: 65 tokens, four tiles of 129, and 6240 more:
 developers.openai.com/api/docs/guides/images-vision, "Calculating costs"."""
@@ -105,10 +114,12 @@ def _read_call(operation: Operation, body: Body) -> Call:
         read_text(body, name)
     for name, low, high in _INTEGERS:
         read_integer(body, name, low, high)
+    size = _read_size(body)
+    check_fields(body, sized=size is not None)
     ask = PictureAsk(
         prompt,
         count=read_integer(body, "n", 1, MAX_PICTURES) or 1,
-        size=_read_size(body),
+        size=size,
         form=_read_form(body),
     )
     return Call(
@@ -119,7 +130,7 @@ def _read_call(operation: Operation, body: Body) -> Call:
         choices=ask.count,
         prompt_chars=len(prompt),
         prompt_bound=bound_text(prompt),
-        output_bound=PICTURE_TOKENS,
+        output_bound=_bound_picture(body, size),
         picture=ask,
     )
 
@@ -144,6 +155,15 @@ def _read_size(body: Body) -> str | None:
     return size
 
 
+def _bound_picture(body: Body, size: str | None) -> int:
+    """Tokens that a picture will hardly exceed, of all its frames, with the partial ones before it."""
+    width, height = map(int, size.split("x")) if size else (0, 0)
+    frames = body.get("frame_count") or (_USUAL_FRAMES if body.get("output_format") == "gif" else 1)
+    rate, more, divisor = _SQUARE_TOKENS
+    pixels = max(width * height, _USUAL_PIXELS) * frames
+    return -(-rate * (more + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
+
+
 def _read_form(body: Body) -> PictureForm:
     form = read_text(body, "response_format")
     if form not in {None, "url", "b64_json"}:
@@ -160,12 +180,14 @@ def _get_ask(call: Call) -> PictureAsk:
     return call.picture or PictureAsk("")
 
 
-def write_images_body(call: Call, model: str) -> Body:
+def write_images_body(call: Call, model: str, *, shaped: bool = False) -> Body:
     """The body of a generation for the provider, under its own name of the model.
 
     The form that the caller wants is not in it: a stream has its pictures in it, and what a provider can be asked for
-    otherwise is ``OpenAiPainter``'s to know.
+    otherwise is ``OpenAiPainter``'s to know. Raises ``InvalidRequest`` where a size is said in a vendor's words; for
+    ``shaped`` see ``check_size``.
     """
+    check_size(call.body, shaped=shaped)
     body = call.body | {"model": model}
     body.pop("response_format", None)
     if _get_ask(call).size is None:
@@ -173,11 +195,14 @@ def write_images_body(call: Call, model: str) -> Body:
     return body
 
 
-def write_edits_form(call: Call, model: str) -> Form:
-    """The form of an edit for the provider. Several pictures are ``image[]``, as the client libraries say it."""
+def write_edits_form(call: Call, model: str, *, shaped: bool = False) -> Form:
+    """The form of an edit for the provider. Several pictures are ``image[]``, as the client libraries say it.
+
+    Raises ``InvalidRequest``; see ``write_images_body``.
+    """
     images = [file for file in call.files if file.field == "image"]
     named = [("image[]" if file.field == "image" and len(images) > 1 else file.field, file) for file in call.files]
-    return Form(write_images_body(call, model), tuple(named))
+    return Form(write_images_body(call, model, shaped=shaped), tuple(named))
 
 
 def read_images_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Pictures:

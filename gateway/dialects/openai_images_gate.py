@@ -13,11 +13,18 @@ from gateway.dialects import sse
 from gateway.dialects.gate import PassingGate
 from gateway.dialects.openai_chat import DONE, DONE_EVENT
 from gateway.dialects.openai_error import Secrets
-from gateway.dialects.openai_images import estimate_usage, read_images_answer, read_images_usage
+from gateway.dialects.openai_images import (
+    ESTIMATED_PICTURE_TOKENS,
+    estimate_usage,
+    read_images_answer,
+    read_images_usage,
+)
+from gateway.dialects.picture_data import check_whole
 from gateway.dialects.pictures_answer import write_completed
 from gateway.dialects.safety import find_block, read_words
 from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError, UpstreamFault
+from gateway.domain.picture import MAX_PICTURE_BYTES
 from gateway.domain.usage import NO_USAGE, Usage
 
 __all__ = ("ImagesGate", "write_completed", "write_whole")
@@ -28,10 +35,19 @@ _TYPE = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,3
 _NAME = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
 _HEAD_BYTES = 128
 """Of an event: its name is in them, and mostly the type in its data."""
+_INDEX = b'"partial_image_index"'
+_INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
+_UNNUMBERED = 10
+"""Where partial pictures are counted that do not say which of their picture's they are; those that do, from 0 to 9."""
 
 
 class _LongEvents(sse.EventSplitter):
-    """The same for events of several MB: a stream without CR, as all of them are, is looked through at C's speed."""
+    """The same for events of several MB: a stream without CR, as all of them are, is looked through at C's speed.
+
+    The longest is a picture in base64, with what is said of it.
+    """
+
+    LIMIT = MAX_PICTURE_BYTES * 4 // 3 + 64 * 1024
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,13 +77,13 @@ class ImagesGate(PassingGate):
     the provider sends is dropped.
     """
 
-    __slots__ = ("_call", "_completed", "_failed", "_partial", "_usage")
+    __slots__ = ("_call", "_completed", "_failed", "_under_way", "_usage")
 
     def __init__(self, call: Call, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._splitter = _LongEvents()
         self._call = call
-        self._partial = False
+        self._under_way = [0] * (_UNNUMBERED + 1)
         self._completed = 0
         self._failed = False
         self._usage: Usage | None = None
@@ -78,9 +94,7 @@ class ImagesGate(PassingGate):
 
     def _pass(self, event: bytes) -> bytes:
         if not self.closed and self._begun and b'"error"' not in event and _find_kind(event).endswith(_PARTIAL):
-            self.events += 1
-            self._partial = True
-            return event
+            return self._note_partial(event)
         return super()._pass(event)
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
@@ -94,12 +108,21 @@ class ImagesGate(PassingGate):
         if kind == "error" or (isinstance(value, dict) and value.get("error")):
             self.fault = _read_failure(value, self._secrets)
             return b""
-        self._partial |= kind.endswith(_PARTIAL)
-        self.events += kind.endswith((_PARTIAL, _COMPLETED))
+        if kind.endswith(_PARTIAL):
+            return self._note_partial(event)
         return self._note_completed(event, value) if kind.endswith(_COMPLETED) else event
 
+    def _note_partial(self, event: bytes) -> bytes:
+        """Every picture has each index once: as often as one has been seen, so many pictures are under way."""
+        self.events += 1
+        index = _find_index(event)
+        self._under_way[index] = 1 if index == _UNNUMBERED else self._under_way[index] + 1
+        return event
+
     def _note_completed(self, event: bytes, value: object) -> bytes:
+        self.events += 1
         self._completed += 1
+        self._under_way = [max(seen - 1, 0) for seen in self._under_way]
         used = read_images_usage(value.get("usage")) if isinstance(value, dict) else None
         if used is not None:
             self._usage = _add(self._usage or Usage(source="upstream"), used)
@@ -125,15 +148,18 @@ class ImagesGate(PassingGate):
     def read_usage(self) -> Usage:
         """The provider's word, else an estimate.
 
-        A picture that failed costs nothing. One whose caller left when it had seen a part of it does: it is painted,
-        and charged for.
+        A picture that is done is charged for, however the stream ends, and one that failed is not. One whose caller
+        left when it had seen a part of it is: it is painted.
         """
-        if self._completed:
-            used = self._usage or estimate_usage(self._call, self._completed)
-            return attrs.evolve(used, images=self._completed)
-        if not self._partial or self._failed or self.fault is not None:
+        failed = self._failed or self.ended or self.fault is not None
+        left = 0 if failed else min(max(self._under_way), self._call.choices - self._completed)
+        if not self._completed and not left:
             return NO_USAGE
-        return estimate_usage(self._call, 1)
+        used = self._usage or estimate_usage(self._call, self._completed)
+        if left:
+            tokens = used.completion_tokens + ESTIMATED_PICTURE_TOKENS * left
+            used = attrs.evolve(used, completion_tokens=tokens, source="estimate")
+        return attrs.evolve(used, images=self._completed + left)
 
 
 def _find_kind(event: bytes) -> str:
@@ -151,6 +177,13 @@ def _find_kind(event: bytes) -> str:
             return found[1].decode()
         start = event.find(b'"type"', start + 1)
     return ""
+
+
+def _find_index(event: bytes) -> int:
+    """Which of its picture's a partial one is, told like ``_find_kind``."""
+    start = event.find(_INDEX)
+    found = _INDEX_VALUE.match(event, start + len(_INDEX)) if start >= 0 else None
+    return int(found[1]) if found else _UNNUMBERED
 
 
 def _read_kind(event: bytes, value: object) -> str:
@@ -178,8 +211,13 @@ def _add(one: Usage, other: Usage) -> Usage:
 def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole answer to a call for a stream -> the stream that says the same, and what was used; for ``EitherGate``.
 
-    Raises ``ImageBlocked``, or ``UpstreamError`` where a picture is there as an address only.
+    No more pictures than were asked for. Raises ``ImageBlocked``, or ``UpstreamError`` where one is none, or is there
+    as an address only.
     """
     pictures = read_images_answer(raw, call, secrets)
-    created = pictures.told.get("created")
-    return write_completed(pictures, call, created if isinstance(created, int) else 0), pictures.usage
+    items = pictures.items[: call.choices]
+    for picture in items:
+        if picture.data is not None:
+            check_whole(picture.data)
+    pictures = attrs.evolve(pictures, items=items, usage=attrs.evolve(pictures.usage, images=len(items)))
+    return write_completed(pictures, call, pictures.told.get("created", 0)), pictures.usage

@@ -26,15 +26,19 @@ class OpenAiPainter:
         self._call = call
         self._model = model
         self._form = _choose_form(call, capability)
+        self._shaped = capability.sizes == ()
         self._count = 1
 
     def begin(self, count: int) -> Ask:
-        """The one request. How many is not said where it is one, and the caller did not say it either."""
+        """The one request. How many is not said where it is one, and the caller did not say it either.
+
+        Raises ``InvalidRequest`` where a size is said in a vendor's own words.
+        """
         self._count = count
         if self._call.operation == "image_edits":
-            form = write_edits_form(self._call, self._model)
+            form = write_edits_form(self._call, self._model, shaped=self._shaped)
             return Ask(Form(self._shape(form.fields), form.files))
-        return Ask(self._shape(write_images_body(self._call, self._model)))
+        return Ask(self._shape(write_images_body(self._call, self._model, shaped=self._shaped)))
 
     def _shape(self, body: Body) -> Body:
         """The body without what is for streams, in the form and number that are wanted of this provider."""

@@ -18,7 +18,8 @@ ANY_TYPE = "application/octet-stream"
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\Z")
 """A media type without parameters (RFC 6838, 4.2), in small letters."""
 _ROOM = b"\x00"  # where a file goes in JSON: the one byte that no JSON has, whatever is said in it (RFC 8259, 7)
-_QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A"}  # HTML, "multipart/form-data encoding algorithm"
+_QUOTED = {ord('"'): "%22", ord("\r"): "%0D", ord("\n"): "%0A", ord("\\"): "%5C"}
+"""As HTML has it ("multipart/form-data encoding algorithm"), and the backslash, with which some parsers quote."""
 
 
 @attrs.frozen(eq=False)

@@ -11,6 +11,7 @@ from gateway.domain.fault import InvalidRequest
 from gateway.domain.upload import Upload
 
 _SHOWN_NAME = 64
+_CHARSET = "_charset_"
 _INTEGER = re.compile(r"-?[0-9]{1,15}\Z", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?\Z", re.ASCII)
 _FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
@@ -35,12 +36,17 @@ class Kinds:
 
 
 def read_fields(form: ReceivedForm, kinds: Kinds) -> Body:
-    """The fields as a JSON body would have them. An empty number or flag says nothing.
+    """The fields as a JSON body would have them. An empty number or flag says nothing, nor does ``_charset_``.
 
-    Raises ``InvalidRequest`` naming the field that is not of its kind, or that is said twice.
+    That one is a browser's word on how the form is written (RFC 7578, 4.6): in UTF-8, or it would not be here.
+
+    Raises ``InvalidRequest`` naming the field that is not of its kind, that is said twice, or whose name is none.
     """
     body: Body = {}
     for told, text in form.fields:
+        _check_name(told)
+        if told == _CHARSET:
+            continue
         name = told.removesuffix("[]")
         if name in kinds.lists:
             body.setdefault(name, []).append(text)
@@ -52,6 +58,15 @@ def read_fields(form: ReceivedForm, kinds: Kinds) -> Body:
         if value is not None:
             body[name] = value
     return body
+
+
+def _check_name(name: str) -> None:
+    """Names pass to providers, whose parsers do not agree on what these are."""
+    if not name.isprintable() or "\\" in name or name != name.strip():
+        shown = name[:_SHOWN_NAME]
+        raise InvalidRequest(
+            f"The field name {shown!r} has control characters, a backslash or outer spaces in it", param=shown
+        )
 
 
 def _read_value(name: str, text: str, kinds: Kinds) -> Any:

@@ -6,8 +6,9 @@ behind could not be cancelled. The addresses an answer names for asking and canc
 
 Each model has fields of its own: replicate.com/OWNER/NAME/versions/…/api of those in ``MODELS``; what a model of the
 first FLUX makes of an aspect ratio is in github.com/replicate/cog-flux, predict.py. Of any other model only the prompt
-is known, and callers give its own fields beside it. No mask is: theirs are black and white, the convention's are
-transparent where the picture is to be changed.
+is known, and callers give its own fields beside it; those of a size where they say no ``size``, and where nobody has
+said which sizes there may be. No mask is known: theirs are black and white, the convention's are transparent where the
+picture is to be changed.
 """
 
 import re
@@ -21,6 +22,7 @@ from gateway.dialects.aspect_ratios import FIRST_SIZES, USUAL_SIZES, read_shape
 from gateway.dialects.openai_error import Secrets, mask
 from gateway.dialects.painting import Ask
 from gateway.dialects.payload import Body, write_data_url
+from gateway.dialects.picture_fields import check_size, is_count
 from gateway.dialects.picture_task import (
     PictureTask,
     check_expressible,
@@ -50,11 +52,11 @@ _NOT_THE_MODELS = frozenset(
         "model", "prompt", "n", "size", "response_format", "user", "quality", "style", "background", "moderation",
         "output_format", "output_compression", "stream", "partial_images", "safety_identifier", "input_fidelity",
         "complexity", "frame_count", "frame_duration_ms", "svg", "image", "images", "mask", "markup",
-        "num_outputs", "num_images", "max_images", "disable_safety_checker",
+        "disable_safety_checker",
     },
 )  # fmt: skip
-"""Fields that are the convention's; how many pictures there are, which ``n`` says, and is paid for; and the filter,
-which is the business of whoever answers for the account."""
+"""Fields that are the convention's, beside those that say how many; and the filter, which is the business of whoever
+answers for the account."""
 
 
 @attrs.frozen
@@ -157,13 +159,14 @@ MODELS: Mapping[str, ReplicateModel] = MappingProxyType(
 class ReplicatePainter:
     """``Painter``; see there."""
 
-    __slots__ = ("_ask", "_call", "_count", "_model", "_takes", "_task")
+    __slots__ = ("_ask", "_call", "_count", "_limited", "_model", "_takes", "_task")
 
-    def __init__(self, call: Call, model: str, _mark: str, _capability: Capability) -> None:
+    def __init__(self, call: Call, model: str, _mark: str, capability: Capability) -> None:
         self._call = call
         self._ask = call.picture or PictureAsk("")
         self._model = model
         self._takes = MODELS.get(model.partition(":")[0], _UNKNOWN)
+        self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.sizes or ())
         self._task = PictureTask(PREDICTIONS, _FIRST_WAIT_S)
         self._count = 1
 
@@ -174,6 +177,8 @@ class ReplicatePainter:
         named = _MODEL.match(self._model)
         if named is None:
             raise InvalidRequest("The provider calls its models owner/name, or owner/name:version", param="model")
+        if self._limited or self._ask.size is not None:
+            check_size(self._call.body)
         self._count = count
         said: Body = {"input": self._write_input()}
         if named["version"] is None:
@@ -182,10 +187,11 @@ class ReplicatePainter:
 
     def _write_input(self) -> Body:
         takes, ask, body = self._takes, self._ask, self._call.body
+        apart = _NOT_THE_MODELS | {takes.source_field}
         told: Body = {
             name: read_field(value)
             for name, value in body.items()
-            if name not in _NOT_THE_MODELS and name != takes.source_field and value is not None
+            if name not in apart and not is_count(name) and value is not None
         }
         told["prompt"] = ask.prompt
         if ask.size is not None:

@@ -181,6 +181,10 @@ class Counters(Protocol):
         """
         ...
 
+    async def check(self, subjects: Sequence[Subject]) -> None:
+        """Raise ``RateLimited`` where ``take`` would whatever the tokens are; takes nothing."""
+        ...
+
     def give_back(self, turn: Turn, tokens: int) -> None:
         """The request has ended and used ``tokens``: free its places, and count what it used, not the estimate.
 

@@ -10,6 +10,7 @@ import attrs
 
 from gateway.domain.call import Call
 from gateway.domain.caller import Caller
+from gateway.domain.fault import QuotaExhausted
 from gateway.domain.ledger import Journal, Spending
 from gateway.domain.quota import Charge, Day, Hold, Owner, Purse, Quota, hold, read_day
 from gateway.domain.rate import Counters, Subject, Turn
@@ -97,13 +98,17 @@ class Bank:
         """Set ``nanos`` aside in the purses of the key and of its account. Raises ``QuotaExhausted``."""
         now_s = self._clock()
         day = self.day_at(now_s)
-        purses = (
-            self._open("key", caller.key.id, caller.key.quota, day),
-            self._open("account", caller.account.id, caller.account.quota, day),
-        )
-        made = hold(purses, nanos, day, now_s)
+        made = hold(self._open_both(caller, day), nanos, day, now_s)
         self.holds.add(made)
         return made
+
+    def check(self, caller: Caller) -> None:
+        """Raise ``QuotaExhausted`` where a purse has nothing left at all, be it held or not."""
+        now_s = self._clock()
+        day = self.day_at(now_s)
+        balances = [(purse, purse.find_balance(day)) for purse in self._open_both(caller, day)]
+        empty = [purse for purse, balance in balances if balance is not None and balance <= 0]
+        hold(empty, 1, day, now_s)  # in any of these there is no room for it
 
     def settle(self, made: Hold, cost_nanos: int, now_s: float) -> Charge:
         """Resolve a hold; what was resolved before stays as it is."""
@@ -114,6 +119,12 @@ class Bank:
         """Resolve a hold at no cost."""
         self.holds.discard(made)
         made.settle(0, self.today)
+
+    def _open_both(self, caller: Caller, day: Day) -> tuple[Purse, Purse]:
+        return (
+            self._open("key", caller.key.id, caller.key.quota, day),
+            self._open("account", caller.account.id, caller.account.quota, day),
+        )
 
     def _open(self, owner: Owner, owner_id: int, quota: Quota, day: Day) -> Purse:
         purse = self.find_purse(owner, owner_id)
@@ -141,6 +152,22 @@ class Admission:
     def open_holds(self) -> int:
         """Calls that money is held for, be it none."""
         return len(self._bank.holds)
+
+    async def peek(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
+        """Raise what ``admit`` is bound to raise, before a call is read that may be large; nothing is taken or held.
+
+        Money that is held for other calls may be free again by then. ``serves_free`` tells, where there is none left,
+        whether this may be a call that costs nothing.
+
+        Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``.
+        """
+        self._outbox.check_room()
+        try:
+            self._bank.check(caller)
+        except QuotaExhausted:
+            if not serves_free():
+                raise
+        await self._counters.check(_list_subjects(caller))
 
     async def admit(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
         """Set the money aside, take a turn, and note that the call is about to be made.

@@ -44,6 +44,7 @@ LONGEST_WAIT_S = 10.0
 POLL_TIMEOUT_S = 30.0
 """For one answer about a task: a server that says nothing must not take the whole time of the call."""
 ABANDON_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 3.0
 _STREAMED = frozenset({"openai_images", "openai_edits"})
 
 log = structlog.stdlib.get_logger(__name__)
@@ -120,8 +121,14 @@ class Images:
         return reply
 
     async def close(self) -> None:
-        """Wait for what is still being given up."""
-        while self._tasks:  # one that ends may begin another
+        """Wait for what is still being given up, but no longer than whoever stops the gateway would."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLOSE_TIMEOUT_S
+        while self._tasks and loop.time() < until:  # one that ends may begin another
+            await asyncio.wait(self._tasks, timeout=until - loop.time())
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _paint_as(self, attempt: Attempt, call: Call, form: PictureForm) -> Pictures:
@@ -223,6 +230,9 @@ class Images:
             await self._send(attempt, ask, ABANDON_TIMEOUT_S)
         except UpstreamFault as fault:
             log.warning("task_not_cancelled", channel=attempt.channel.name, error=str(fault))
+        except asyncio.CancelledError:
+            log.warning("task_not_cancelled", channel=attempt.channel.name, error="The gateway could not wait for it")
+            raise
 
     def _remember(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.add(task)

@@ -7,7 +7,6 @@ from gateway.dialects.caller_error import write_error_event
 from gateway.dialects.gate import Gate
 from gateway.dialects.sse import KEEPALIVE
 from gateway.domain.fault import Fault, UpstreamError, UpstreamFault
-from gateway.domain.usage import NO_USAGE
 from gateway.flow.admission import Grant
 from gateway.flow.outlet import Outlet
 from gateway.flow.pulse import KEEPALIVE_AFTER_S, Pulse
@@ -182,10 +181,12 @@ class Stream:
         return gate.closed or self._outlet.full
 
     def _write_usage(self, fault: UpstreamFault | None) -> None:
-        if self.opened:
-            # Half a text is something; half a picture is not, and costs nothing.
-            spoilt = fault is not None and self._grant.call.picture is not None
-            self._grant.delivery.usage = NO_USAGE if spoilt else self._gate.read_usage()
+        """What the gate says; of a stream that broke it knows from nobody else."""
+        if not self.opened:
+            return
+        if fault is not None and self._gate.fault is None:
+            self._gate.fault = fault
+        self._grant.delivery.usage = self._gate.read_usage()
 
 
 def _write_ours(met: Fault) -> UpstreamFault:

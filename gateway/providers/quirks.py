@@ -45,6 +45,17 @@ def rename(field: str, name: str) -> Quirk:
     return quirk
 
 
+def replace(field: str, name: str) -> Quirk:
+    """``field`` under ``name``, whatever that says: the former is what was checked and is paid for."""
+
+    def quirk(body: Body, _model: str) -> None:
+        value = body.pop(field, None)
+        if value is not None:
+            body[name] = value
+
+    return quirk
+
+
 def ask_for_times(fields: Body, _model: str) -> None:
     """An answer with times where subtitles are asked for, which the gateway writes from those."""
     if fields.get("response_format") in ("srt", "vtt"):

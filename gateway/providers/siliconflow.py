@@ -22,12 +22,12 @@ from gateway.providers.base import (
     Endpoint,
     Provider,
 )
-from gateway.providers.quirks import drop, limit_as_max_tokens, rename
+from gateway.providers.quirks import drop, limit_as_max_tokens, replace
 
 
 def _shape_pictures(body: Body, model: str) -> None:
-    rename("size", "image_size")(body, model)
-    rename("n", "batch_size")(body, model)
+    replace("size", "image_size")(body, model)
+    replace("n", "batch_size")(body, model)
     drop("response_format")(body, model)
     if body.get("batch_size") == 1:
         del body["batch_size"]

@@ -50,18 +50,7 @@ class MemoryCounters:
     async def take(self, subjects: Sequence[Subject], tokens: int) -> Turn:
         """One request, ``tokens`` tokens and one place of every subject, or ``RateLimited`` and nothing."""
         now = self._clock()
-        found = [(subject, self._get(subject, now)) for subject in subjects]
-        refusal: Refusal | None = None
-        for subject, meters in found:
-            other = _find_refusal(subject, meters, tokens, now)
-            if other and (refusal is None or other.wait_s > refusal.wait_s):
-                refusal = other
-        if refusal is not None:
-            raise RateLimited(
-                refusal.message,
-                standing=_read_standing(found, now),
-                retry_after_s=retry_after_s(refusal.wait_s),
-            )
+        found = self._check(subjects, tokens, now)
         for subject, meters in found:
             meters.running += 1
             if subject.limits.rpm is not None:
@@ -69,6 +58,10 @@ class MemoryCounters:
             if subject.limits.tpm is not None:
                 meters.tokens_tat = take(meters.tokens_tat, meters.tpm, tokens, now)
         return Turn(tuple(subjects), tokens, _read_standing(found, now))
+
+    async def check(self, subjects: Sequence[Subject]) -> None:
+        """Raise ``RateLimited`` where ``take`` would, be the tokens none."""
+        self._check(subjects, 0, self._clock())
 
     def give_back(self, turn: Turn, tokens: int) -> None:
         """Free the places of ``turn`` and count the ``tokens`` it used, once."""
@@ -82,6 +75,22 @@ class MemoryCounters:
             tpm = subject.limits.tpm
             if tpm is not None and tokens != turn.tokens:
                 meters.tokens_tat = correct(meters.tokens_tat, max(tpm, meters.tpm), tokens - turn.tokens, now)
+
+    def _check(self, subjects: Sequence[Subject], tokens: int, now: float) -> list[tuple[Subject, _Meters]]:
+        """The meters of the subjects. Raises ``RateLimited`` with the longest wait."""
+        found = [(subject, self._get(subject, now)) for subject in subjects]
+        refusal: Refusal | None = None
+        for subject, meters in found:
+            other = _find_refusal(subject, meters, tokens, now)
+            if other and (refusal is None or other.wait_s > refusal.wait_s):
+                refusal = other
+        if refusal is not None:
+            raise RateLimited(
+                refusal.message,
+                standing=_read_standing(found, now),
+                retry_after_s=retry_after_s(refusal.wait_s),
+            )
+        return found
 
     def _get(self, subject: Subject, now: float) -> _Meters:
         """The subject's meters under its limits of this moment."""

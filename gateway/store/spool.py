@@ -8,14 +8,21 @@ import asyncio
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from weakref import WeakValueDictionary
 
-from gateway.domain.fault import Overloaded, StoreUnavailable
+import attrs
+
+from gateway.domain.fault import Overloaded, RateLimited, StoreUnavailable
 
 MEMORY_BYTES = 64 * 1024
 """What of a file stays in memory; one that grows beyond it moves to the disk whole."""
+PLACES = 32
+"""Uploads of one account that may be on their way in at once; the next one waits for its turn."""
+LEAST_SHARE = 16
+"""The sixteenth part of a spool is any account's, as long as there is room at all."""
 FULL_RETRY_S = 5
 DISK_RETRY_S = 5
 _PREFIX = "upload-"
@@ -34,6 +41,7 @@ class Spool:
         self._folder = folder
         self._limit = limit_bytes
         self._held = 0
+        self._shares: WeakValueDictionary[int, Share] = WeakValueDictionary()
         self._prepared = threading.Lock()
         self._swept = False
 
@@ -42,14 +50,26 @@ class Spool:
         """What the open files hold."""
         return self._held
 
-    def open(self) -> "SpooledFile":
-        """A new, empty file. Close it."""
-        return SpooledFile(self)
+    def find_share(self, account_id: int) -> "Share":
+        """What an account has of the spool; there while anybody holds on to it, and nothing is held without one."""
+        share = self._shares.get(account_id)
+        if share is None:
+            share = self._shares[account_id] = Share(self)
+        return share
 
-    def take(self, count: int) -> None:
-        """Room for so many bytes more. Raises ``Overloaded``."""
-        if self._held + count > self._limit:
+    def take(self, count: int, held: int) -> None:
+        """Room for so many bytes more of somebody who holds ``held``. Raises ``Overloaded``, ``RateLimited``.
+
+        Nobody may hold more than is left to the others: one alone has half of the spool, and a second one finds room.
+        """
+        free = self._limit - self._held - count
+        if free < 0:
             raise Overloaded("Too many uploads are under way at the moment", retry_after_s=FULL_RETRY_S)
+        if held + count > max(free, self._limit // LEAST_SHARE):
+            raise RateLimited(
+                "The account's uploads take up all the room that they may have at the moment",
+                retry_after_s=FULL_RETRY_S,
+            )
         self._held += count
 
     def give_back(self, count: int) -> None:
@@ -72,13 +92,55 @@ class Spool:
             path.unlink(missing_ok=True)
 
 
-class SpooledFile:
-    """``domain.upload.Spooled``: written by one task from its beginning to its end, read by any number at once."""
-
-    __slots__ = ("_closed", "_disk", "_memory", "_size", "_spool")
+class Share:
+    """What the uploads of one account have of a spool."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
+        self._held = 0
+        self._places = asyncio.Semaphore(PLACES)
+
+    def open(self) -> "SpooledFile":
+        """A new, empty file. Close it."""
+        return SpooledFile(self)
+
+    @asynccontextmanager
+    async def arrive(self, wait_s: float) -> AsyncIterator[None]:
+        """A place among the uploads that are on their way in. Raises ``RateLimited`` where none comes free in time."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._places.acquire()
+        except TimeoutError:
+            raise RateLimited(
+                f"{PLACES} uploads of the account are on their way in already", retry_after_s=FULL_RETRY_S
+            ) from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def take(self, count: int) -> None:
+        """Room for so many bytes more. Raises ``Overloaded``, ``RateLimited``."""
+        self._spool.take(count, self._held)
+        self._held += count
+
+    def give_back(self, count: int) -> None:
+        """So many bytes are gone."""
+        self._spool.give_back(count)
+        self._held -= count
+
+    def open_nameless(self) -> int:
+        """The descriptor of a new nameless file. Blocks. Raises ``OSError``."""
+        return self._spool.open_nameless()
+
+
+class SpooledFile:
+    """``domain.upload.Spooled``: written by one task from its beginning to its end, read by any number at once."""
+
+    __slots__ = ("_closed", "_disk", "_memory", "_share", "_size")
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
         self._memory = bytearray()
         self._disk: _Disk | None = None
         self._size = 0
@@ -90,19 +152,20 @@ class SpooledFile:
         return self._size
 
     async def write(self, data: bytes) -> None:
-        """Put ``data`` at the end. Raises ``Overloaded``, ``StoreUnavailable``; the file is to be closed after either.
+        """Put ``data`` at the end.
 
-        Raises ``ValueError`` where the file is closed.
+        Raises ``Overloaded``, ``RateLimited``, ``StoreUnavailable``, after each of which the file is to be closed;
+        ``ValueError`` where it is.
         """
         self._check_open()
         at = self._size
-        self._spool.take(len(data))
+        self._share.take(len(data))
         self._size += len(data)
         if self._disk is None and self._size <= MEMORY_BYTES:
             self._memory += data
             return
         if self._disk is None:
-            self._disk = _Disk(self._spool)
+            self._disk = _Disk(self._share)
             at, data, self._memory = 0, bytes(self._memory) + data, bytearray()
         try:
             await asyncio.to_thread(self._disk.write, data, at)
@@ -129,7 +192,7 @@ class SpooledFile:
         if self._closed:
             return
         self._closed = True
-        self._spool.give_back(self._size)
+        self._share.give_back(self._size)
         self._memory = bytearray()
         if self._disk is not None:
             self._disk.close()
@@ -139,6 +202,19 @@ class SpooledFile:
             raise ValueError(_CLOSED)
 
 
+@attrs.frozen(eq=False)
+class SpooledSlice:
+    """``domain.upload.Spooled``: one of several files that lie behind each other in a spooled one."""
+
+    whole: SpooledFile
+    start: int
+    size: int
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """At most ``size`` bytes from ``offset`` on; fewer only at the end. Raises what reading the whole raises."""
+        return await self.whole.read(self.start + offset, max(min(size, self.size - offset), 0))
+
+
 class _Disk:
     """A nameless file that several threads use; whoever is the last lets go of it. Made by the first write.
 
@@ -146,10 +222,10 @@ class _Disk:
     be another file's.
     """
 
-    __slots__ = ("_closed", "_descriptor", "_lock", "_spool", "_users")
+    __slots__ = ("_closed", "_descriptor", "_lock", "_share", "_users")
 
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
+    def __init__(self, share: Share) -> None:
+        self._share = share
         self._descriptor: int | None = None
         self._lock = threading.Lock()
         self._users = 0
@@ -184,7 +260,7 @@ class _Disk:
         self._enter()
         try:
             if self._descriptor is None:
-                self._descriptor = self._spool.open_nameless()
+                self._descriptor = self._share.open_nameless()
             yield self._descriptor
         finally:
             self._leave()

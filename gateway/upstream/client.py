@@ -66,7 +66,8 @@ class AiohttpReply:
             pieces.append(piece)
             return size > limit
 
-        if await self.pump(keep) is Pumped.PAUSED:
+        announced = self._response.content_length or 0
+        if announced > limit or await self.pump(keep) is Pumped.PAUSED:
             self._response.close()
             raise UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
         return b"".join(pieces)

@@ -26,7 +26,7 @@ from gateway.dialects.received_form import ReceivedForm
 from gateway.domain.fault import ClientGone, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import HEAD_BYTES, Upload
-from gateway.store.spool import Spool, SpooledFile
+from gateway.store.spool import Spool, SpooledFile, SpooledSlice
 
 MIB = 1024 * 1024
 READ_BYTES = 64 * 1024
@@ -60,8 +60,10 @@ class FormLimits:
         max_parts: texts and files together.
         max_text_bytes: of all texts together.
         max_files: of them all.
-        idle_s: how long its sender may be silent.
+        idle_s: how long its sender may be silent, and how long it may itself have to wait for its turn.
         total_s: how long it may take in all.
+        min_rate: bytes a second that must come, on the average of every ``pace_s`` seconds of waiting for them, except
+            for the first: whoever just keeps a form open is no slow sender.
     """
 
     max_body_bytes: int
@@ -71,41 +73,48 @@ class FormLimits:
     max_files: int = 32
     idle_s: float = 30.0
     total_s: float = 900.0
+    min_rate: int = 1024
+    pace_s: float = 60.0
 
 
 class FormReader:
-    """Reads the form of one request; its files are there until ``close``."""
+    """Reads the form of one request; its files are there until ``close``.
 
-    def __init__(self, request: web.Request, spool: Spool, limits: FormLimits) -> None:
+    They lie behind each other in one spooled file, so that a form takes no more than one descriptor.
+    """
+
+    def __init__(self, request: web.Request, spool: Spool, limits: FormLimits, *, account_id: int) -> None:
         self._request = request
-        self._spool = spool
+        self._share = spool.find_share(account_id)
+        self._spooled = self._share.open()
         self._limits = limits
-        self._spooled: list[SpooledFile] = []
         self._parts = 0
+        self._files_begun = 0
         self._part: _Part | None = None
         self._texts_left = limits.max_text_bytes
-        self._fields: list[tuple[str, str]] = []
+        self._texts: list[tuple[str, bytes]] = []
         self._files: list[Upload] = []
 
     async def read(self) -> ReceivedForm:
         """The form, once. Nothing is kept of one that is refused.
 
-        Raises ``UnsupportedMediaType``, ``InvalidRequest``, ``RequestTooLarge``, ``RequestTimeout``, ``Overloaded``,
-        ``StoreUnavailable``, ``ClientGone``.
+        Raises ``UnsupportedMediaType``, ``InvalidRequest``, ``RequestTooLarge``, ``RequestTimeout``, ``RateLimited``,
+        ``Overloaded``, ``StoreUnavailable``, ``ClientGone``.
         """
         complete = False
         try:
-            await self._read()
+            async with self._share.arrive(self._limits.idle_s):
+                await self._read()
+            form = ReceivedForm(tuple(_read_text(*text) for text in self._texts), tuple(self._files))
             complete = True
-            return ReceivedForm(tuple(self._fields), tuple(self._files))
+            return form
         finally:
             if not complete:
                 self.close()
 
     def close(self) -> None:
         """Let go of every file."""
-        while self._spooled:
-            self._spooled.pop().close()
+        self._spooled.close()
 
     async def _read(self) -> None:
         parser = PushMultipartParser(_read_boundary(self._request), strict=True)
@@ -155,12 +164,17 @@ class FormReader:
         return _Text(self, segment.name) if filename is None else self._open_file(segment, filename)
 
     def _open_file(self, segment: MultipartSegment, filename: str) -> "_File":
-        if len(self._spooled) >= self._limits.max_files:
+        self._files_begun += 1
+        if self._files_begun > self._limits.max_files:
             raise InvalidRequest(f"The form has more than {self._limits.max_files} files")
-        spooled = self._spool.open()
-        self._spooled.append(spooled)
-        field = segment.name.removesuffix("[]")
-        return _File(field, filename, segment.content_type, spooled, self._limits.max_file_bytes, self._files.append)
+        return _File(
+            field=segment.name.removesuffix("[]"),
+            filename=filename,
+            declared=segment.content_type,
+            spooled=self._spooled,
+            limit=self._limits.max_file_bytes,
+            keep=self._files.append,
+        )
 
     def take_text(self, name: str, count: int) -> None:
         """Room for so many bytes of text. Raises ``RequestTooLarge``."""
@@ -169,9 +183,9 @@ class FormReader:
             told, limit = name[:_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
             raise RequestTooLarge(f"'{told}' is too long: the texts of a form may have {limit} together", param=told)
 
-    def keep_text(self, name: str, text: str) -> None:
-        """A text that is complete."""
-        self._fields.append((name, text))
+    def keep_text(self, name: str, data: bytes) -> None:
+        """A text that is complete; it stays bytes until the form is, for as a string it may be four times as large."""
+        self._texts.append((name, data))
 
 
 class _Part(Protocol):
@@ -195,17 +209,12 @@ class _Text:
         self._data += data
 
     async def finish(self) -> None:
-        try:
-            text = self._data.decode()
-        except UnicodeDecodeError:
-            name = self._name[:_SHOWN_NAME]
-            raise InvalidRequest(f"'{name}' is not UTF-8", param=name) from None
-        self._reader.keep_text(self._name, text)
+        self._reader.keep_text(self._name, bytes(self._data))
 
 
 @attrs.define
 class _File:
-    """A part with a filename, on its way to the spool."""
+    """A part with a filename, on its way to the spool, where it lies behind what is there already."""
 
     field: str
     filename: str
@@ -215,10 +224,14 @@ class _File:
     keep: Callable[[Upload], None]
     head: bytes = b""
     waiting: bytearray = attrs.Factory(bytearray)
+    start: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.start = self.spooled.size
 
     async def write(self, data: bytes) -> None:
         self.waiting += data
-        if self.spooled.size + len(self.waiting) > self.limit:
+        if self.spooled.size - self.start + len(self.waiting) > self.limit:
             name = self.field[:_SHOWN_NAME]
             raise RequestTooLarge(f"The file '{name}' is larger than {_write_size(self.limit)}", param=name)
         if len(self.waiting) >= PIECE_BYTES:
@@ -226,10 +239,11 @@ class _File:
 
     async def finish(self) -> None:
         await self._spool()
-        if self.filename or self.spooled.size:  # neither has what a browser sends where no file was chosen
+        size = self.spooled.size - self.start
+        if self.filename or size:  # neither has what a browser sends where no file was chosen
             media_type = _find_media_type(self.head, self.declared)
-            name = _clean_filename(self.filename)
-            self.keep(Upload(self.field, name, media_type, self.head, self.spooled))
+            name, spooled = _clean_filename(self.filename), SpooledSlice(self.spooled, self.start, size)
+            self.keep(Upload(self.field, name, media_type, self.head, spooled))
 
     async def _spool(self) -> None:
         data = bytes(self.waiting)
@@ -247,6 +261,9 @@ class _Inflow:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + limits.total_s
         self._size = 0
+        self._waited_s = 0.0
+        self._came = 0
+        self._warmed_up = False
         self._check_size(request.content_length or 0)
 
     async def receive(self) -> bytes:
@@ -263,19 +280,33 @@ class _Inflow:
             raise ClientGone from None
         self._size += len(piece)
         self._check_size(self._size)
+        if piece:
+            self._check_pace(len(piece))
         return piece
 
     async def _receive(self) -> bytes:
         now = self._loop.time()
         if now >= self._deadline:
             raise TimeoutError
-        async with asyncio.timeout_at(min(now + self._limits.idle_s, self._deadline)):
-            return await self._request.content.read(READ_BYTES)
+        try:
+            async with asyncio.timeout_at(min(now + self._limits.idle_s, self._deadline)):
+                return await self._request.content.read(READ_BYTES)
+        finally:
+            self._waited_s += self._loop.time() - now
 
     def _write_lateness(self) -> str:
         if self._loop.time() >= self._deadline:
             return f"The form did not arrive within {self._limits.total_s:g} s"
         return f"Nothing of the form arrived for {self._limits.idle_s:g} s"
+
+    def _check_pace(self, count: int) -> None:
+        """Of time only what was spent on waiting is looked at: a slow disk is not the sender's fault."""
+        self._came += count
+        if self._waited_s < self._limits.pace_s:
+            return
+        if self._warmed_up and self._came < self._waited_s * self._limits.min_rate:
+            raise RequestTimeout(f"The form came at less than {self._limits.min_rate} bytes a second")
+        self._warmed_up, self._waited_s, self._came = True, 0.0, 0
 
     def _check_size(self, size: int) -> None:
         if size > self._limits.max_body_bytes:
@@ -304,6 +335,14 @@ def _find_filename(segment: MultipartSegment) -> str | None:
     if extended is not None:
         return unquote(extended.strip('"').rpartition("'")[2], errors="replace")
     return None if segment.filename is None else str(segment.filename)
+
+
+def _read_text(name: str, data: bytes) -> tuple[str, str]:
+    try:
+        return name, data.decode()
+    except UnicodeDecodeError:
+        told = name[:_SHOWN_NAME]
+        raise InvalidRequest(f"'{told}' is not UTF-8", param=told) from None
 
 
 def _clean_filename(name: str) -> str:

@@ -46,7 +46,8 @@ async def serve_call(request: web.Request, operation: Operation, read_call: Read
 async def serve_form(request: web.Request, operation: Operation, read_call: ReadForm) -> web.StreamResponse:
     """The same for a call that comes as a form; its files are kept until it has been settled."""
     walk = _Walk(request, operation)
-    reader = FormReader(request, request.app[ROOMS].spool, request.app[ROOMS].form_limits)
+    rooms = request.app[ROOMS]
+    reader = FormReader(request, rooms.spool, rooms.form_limits, account_id=request[CALLER].account.id)
     try:
         return await walk.go(lambda: walk.read_form(reader, read_call))
     finally:
@@ -78,7 +79,9 @@ class _Walk:
 
     async def read_form(self, reader: FormReader, read_call: ReadForm) -> Call:
         """The call of a form; sound that came with it is listened to, for how long it is."""
-        self._rooms.images.check_room()
+        rooms = self._rooms
+        rooms.images.check_room()
+        await rooms.admission.peek(self._arrival.caller, lambda: not rooms.router.tariff.require_price)
         form = await reader.read()
         self._note_read()
         call = read_call(form)

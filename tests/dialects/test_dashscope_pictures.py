@@ -158,6 +158,8 @@ def test_fields_of_the_vendors_own_go_where_it_reads_them() -> None:
         (picture_call(files=(upload(PNG), upload(PNG, "mask"))), "qwen-image-edit", "mask"),
         (picture_call(size="large"), MODEL, "size"),
         (picture_call(output_format="webp"), MODEL, "output_format"),
+        (picture_call(aspect_ratio="16:9"), MODEL, "aspect_ratio"),
+        (picture_call(width=64), "qwen-image-2.0", "width"),
     ],
 )
 def test_what_cannot_be_said_is_refused_by_name(call: Call, model: str, param: str) -> None:

@@ -88,3 +88,14 @@ def test_a_flag_inside_another_field_is_named_by_its_path() -> None:
 def test_kinds_are_told_in_the_words_of_json() -> None:
     kinds = [kind_of(value) for value in (None, True, "x", 1, 1.5, [], {})]
     assert kinds == ["null", "a boolean", "a string", "a number", "a number", "an array", "an object"]
+
+
+@pytest.mark.parametrize("name", ["Model", "MAX_TOKENS", "N", "max_to\u212aens", "\u017ftream"])
+def test_a_field_that_counts_is_refused_in_another_spelling(name: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read_model({"model": "m", "n": 1, name: 50})
+    assert refused.value.param == name
+
+
+def test_fields_that_nobody_looks_at_may_be_spelled_as_they_are() -> None:
+    assert read_model({"model": "m", "Temperature": 1, "x": 1, "TOP_K": 3}) == "m"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.dialects.openai_images import (
     ESTIMATED_PICTURE_TOKENS,
     MAX_PROMPT_CHARS,
+    PARTIAL_TOKENS,
     PICTURE_TOKENS,
     SOURCE_TOKENS,
     read_edits_call,
@@ -87,9 +88,57 @@ def test_a_call_says_what_every_painter_must_know_and_keeps_the_rest() -> None:
     call = read_images_call(dict(FULL))
     assert (call.operation, call.model, call.stream, call.choices) == ("images", "m", True, 2)
     assert call.picture == PictureAsk("a cat", 2, "1536x1024", "b64_json")
-    assert (call.prompt_chars, call.prompt_bound, call.output_bound, call.sticky) == (5, 5, PICTURE_TOKENS, None)
+    assert (call.prompt_chars, call.prompt_bound, call.sticky) == (5, 5, None)
     assert call.body == FULL
-    assert call.need == Usage(5, 2 * PICTURE_TOKENS, images=2)
+    assert call.need == Usage(5, 2 * call.output_bound, images=2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, 7_024), ({"size": "1024x1024"}, 7_024), ({"size": "1024x1536", "quality": "high"}, 6_240),
+        ({"size": "2048x2048"}, 14_272), ({"size": "3840x2160", "quality": "max"}, 13_342),
+        ({"size": "2880x2880"}, 23_716), ({"size": "960x960", "frame_count": 9}, 23_716),
+        ({"size": "960x960", "output_format": "gif"}, 23_716), ({"size": "1024x1024", "partial_images": 3}, 7_324),
+    ],
+)  # fmt: skip
+def test_what_is_set_aside_for_a_picture_is_at_least_what_its_vendor_tells(asked: dict[str, Any], told: int) -> None:
+    bound = read_images_call(ASK | asked).output_bound
+    assert told <= bound < 3 * told
+
+
+def test_what_is_set_aside_grows_with_pixels_frames_and_partial_pictures() -> None:
+    def bound(**asked: Any) -> int:
+        return read_images_call(ASK | asked).output_bound
+
+    assert bound() == bound(size="1024x1536") == bound(size="64x64") == PICTURE_TOKENS
+    assert bound(size="1024x1536", partial_images=2) == PICTURE_TOKENS + 2 * PARTIAL_TOKENS
+    assert bound(size="1024x1537") > PICTURE_TOKENS
+    assert bound(frame_count=16) > bound(output_format="gif") > bound(frame_count=2) > PICTURE_TOKENS
+    assert bound(output_format="gif") == bound(output_format="gif", frame_count=9)
+
+
+@pytest.mark.parametrize(
+    ("said", "param"),
+    [
+        ({"batch_size": 4}, "batch_size"), ({"n": 1, "num_images": 9}, "num_images"), ({"N": 10}, "N"),
+        ({"sampleCount": 2}, "sampleCount"), ({"extra_body": {"n": 4}}, "extra_body.n"), ({"Size": "1x1"}, "Size"),
+        ({"size": "64x64", "image_size": "9x9"}, "image_size"), ({"size": "64x64", "width": "1024"}, "width"),
+    ],
+)  # fmt: skip
+def test_how_many_and_how_large_are_said_in_one_way(said: dict[str, Any], param: str) -> None:
+    assert refuse(read_images_call, ASK | said).param == param
+    if "extra_body" not in said:
+        fields = {name: str(value) for name, value in said.items()}
+        assert refuse(read_edits_call, form(upload(), **fields)).param == param
+        assert refuse(read_edits_call, form(upload(), **{f"{param}[]": "4", "size": "64x64"})).param == param
+
+
+@pytest.mark.parametrize("field", ["image_size", "width", "aspect_ratio", "resolution", "megapixels"])
+def test_a_size_in_a_vendors_own_words_is_not_said_to_who_knows_the_conventions(field: str) -> None:
+    generation, edit = read_images_call(ASK | {field: "9"}), read_edits_call(form(upload(), **{field: "9"}))
+    assert refuse(lambda call: write_images_body(call, "m"), generation).param == field
+    assert refuse(lambda call: write_edits_form(call, "m"), edit).param == field
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gateway.dialects.openai_images import ESTIMATED_PICTURE_TOKENS, read_images
 from gateway.dialects.openai_images_gate import ImagesGate, write_completed, write_whole
 from gateway.domain.call import Call
 from gateway.domain.fault import ImageBlocked, UpstreamError, UpstreamFault
-from gateway.domain.picture import Picture, Pictures
+from gateway.domain.picture import MAX_PICTURE_BYTES, Picture, Pictures
 from gateway.domain.usage import NO_USAGE, Usage
 from tests.fakes.pictures import draw
 
@@ -167,6 +167,59 @@ def test_a_caller_who_leaves_with_a_part_of_a_picture_pays_an_estimate_of_it() -
     assert gate.read_usage() == Usage(2, ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
 
 
+def partial(index: int | None) -> bytes:
+    """A part of a picture; None: it does not say which."""
+    return event("image_generation.partial_image", **({} if index is None else {"partial_image_index": index}))
+
+
+@pytest.mark.parametrize(
+    ("stream", "completed", "under_way"),
+    [
+        ([0, 1, 2] * 10, 0, 3),
+        ([0, 1, 2] * 2, 0, 2),
+        ([0, 0, 1, 1], 0, 2),
+        ([0, 0, 1, "done", 1], 1, 1),
+        ([0, 1, "done"], 1, 0),
+        (["done", 0], 1, 1),
+        ([0, "done", 0, "done", 0], 2, 1),
+        ([None, None, None], 0, 1),
+        ([None, "done", None, None], 1, 1),
+        ([12, -1, 0, 1], 0, 1),
+    ],
+)
+def test_a_caller_who_leaves_pays_for_every_picture_that_was_begun(
+    stream: list[Any], completed: int, under_way: int
+) -> None:
+    gate = ImagesGate(attrs.evolve(CALL, choices=3))
+    gate.feed(b"".join(COMPLETED if step == "done" else partial(step) for step in stream))
+    used = gate.read_usage()
+    assert (used.images, used.source) == (completed + under_way, "estimate" if under_way else "upstream")
+    assert used.completion_tokens == 272 * completed + ESTIMATED_PICTURE_TOKENS * under_way
+
+
+def test_a_text_cannot_pretend_to_be_a_part() -> None:
+    said = event("image_generation.partial_image", prompt='x", "partial_image_index": 0, "y":"', partial_image_index=1)
+    gate = ImagesGate(attrs.evolve(CALL, choices=3))
+    gate.feed(partial(0) + said)
+    assert gate.read_usage().images == 1
+
+
+@pytest.mark.parametrize("end", [BLOCK, TROUBLE, b"data: {"])
+def test_pictures_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -> None:
+    out, fault, usage = run(ImagesGate(attrs.evolve(CALL, choices=4)), COMPLETED, PARTIAL, COMPLETED, PARTIAL, end)
+    assert out == COMPLETED + PARTIAL + COMPLETED + PARTIAL
+    assert (fault is not None, usage) == (True, Usage(100, 544, 0, "upstream", images=2))
+
+
+@pytest.mark.parametrize(("passed", "images"), [(b"", 0), (PARTIAL, 0), (COMPLETED + PARTIAL, 1)])
+def test_a_picture_under_way_when_its_provider_is_lost_costs_nothing(passed: bytes, images: int) -> None:
+    """What ended the transport is told to the gate by whoever saw it."""
+    gate = ImagesGate(TWO)
+    gate.feed(passed)
+    gate.fault = UpstreamError("The provider closed the connection", phase="stream")
+    assert gate.read_usage() == (Usage(50, 272, 0, "upstream", images=1) if images else NO_USAGE)
+
+
 def test_a_picture_without_a_usage_is_estimated() -> None:
     _, _, usage = run(ImagesGate(CALL), event("image_generation.completed"))
     assert usage == Usage(2, ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
@@ -190,8 +243,10 @@ def test_an_event_without_an_end_is_a_fault() -> None:
     gate = ImagesGate(CALL)
     piece = b"A" * (1024 * 1024)
     gate.feed(b"event: image_generation.partial_image\ndata: ")
-    for _ in range(sse.MAX_EVENT_BYTES // len(piece) + 1):
+    for _ in range(MAX_PICTURE_BYTES * 4 // 3 // len(piece)):
         assert gate.feed(piece) == b""
+    assert gate.fault is None
+    assert [gate.feed(piece) for _ in range(2)] == [b"", b""]
     assert type(gate.fault) is UpstreamError
     assert gate.closed
 
@@ -216,6 +271,17 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_told_as_one() -> None:
     assert (fault, usage) == (None, Usage(50, 272, 0, "upstream", images=1))
 
 
+def test_no_more_of_a_whole_answer_is_told_than_was_asked_for() -> None:
+    out, usage = write_whole(orjson.dumps(WHOLE | {"data": [{"b64_json": B64}] * 5}), TWO)
+    assert (out.count(b"event: image_generation.completed"), usage.images) == (2, 2)
+
+
+@pytest.mark.parametrize("created", [None, -1, True, 1.5, "5", 2**60])
+def test_a_time_that_makes_no_sense_is_not_told(created: object) -> None:
+    out, _ = write_whole(orjson.dumps(WHOLE | {"created": created}), CALL)
+    assert b'"created_at":0,' in out
+
+
 def test_what_a_whole_answer_is_told_as_passes_a_gate() -> None:
     out, usage = write_whole(orjson.dumps(WHOLE | {"created": "x"}), CALL)
     assert run(ImagesGate(CALL), out) == (out, None, usage)
@@ -225,10 +291,13 @@ def test_what_a_whole_answer_is_told_as_passes_a_gate() -> None:
     ("value", "kind"),
     [
         ({"data": [{"url": "https://host/1.png"}]}, UpstreamError),
+        ({"data": [{"b64_json": B64}, {"url": "https://host/1.png"}]}, UpstreamError),
+        ({"data": [{"b64_json": base64.b64encode(b"GIF? no, a text").decode()}]}, UpstreamError),
+        ({"data": [{"b64_json": B64 + "?"}]}, UpstreamError),
         ({"data": []}, UpstreamError),
         ({"error": {"code": "moderation_blocked"}}, ImageBlocked),
     ],
 )
 def test_an_answer_that_cannot_be_told_is_a_fault(value: object, kind: type[UpstreamFault]) -> None:
     with pytest.raises(kind):
-        write_whole(orjson.dumps(value), CALL)
+        write_whole(orjson.dumps(value), TWO)

@@ -11,7 +11,7 @@ from gateway.dialects.openai_painter import OpenAiPainter
 from gateway.dialects.painting import Painter
 from gateway.dialects.payload import Form
 from gateway.domain.capability import UNKNOWN, Capability
-from gateway.domain.fault import ImageBlocked, UpstreamError
+from gateway.domain.fault import ImageBlocked, InvalidRequest, UpstreamError
 from gateway.domain.picture import PictureForm, Pictures
 from tests.dialects.test_openai_images import form, upload
 from tests.fakes.pictures import draw
@@ -76,6 +76,28 @@ def test_the_provider_is_asked_for_what_it_can_give_best_for_what_is_wanted(
 ) -> None:
     asked = ask(body, capability=Capability("*", response_formats=formats))
     assert asked == ({} if said is None else {"response_format": said})
+
+
+SHAPED = Capability("*", sizes=())
+
+
+def test_a_shape_is_said_to_models_that_take_no_size() -> None:
+    assert ask({"aspect_ratio": "16:9"}, capability=SHAPED) == {"aspect_ratio": "16:9"}
+
+
+@pytest.mark.parametrize(
+    ("body", "capability", "param"),
+    [
+        ({"aspect_ratio": "16:9"}, UNKNOWN, "aspect_ratio"),
+        ({"aspect_ratio": "16:9"}, Capability("*", sizes=("64x64",)), "aspect_ratio"),
+        ({"resolution": "2k"}, SHAPED, "resolution"),
+        ({"image_config": {"aspect_ratio": "16:9"}}, SHAPED, "image_config.aspect_ratio"),
+    ],
+)
+def test_a_size_is_said_in_no_other_words(body: dict[str, Any], capability: Capability, param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        open_painter(body, capability).begin(1)
+    assert refused.value.param == param
 
 
 def test_an_edit_is_a_form() -> None:

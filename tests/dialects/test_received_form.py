@@ -81,6 +81,25 @@ def test_a_field_that_is_said_twice_is_named(again: str) -> None:
     assert caught.value.param == "prompt"
 
 
+@pytest.mark.parametrize(
+    "name", ["a\\", "a\\b", "a\r\nb", "\0", "a\x1b", "a\x85", "a\u202eb", "\ud800", " a", "a ", "\u3000a"]
+)
+def test_a_name_that_parsers_do_not_agree_on_is_refused_and_named(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="backslash") as caught:
+        fields(("model", "m"), (name, "x"))
+    assert caught.value.param == name
+    assert caught.value.message.isprintable()
+
+
+def test_names_of_every_script_pass() -> None:
+    names = ("größe", "大きさ", 'a "quoted" one', "a.b[c]")
+    assert fields(*((name, "x") for name in names)) == dict.fromkeys(names, "x")
+
+
+def test_what_a_browser_says_of_how_a_form_is_written_is_no_field() -> None:
+    assert fields(("_charset_", "UTF-8"), ("prompt", "a cat"), ("_charset_", "UTF-8")) == {"prompt": "a cat"}
+
+
 @given(st.lists(st.tuples(st.sampled_from(["n", "temperature", "stream", "include", "include[]", "x", ""]), st.text())))
 def test_whatever_is_said_is_a_body_or_an_invalid_request(told: list[tuple[str, str]]) -> None:
     with suppress(InvalidRequest):

@@ -138,8 +138,31 @@ def test_a_models_own_fields_are_passed_and_the_conventions_are_not() -> None:
         assert said == {"prompt": "a cat", **own, "seed": 42, "raw": False}
 
 
-def test_a_caller_cannot_say_what_n_says() -> None:
-    assert read_input(picture_call(num_outputs=4), count=2)["num_outputs"] == 2
+@pytest.mark.parametrize("field", ["num_outputs", "batch_size", "num_images", "batches", "sequential_image_generation"])
+def test_a_caller_cannot_say_what_n_says(field: str) -> None:
+    assert read_input(picture_call(**{field: 4}), count=2) == {"prompt": "a cat", "num_outputs": 2}
+
+
+@pytest.mark.parametrize(
+    ("call", "sizes", "param"),
+    [
+        (picture_call(megapixels="1"), None, None),
+        (picture_call(aspect_ratio="21:9"), tuple(MODELS[MODEL].sizes or ()), None),
+        (picture_call(megapixels="1", size="1024x1024"), None, "megapixels"),
+        (picture_call(megapixels="1"), ("1024x1024",), "megapixels"),
+        (picture_call(aspect_ratio="21:9"), (), "aspect_ratio"),
+    ],
+)
+def test_a_models_own_words_for_a_size_pass_where_no_size_is_said_or_set(
+    call: Call, sizes: tuple[str, ...] | None, param: str | None
+) -> None:
+    painter = ReplicatePainter(call, MODEL, "mark", Capability(MODEL, sizes=sizes))
+    if param is None:
+        assert read_sent(painter.begin(1))["input"].keys() - {"prompt", "num_outputs"}
+        return
+    with pytest.raises(InvalidRequest) as refused:
+        painter.begin(1)
+    assert refused.value.param == param
 
 
 @pytest.mark.parametrize(

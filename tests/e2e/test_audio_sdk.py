@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,20 @@ async def test_speech_that_breaks_off_is_seen_to_be_broken(gateway_with: StartGa
         assert (row.ending, row.error_code) == ("upstream_failed", "upstream_error")
 
 
+async def test_to_a_reader_of_http_1_0_it_is_reset_for_its_end_is_all_that_ends_an_answer(
+    gateway_with: StartGateway,
+) -> None:
+    async with OpenAiAudio(cut=True) as provider:
+        gateway = await gateway_with({"channel": [provider.channel()]})
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
+        body = b'{"model":"m","voice":"alloy","input":"Hello"}'
+        head = f"POST /v1/audio/speech HTTP/1.0\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n"
+        writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        writer.close()
+
+
 async def test_another_channel_speaks_where_one_fails(gateway_with: StartGateway, sdk: MakeClient) -> None:
     async with OpenAiAudio("fail") as broken, OpenAiAudio() as well:
         channels = [broken.channel("broken", priority=1), well.channel("well")]
@@ -182,6 +197,19 @@ async def test_what_sound_may_cost_is_held_before_anybody_is_asked(gateway_with:
         with pytest.raises(PermissionDeniedError) as refused:
             await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(3.0))
         assert refused.value.code == "insufficient_quota"
+        assert provider.sounds == []
+
+
+async def test_no_header_makes_a_hold_smaller_than_what_its_sound_may_cost(gateway_with: StartGateway) -> None:
+    key = {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 30}
+    webm = b"\x1a\x45\xdf\xa3\x44\x89\x84" + struct.pack(">f", 1.0) + bytes(200_000)
+    async with OpenAiAudio() as provider:
+        config = {"channel": [provider.channel()], "account": [{"name": "acme"}], "key": [key], **BY_THE_SECOND}
+        gateway = await gateway_with(config)
+        form = aiohttp.FormData({"model": "m"}, default_to_multipart=True)
+        form.add_field("file", webm, filename="a.webm")
+        async with gateway.client.post(f"{gateway.url}/v1/audio/transcriptions", data=form) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (403, "insufficient_quota")
         assert provider.sounds == []
 
 

@@ -405,6 +405,28 @@ async def test_a_caller_who_asks_before_it_sends_is_told_to_go_on(gateway_with: 
             await check_goes_on(sock)
 
 
+async def test_one_who_fills_the_spool_leaves_as_much_room_for_others(gateway_with: StartGateway) -> None:
+    """Twelve of a key's uploads stop before their end, each with most of what it may have; another's edit is made."""
+    stalled = write_form(1, BLOCK[: MB - 1024])
+    other = {"name": "other", "secret": "sk-" + "o" * 32, "account": "other"}
+    tables = {"server": {"max_file_mb": 1, "max_upload_mb": 1}}
+    async with UploadProvider() as up, AsyncExitStack() as stack:
+        config = site(lead(up), **tables)
+        config["account"].append({"name": "other", "quota_usd": 1})
+        config["key"].append(other)
+        gateway = await gateway_with(config)
+        spool = gateway.app[ROOMS].spool
+        for _ in range(12):
+            sock = await stack.enter_async_context(dial(gateway.url))
+            await send(sock, [write_head(sum(map(len, stalled))), *stalled[:2]])
+        await until(lambda: spool.held_bytes > 6 * MB)
+        async with dial(gateway.url) as sock:
+            head = write_head(sum(map(len, stalled))).replace(KEY.encode(), other["secret"].encode())
+            await send(sock, [head, *stalled])
+            assert (await hear(sock)).status == 200
+        assert 6 * MB < spool.held_bytes <= 8 * MB
+
+
 async def test_edits_go_on_beside_one_that_fails(gateway_with: StartGateway) -> None:
     """Of ten at once on one channel every second one is reset; the other channel takes those."""
     manners = [Manner(reads=MB // 2, then="rst"), Manner()] * 5

@@ -171,6 +171,73 @@ async def test_a_caller_without_limits_takes_no_turn(books: Books) -> None:
     assert grant.turn is None
 
 
+# before a call is read
+
+
+def never() -> bool:
+    raise AssertionError("nobody asked for what is free")
+
+
+async def peek(books: Books, caller: Caller, *, free: bool = False) -> Fault | None:
+    """What a look before the call finds; checks that nothing is left of it."""
+    before = held(books, caller), books.admission.open_holds, set(books.journal._open)
+    fault: Fault | None = None
+    try:
+        await books.admission.peek(caller, lambda: free)
+    except Fault as raised:
+        fault = raised
+    assert (held(books, caller), books.admission.open_holds, set(books.journal._open)) == before
+    return fault
+
+
+@pytest.mark.parametrize(("account", "key", "told"), [(100, 0, "this API key"), (0, 100, "the account")])
+async def test_an_empty_purse_is_seen_before_a_call_that_may_cost_something(
+    books: Books, account: int, key: int, told: str
+) -> None:
+    caller = caller_of(capped(account), capped(key))
+    fault = await peek(books, caller)
+    assert isinstance(fault, QuotaExhausted)
+    assert fault.message == f"The lifetime quota of {told} is used up"
+    assert await peek(books, caller, free=True) is None
+
+
+async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(books: Books) -> None:
+    caller = caller_of(capped(100), capped(100))
+    running = await books.admit(caller, call_for(100))
+    await books.admission.peek(caller, never)
+    books.settle(running, 100)
+    assert isinstance(await peek(books, caller), QuotaExhausted)
+
+
+async def test_a_look_sees_the_rate_and_takes_nothing_of_it(books: Books) -> None:
+    caller = caller_of(limits=Limits(rpm=1, max_concurrency=1))
+    for _ in range(3):
+        await books.admission.peek(caller, never)
+    running = await books.admit(caller, call_for(1))
+    fault = await peek(books, caller)
+    assert isinstance(fault, RateLimited)
+    assert (fault.retry_after_s, fault.standing.requests is not None) == (60, True)
+    books.pulse += 60
+    assert "1 request at once" in getattr(await peek(books, caller), "message", "")
+    books.settle(running, 1)
+    await books.admission.peek(caller, never)
+
+
+async def test_a_look_sees_tokens_that_are_owed(books: Books) -> None:
+    caller = caller_of(limits=Limits(tpm=600))
+    await books.spend(caller, 90)
+    assert isinstance(await peek(books, caller), RateLimited)
+    books.pulse += 9
+    await books.admission.peek(caller, never)
+
+
+async def test_a_look_sees_that_the_store_is_behind(books: Books) -> None:
+    await books.spend(caller_of(), 5)
+    books.disk.full = True
+    await books.flush.flush()
+    assert isinstance(await peek(books, caller_of()), StoreUnavailable)
+
+
 # the journal and the store
 
 

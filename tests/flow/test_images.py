@@ -42,6 +42,7 @@ from gateway.flow.attempt import Attempt
 from gateway.flow.gallery import Gallery
 from gateway.flow.images import (
     ABANDON_TIMEOUT_S,
+    CLOSE_TIMEOUT_S,
     LONGEST_WAIT_S,
     MOST_FAILURES,
     POLL_TIMEOUT_S,
@@ -459,8 +460,9 @@ def test_nobody_is_waited_for_longer_than_is_reasonable_once_a_caller_has_left()
         painting = asyncio.create_task(up.answer())
         await asyncio.sleep(1)
         await leave(painting)
-        await up.images.close()
-        assert asyncio.get_running_loop().time() == pytest.approx(1 + ABANDON_TIMEOUT_S)
+        await asyncio.sleep(ABANDON_TIMEOUT_S - 0.1)
+        assert up.provider.running == 1
+        await asyncio.sleep(0.2)
         assert up.provider.running == 0
 
     run(scene())
@@ -490,9 +492,25 @@ def test_a_cancel_that_is_not_answered_is_not_waited_for() -> None:
         await asyncio.sleep(3)
         with capture_logs() as lines:
             await leave(painting)
+            await asyncio.sleep(ABANDON_TIMEOUT_S - 0.1)
+            assert up.provider.running == 1
+            await asyncio.sleep(0.2)
+        assert [line["event"] for line in lines] == ["task_not_cancelled"]
+        assert up.provider.running == 0
+
+    run(scene())
+
+
+def test_a_cancel_that_a_stop_cannot_wait_for_is_a_line_in_the_log_too() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, task("processing"), cancel=attrs.evolve(BEGUN, wait_s=100_000)))
+        painting = asyncio.create_task(up.answer())
+        await asyncio.sleep(3)
+        with capture_logs() as lines:
+            await leave(painting)
             await up.images.close()
         assert [line["event"] for line in lines] == ["task_not_cancelled"]
-        assert asyncio.get_running_loop().time() == pytest.approx(3 + ABANDON_TIMEOUT_S)
+        assert asyncio.get_running_loop().time() == pytest.approx(3 + CLOSE_TIMEOUT_S)
 
     run(scene())
 
@@ -702,6 +720,20 @@ def test_words_and_room_are_looked_at_before_anything_else() -> None:
                 continue
             with pytest.raises(refused):
                 up.images.check(picture, stream=stream)
+
+    run(scene())
+
+
+def test_a_submit_that_is_never_answered_holds_no_stop_up_for_long() -> None:
+    async def scene() -> None:
+        up = studio(play(Said(BEGUN.body, wait_s=3_600)))
+        calling = asyncio.create_task(up.answer())
+        await asyncio.sleep(1)
+        calling.cancel()
+        await asyncio.wait({calling})
+        await up.images.close()
+        assert asyncio.get_running_loop().time() == 1 + CLOSE_TIMEOUT_S
+        assert len(asyncio.all_tasks()) == 1
 
     run(scene())
 

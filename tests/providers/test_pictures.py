@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gateway.dialects.openai_images import read_images_call
 from gateway.dialects.openai_painter import OpenAiPainter
 from gateway.domain.capability import UNKNOWN
+from gateway.domain.fault import InvalidRequest
 from gateway.domain.picture import PictureAsk
 from gateway.domain.wire import WIRES
 from gateway.providers.base import Endpoint, Provider
@@ -74,6 +75,22 @@ def find_problem(slug: str, model: str, *, edit: bool = False, **asked: Any) -> 
 )  # fmt: skip
 def test_a_vendor_is_asked_in_its_own_words(slug: str, model: str, asked: Any, said: Any) -> None:
     assert send(slug, model, **asked) == said
+
+
+def test_what_was_checked_is_what_siliconflow_hears() -> None:
+    (endpoint,) = (one for one in PROVIDERS["siliconflow"].endpoints if one.wire == "openai_images")
+    body = {"n": 2, "batch_size": 4, "size": "64x64", "image_size": "2048x2048"}
+    endpoint.shape(body, "Kwai-Kolors/Kolors")
+    assert body == {"batch_size": 2, "image_size": "64x64"}
+
+
+@pytest.mark.parametrize("slug", ["openai", "together", "siliconflow", "zhipu", "ollama", "vllm", "custom"])
+@pytest.mark.parametrize("field", ["image_size", "width", "aspect_ratio"])
+def test_vendors_are_told_a_size_in_no_other_words(slug: str, field: str) -> None:
+    model = {"openai": "gpt-image-2", "zhipu": "cogview-4"}.get(slug, "m")
+    with pytest.raises(InvalidRequest) as refused:
+        send(slug, model, **{field: 1024})
+    assert refused.value.param == field
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.providers.base import Endpoint, Provider
-from gateway.providers.quirks import drop_idle, rename
+from gateway.providers.quirks import drop_idle, rename, replace
 from gateway.providers.registry import PROVIDERS
 
 ELSEWHERE = re.compile("openai_(images|edits|transcriptions|translations|speech)")
@@ -281,6 +281,13 @@ def test_a_field_that_asks_for_something_is_not_idle(value: object) -> None:
     body = {"a": value}
     drop_idle("a")(body, "m")
     assert body == {"a": value}
+
+
+@pytest.mark.parametrize(("said", "sent"), [(1, 1), (None, 2)])
+def test_a_field_that_replaces_another_wins_where_it_says_something(said: int | None, sent: int) -> None:
+    body = {"a": said, "b": 2}
+    replace("a", "b")(body, "m")
+    assert body == {"b": sent}
 
 
 def test_a_field_that_is_not_there_is_not_renamed() -> None:

@@ -9,15 +9,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.fault import Overloaded, StoreUnavailable
-from gateway.store.spool import MEMORY_BYTES, Spool, SpooledFile
+from gateway.domain.fault import Overloaded, RateLimited, StoreUnavailable
+from gateway.store.spool import MEMORY_BYTES, PLACES, Spool, SpooledFile, SpooledSlice
 
 LIMIT = 64 * 2**20
 
@@ -26,7 +26,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from gateway.store.spool import Spool
 async def main():
-    file = Spool(Path(sys.argv[1]), limit_bytes=2**30).open()
+    file = Spool(Path(sys.argv[1]), limit_bytes=2**30).find_share(1).open()
     await file.write(bytes(2**20))
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
@@ -58,8 +58,8 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "uploads", limit_bytes=LIMIT)
 
 
-async def fill(spool: Spool, data: bytes, step: int = 256 * 1024) -> SpooledFile:
-    file = spool.open()
+async def fill(spool: Spool, data: bytes, step: int = 256 * 1024, *, account: int = 1) -> SpooledFile:
+    file = spool.find_share(account).open()
     for offset in range(0, len(data), step):
         await file.write(data[offset : offset + step])
     return file
@@ -84,7 +84,7 @@ def test_a_file_is_the_bytes_it_was_given_at_any_cut(cuts: list[int], offset: in
     async def check() -> None:
         with tempfile.TemporaryDirectory() as folder:
             spool = Spool(Path(folder), limit_bytes=LIMIT)
-            whole, file = data_of(sum(cuts)), spool.open()
+            whole, file = data_of(sum(cuts)), spool.find_share(1).open()
             at = 0
             for cut in cuts:
                 await file.write(whole[at : at + cut])
@@ -139,23 +139,79 @@ async def test_what_a_file_system_without_nameless_files_left_is_swept(tmp_path:
     file.close()
 
 
-async def test_what_is_open_together_is_bounded_and_comes_free_again(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, limit_bytes=300_000)
-    first = await fill(spool, data_of(200_000))
+async def test_an_account_holds_no_more_than_it_leaves_to_others_and_has_it_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, limit_bytes=400_000)
+    first = await fill(spool, data_of(150_000))
     second = await fill(spool, data_of(50_000))
-    with pytest.raises(Overloaded) as caught:
-        await second.write(bytes(50_001))
-    assert caught.value.status == 503
-    assert caught.value.retry_after_s
-    await second.write(bytes(50_000))
+    with pytest.raises(RateLimited) as caught:
+        await second.write(b"x")
+    assert (caught.value.status, caught.value.retry_after_s) == (429, 5)
+    other = await fill(spool, data_of(100_000), account=2)
+    with pytest.raises(RateLimited):
+        await other.write(b"x")
     assert spool.held_bytes == 300_000
     first.close()
     first.close()
-    assert spool.held_bytes == 100_000
-    third = await fill(spool, data_of(200_000))
+    assert spool.held_bytes == 150_000
+    await other.write(bytes(75_000))
     second.close()
-    third.close()
+    other.close()
     assert spool.held_bytes == 0
+    again = await fill(spool, data_of(200_000))
+    again.close()
+
+
+async def test_a_sixteenth_is_anybodys_while_there_is_room_at_all(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, limit_bytes=160_000)
+    files = [await fill(spool, bytes(size), account=size) for size in (80_000, 40_000, 20_000)]
+    files += [await fill(spool, bytes(10_000), account=account) for account in (4, 5)]
+    assert spool.held_bytes == 160_000
+    with pytest.raises(Overloaded) as caught:
+        await fill(spool, b"x", account=6)
+    assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
+    for file in files:
+        file.close()
+    assert spool.held_bytes == 0
+
+
+async def test_of_one_accounts_uploads_only_so_many_arrive_at_once(spool: Spool) -> None:
+    share = spool.find_share(1)
+    async with AsyncExitStack() as places:
+        leaving = await places.enter_async_context(AsyncExitStack())
+        await leaving.enter_async_context(share.arrive(0))
+        for _ in range(PLACES - 1):
+            await places.enter_async_context(spool.find_share(1).arrive(0))
+        with pytest.raises(RateLimited) as caught:
+            await places.enter_async_context(share.arrive(0.01))
+        assert (caught.value.status, caught.value.retry_after_s) == (429, 5)
+        async with spool.find_share(2).arrive(0):
+            pass
+        waiting = asyncio.create_task(places.enter_async_context(share.arrive(3)))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await leaving.aclose()
+        await waiting
+    async with share.arrive(0):
+        pass
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.binary(max_size=60) | st.just(bytes(MEMORY_BYTES)), max_size=4), st.integers(0, 70), st.integers(0, 70)
+)
+def test_files_behind_each_other_are_read_each_for_itself(files: list[bytes], offset: int, size: int) -> None:
+    async def check() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            whole, slices = Spool(Path(folder), limit_bytes=LIMIT).find_share(1).open(), []
+            for data in files:
+                slices.append(SpooledSlice(whole, whole.size, len(data)))
+                await whole.write(data)
+            for one, data in zip(slices, files, strict=True):
+                assert await one.read(offset, size) == data[offset : offset + size]
+                assert await one.read(0, one.size) == data
+            whole.close()
+
+    asyncio.run(check())
 
 
 async def test_a_closed_file_is_neither_read_nor_written(spool: Spool) -> None:
@@ -173,7 +229,7 @@ async def test_a_disk_that_takes_no_more_is_a_503_and_gives_the_bytes_back(spool
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, before[1]))
-    file = spool.open()
+    file = spool.find_share(1).open()
     try:
         await file.write(data_of(100_000))
         with pytest.raises(StoreUnavailable) as caught:
@@ -188,7 +244,7 @@ async def test_a_disk_that_takes_no_more_is_a_503_and_gives_the_bytes_back(spool
 
 async def test_a_folder_that_cannot_be_made_is_a_503(tmp_path: Path) -> None:
     (tmp_path / "uploads").write_text("a file")
-    file = Spool(tmp_path / "uploads", limit_bytes=LIMIT).open()
+    file = Spool(tmp_path / "uploads", limit_bytes=LIMIT).find_share(1).open()
     with pytest.raises(StoreUnavailable):
         await file.write(bytes(100_000))
     file.close()
@@ -204,7 +260,7 @@ async def test_close_waits_for_nobody_and_takes_no_descriptor_away_from_a_thread
             return super().open_nameless()
 
     spool = Slow(tmp_path, limit_bytes=LIMIT)
-    file = spool.open()
+    file = spool.find_share(1).open()
     writing = asyncio.create_task(file.write(bytes(100_000)))
     await until(held.is_set)
     writing.cancel()

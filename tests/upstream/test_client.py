@@ -93,6 +93,15 @@ async def test_a_body_over_the_limit_is_an_error_and_its_connection_is_broken(up
         await asyncio.wait_for(up.hung_up.wait(), 2)
 
 
+async def test_a_body_that_is_said_to_be_over_the_limit_is_not_waited_for(upstream: Upstream) -> None:
+    async with ScriptedUpstream([b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", STALL]) as up:
+        reply = await upstream.send(plan(up))
+        with pytest.raises(UpstreamError, match="larger than 99 bytes"):
+            await reply.read(99)
+        reply.close()
+        await asyncio.wait_for(up.hung_up.wait(), 5)
+
+
 async def test_an_endless_body_is_given_up_at_the_limit(upstream: Upstream) -> None:
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(b"x" * 65536), 1024)]) as up:
         reply = await upstream.send(plan(up))

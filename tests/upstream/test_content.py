@@ -116,7 +116,7 @@ async def test_bytes_and_files_arrive_in_their_order_with_their_length(upstream:
 
 async def test_a_file_of_the_spool_goes_to_several_providers_at_once(upstream: Upstream, tmp_path: Path) -> None:
     data = data_of(700_000)
-    spooled = Spool(tmp_path, limit_bytes=2**30).open()
+    spooled = Spool(tmp_path, limit_bytes=2**30).find_share(1).open()
     await spooled.write(data)
     file = Upload("image", "a.png", "image/png", b"", spooled)
     async with ScriptedUpstream([HELLO]) as one, ScriptedUpstream([HELLO]) as two:

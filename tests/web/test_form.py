@@ -11,7 +11,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.fault import ClientGone, Fault, InvalidRequest
+from gateway.domain.fault import ClientGone, Fault, InvalidRequest, RequestTimeout
 from gateway.domain.upload import HEAD_BYTES
-from gateway.store.spool import Spool
+from gateway.store.spool import PLACES, Spool
 from gateway.web.form import PIECE_BYTES, FormLimits, FormReader
 
 MB = 2**20
@@ -66,7 +66,7 @@ class Booth:
     ended: list[str] = attrs.Factory(list)
 
     async def post(self, request: web.Request) -> web.Response:
-        reader = FormReader(request, self.spool, self.limits)
+        reader = FormReader(request, self.spool, self.limits, account_id=1)
         try:
             received = await reader.read()
             files = [
@@ -172,7 +172,7 @@ def read_cut(body: bytes, marks: list[int], limits: FormLimits = LIMITS) -> Any:
         with tempfile.TemporaryDirectory() as folder:
             spool = Spool(Path(folder), limit_bytes=1 << 30)
             request: Any = Cut([piece for piece in pieces if piece])
-            reader = FormReader(request, spool, limits)
+            reader = FormReader(request, spool, limits, account_id=1)
             try:
                 received = await reader.read()
                 files = [(file.field, file.filename, await file.spooled.read(0, file.size)) for file in received.files]
@@ -424,11 +424,35 @@ async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(open_
     writer.close()
 
 
-async def test_uploads_beyond_the_spools_room_are_asked_to_wait(open_booth: OpenBooth) -> None:
+async def test_uploads_beyond_the_accounts_room_are_asked_to_wait(open_booth: OpenBooth) -> None:
     booth = await open_booth(limit_bytes=MB)
     status, error = await send(booth, form(part("f", bytes(2 * MB), filename="f")))
-    assert (status, error["code"]) == (503, "overloaded")
+    assert (status, error["code"]) == (429, "rate_limit_exceeded")
     assert booth.spool.held_bytes == 0
+
+
+async def test_a_form_waits_for_its_turn_among_those_of_its_account_and_not_for_ever(open_booth: OpenBooth) -> None:
+    booth = await open_booth(attrs.evolve(LIMITS, idle_s=0.05))
+    async with AsyncExitStack() as places:
+        for _ in range(PLACES):
+            await places.enter_async_context(booth.spool.find_share(1).arrive(0))
+        status, error = await send(booth, form(part("a", b"1")))
+        assert (status, error["code"]) == (429, "rate_limit_exceeded")
+        booth.limits = LIMITS
+        asking = asyncio.create_task(send(booth, form(part("a", b"1"))))
+        await asyncio.sleep(0.05)
+        assert not asking.done()
+    assert await asking == (200, {})
+
+
+async def test_the_files_of_a_form_take_one_descriptor_together(tmp_path: Path) -> None:
+    request: Any = Cut([form(*[part("f", data_of(100_000), filename="n")] * 20)])
+    reader = FormReader(request, Spool(tmp_path, limit_bytes=8 * MB), LIMITS, account_id=1)
+    received = await reader.read()
+    assert count_open(tmp_path) == 1
+    assert [await file.spooled.read(0, file.size) for file in received.files] == [data_of(100_000)] * 20
+    reader.close()
+    await until(lambda: count_open(tmp_path) == 0)
 
 
 async def connect(booth: Booth, length: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -472,6 +496,34 @@ async def test_a_silent_caller_and_a_slow_one_are_timed_out(open_booth: OpenBoot
     assert booth.ended == ["RequestTimeout"] * 2
 
 
+class Slow(Cut):
+    """A piece comes every 5 ms."""
+
+    async def read(self, _size: int) -> bytes:
+        await asyncio.sleep(0.005)
+        return await super().read(_size)
+
+
+async def read_slow(folder: Path, body: bytes, slow: int) -> None:
+    """Reads ``body``, which comes in bytes at first and then in thousands; of two thousand a second it is too slow."""
+    pieces = [
+        *(body[at : at + 1] for at in range(slow)),
+        *(body[at : at + 1000] for at in range(slow, len(body), 1000)),
+    ]
+    limits = attrs.evolve(LIMITS, min_rate=2000, pace_s=0.05)
+    request: Any = Slow(pieces)
+    reader = FormReader(request, Spool(folder, limit_bytes=MB), limits, account_id=1)
+    await reader.read()
+    reader.close()
+
+
+async def test_a_form_that_is_just_kept_open_is_ended_and_one_that_is_slow_at_first_is_not(tmp_path: Path) -> None:
+    body = form(part("image", bytes(30_000), filename="f"))
+    await read_slow(tmp_path, body, slow=10)
+    with pytest.raises(RequestTimeout, match="less than 2000 bytes a second"):
+        await read_slow(tmp_path, body, slow=500)
+
+
 async def test_a_connection_that_died_of_silence_is_no_slow_caller(tmp_path: Path) -> None:
     class Dead(Cut):
         async def read(self, _size: int) -> bytes:
@@ -479,7 +531,7 @@ async def test_a_connection_that_died_of_silence_is_no_slow_caller(tmp_path: Pat
 
     request: Any = Dead([], transport=None)
     with pytest.raises(ClientGone):
-        await FormReader(request, Spool(tmp_path, limit_bytes=MB), LIMITS).read()
+        await FormReader(request, Spool(tmp_path, limit_bytes=MB), LIMITS, account_id=1).read()
 
 
 @pytest.mark.parametrize("body", [b"hello\r\n" * 20, b"--edge\r\nnonsense\r\n", part("a", b"x") * 65])
@@ -585,12 +637,12 @@ from gateway.upstream.client import AiohttpUpstream
 from gateway.web.form import FormLimits, FormReader
 
 async def main():
-    spool, upstream = Spool(Path(sys.argv[1]), limit_bytes=2**30), AiohttpUpstream()
+    spool, upstream = Spool(Path(sys.argv[1]), limit_bytes=2**31), AiohttpUpstream()
     limits = FormLimits(max_body_bytes=2**27, max_file_bytes=2**26)
     timeouts = Timeouts(connect_s=5, first_byte_s=60, idle_s=60, total_s=60)
 
     async def post(request):
-        reader = FormReader(request, spool, limits)
+        reader = FormReader(request, spool, limits, account_id=1)
         try:
             form = await reader.read()
             if request.path == "/json":
