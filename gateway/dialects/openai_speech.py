@@ -15,7 +15,13 @@ from gateway.dialects.openai_fields import Body, kind_of, read_model, read_numbe
 from gateway.dialects.sound_gate import SoundEventsGate
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault
-from gateway.domain.sound import bound_spoken_tokens, count_spoken_tokens, estimate_speech_ms, find_speech_ms
+from gateway.domain.sound import (
+    bound_speech_ms,
+    bound_spoken_tokens,
+    count_spoken_tokens,
+    estimate_speech_ms,
+    find_speech_ms,
+)
 from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_count
 
 MAX_INPUT_CHARS = 100_000
@@ -123,8 +129,7 @@ def _find_format(call: Call) -> str:
 
 def _estimate(call: Call, length_ms: int | None) -> Usage:
     """What was used, as far as can be told from the text, and from the sound where that is known."""
-    if length_ms is None:
-        length_ms = call.sound_ms
+    length_ms = call.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(call.sound_ms))
     return Usage(
         estimate_tokens(call.prompt_chars),
         min(count_spoken_tokens(length_ms), MAX_TOKENS),

@@ -24,7 +24,13 @@ from gateway.dialects.received_form import Kinds, ReceivedForm, check_files, rea
 from gateway.dialects.sound_gate import SoundEventsGate
 from gateway.domain.call import Call, Operation
 from gateway.domain.fault import InvalidRequest, UpstreamError
-from gateway.domain.sound import count_heard_tokens, read_last_cue_ms, read_length_ms
+from gateway.domain.sound import (
+    count_heard_tokens,
+    floor_length_ms,
+    limit_length_ms,
+    read_last_cue_ms,
+    read_length_ms,
+)
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, estimate_tokens, read_count
 
@@ -116,11 +122,10 @@ def _read_call(form: ReceivedForm, body: Body, operation: Operation, formats: tu
 def write_transcription_form(call: Call, model: str) -> Form:
     """The form for the provider, under the provider's name of the model; of a translation too.
 
-    A stream is the same in every format, but a provider that streams nothing answers in the one it was asked for: it
-    is asked for one that says more than text.
+    It is never asked for text alone, which says nothing of what it costs: the text is written from JSON.
     """
     fields = call.body | {"model": model}
-    if call.stream and _find_format(call) in _PLAIN:
+    if _find_format(call) == "text":
         fields["response_format"] = "json"
     return Form(fields, tuple(("file", _name_file(upload)) for upload in call.files))
 
@@ -184,7 +189,7 @@ def _read_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
 def _write_text(value: Mapping[str, Any], kind: str) -> str:
     """An answer in JSON as text or subtitles."""
     if kind == "text":
-        return str(value["text"])
+        return f"{value['text']}\n"
     cues = list(_list_cues(value.get("segments")))
     if not cues:
         if not value["text"].strip():
@@ -244,9 +249,18 @@ def _first(*values: int | None) -> int | None:
 
 
 def _find_length(call: Call, told_ms: int | None, cue_ms: int | None = None) -> int:
-    """How long the sound is: as its provider says, as the file does, until the last subtitle, or what it hardly is."""
-    found = _first(told_ms, *(upload.duration_ms for upload in call.files), cue_ms)
-    return call.sound_ms if found is None else found
+    """How long the sound is: as its provider says, within what its bytes can hold; else as the file does.
+
+    There is sound until the last subtitle, whatever the file says, and a second of it takes some bytes.
+    """
+    size = sum(upload.size for upload in call.files)
+    if told_ms is not None:
+        return min(told_ms, limit_length_ms(size))
+    file_ms = _first(*(upload.duration_ms for upload in call.files))
+    if file_ms is None and cue_ms is None:
+        return call.sound_ms
+    least_ms = floor_length_ms(size) if file_ms is None else file_ms
+    return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
 
 
 def _estimate(call: Call, chars: int, told_ms: int | None = None, cue_ms: int | None = None) -> Usage:

@@ -168,6 +168,21 @@ def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: st
     assert gate.read_usage() == Usage(225, tokens, source="estimate", duration_ms=ms, characters=900)
 
 
+@pytest.mark.parametrize(
+    ("rate", "ms"), [(1, 48_000), (100, 48_000), (1_000, 48_000), (24_000, 2_000), (48_000, 1_000)]
+)
+def test_the_rate_in_a_header_is_believed_within_what_can_be(rate: int, ms: int) -> None:
+    gate = SpeechGate(MINUTE)
+    drain(gate, [speak("wav")[:28] + rate.to_bytes(4, "little") + speak("wav")[32:][:48_012]])
+    assert gate.read_usage().duration_ms == ms
+
+
+def test_no_sound_is_longer_than_its_text_can_last() -> None:
+    gate = SpeechGate(read_speech_call(HELLO))
+    drain(gate, [speak("wav")[:28] + (1_000).to_bytes(4, "little") + bytes(100_012)])
+    assert gate.read_usage() == Usage(4, 334, source="estimate", duration_ms=16_000, characters=15)
+
+
 def test_where_nothing_came_nothing_was_used() -> None:
     gate = SpeechGate(MINUTE)
     assert gate.feed(b"") == b""

@@ -186,9 +186,11 @@ def test_a_file_without_an_extension_is_given_the_one_of_what_it_is(name: str, m
     assert (field, written.filename, written.media_type, written.spooled) == ("file", sent, media_type, file.spooled)
 
 
-def test_a_stream_of_text_asks_for_json_where_nothing_is_streamed() -> None:
-    assert write_transcription_form(make_call("text", stream=True), "m").fields["response_format"] == "json"
-    assert write_transcription_form(make_call("text"), "m").fields["response_format"] == "text"
+@pytest.mark.parametrize("stream", [False, True])
+def test_text_is_asked_for_as_json_which_says_what_it_costs(stream: bool) -> None:
+    assert write_transcription_form(make_call("text", stream=stream), "m").fields["response_format"] == "json"
+    assert write_transcription_form(make_call("srt"), "m").fields["response_format"] == "srt"
+    assert "response_format" not in write_transcription_form(make_call(), "m").fields
 
 
 # The answer
@@ -215,13 +217,13 @@ def test_text_passes_as_it_is(kind: str, raw: str) -> None:
     assert find_media_type(call) == "text/plain; charset=utf-8"
 
 
-@pytest.mark.parametrize(("kind", "written"), [("text", TEXT), ("srt", SRT), ("vtt", VTT)])
+@pytest.mark.parametrize(("kind", "written"), [("text", f"{TEXT}\n"), ("srt", SRT), ("vtt", VTT)])
 def test_text_is_written_from_json_where_that_came(kind: str, written: str) -> None:
     raw = answer(segments=SEGMENTS, usage=TOKENS)
     assert read_transcription_answer(raw, make_call(kind))[0].decode() == written
 
 
-@pytest.mark.parametrize(("kind", "written"), [("text", " "), ("srt", ""), ("vtt", "WEBVTT\n\n")])
+@pytest.mark.parametrize(("kind", "written"), [("text", " \n"), ("srt", ""), ("vtt", "WEBVTT\n\n")])
 def test_silence_has_no_subtitles(kind: str, written: str) -> None:
     assert read_transcription_answer(b'{"text":" "}', make_call(kind))[0].decode() == written
 
@@ -288,6 +290,26 @@ def test_the_providers_word_comes_before_the_files_and_an_estimate_last(told: di
 def test_of_a_file_that_does_not_say_subtitles_tell_the_length_and_else_its_size() -> None:
     assert read_transcription_answer(SRT.encode(), make_call("srt", length_ms=None))[1].duration_ms == 3_250
     assert read_transcription_answer(b"hi", make_call("text", length_ms=None))[1].duration_ms == 9_000
+
+
+def hear_size(size: int, raw: bytes, kind: str, length_ms: int | None) -> int:
+    """The length that is charged for a file of so many bytes."""
+    call = make_call(kind, length_ms=length_ms)
+    file = attrs.evolve(call.files[0], spooled=Kept(bytes(size)))
+    return read_transcription_answer(raw, attrs.evolve(call, files=(file,)))[1].duration_ms
+
+
+def test_subtitles_are_not_of_sound_that_is_shorter_than_they() -> None:
+    assert hear_size(64_000, SRT.encode(), "srt", 2_000) == 3_250
+    assert hear_size(64_000, SRT.encode(), "srt", 4_000) == 4_000
+    assert hear_size(640_000, SRT.encode(), "srt", None) == 10_000  # at 512 kbit/s
+
+
+def test_no_word_is_believed_of_more_than_bytes_can_hold() -> None:
+    assert hear_size(400, answer(duration=3_600), "json", 100) == 3_200  # at 1 kbit/s
+    assert hear_size(400, answer(usage={"type": "duration", "seconds": 3_600}), "json", 100) == 3_200
+    assert hear_size(400, SRT.encode(), "srt", 100) == 3_200
+    assert hear_size(640_000, answer(duration=1), "json", 60_000) == 1_000  # it is billed for by who says so
 
 
 @given(spoilt({"text": TEXT, "duration": 3.25, "segments": [dict(SEGMENTS[0])], "usage": TOKENS}),

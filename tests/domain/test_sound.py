@@ -7,19 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.sound import (
+    LOSSY_BITRATE,
+    USUAL_BITRATE,
+    Ceiling,
+    Length,
     bound_length_ms,
+    bound_speech_ms,
     bound_spoken_tokens,
     count_heard_tokens,
     count_spoken_tokens,
     estimate_speech_ms,
     find_ogg_rate,
     find_speech_ms,
+    find_wav_seconds,
     find_webm_seconds,
-    fit_length_ms,
+    floor_length_ms,
+    is_wav,
+    limit_length_ms,
     read_cluster_seconds,
     read_last_cue_ms,
     read_length_ms,
     read_ogg_page,
+    weigh_length,
 )
 from gateway.domain.usage import MAX_DURATION_MS
 from tests.fakes.openai_audio import SRT, VTT, make_mp3, make_wav, speak
@@ -87,13 +96,101 @@ def test_what_nobody_can_read_is_taken_for_speech_at_16_kilobits() -> None:
     assert bound_length_ms(2**40) == MAX_DURATION_MS
 
 
-def test_a_header_is_believed_within_what_a_file_of_that_size_can_hold() -> None:
-    megabyte = 1_000_000
-    assert fit_length_ms(60.0004, megabyte) == 60_001
-    assert fit_length_ms(0.001, megabyte) == 800
-    assert fit_length_ms(30_000, 1_000) == 8_000
-    assert fit_length_ms(1e30, 2**40) == MAX_DURATION_MS
-    assert [fit_length_ms(seconds, megabyte) for seconds in (0, -1, float("nan"), float("inf"))] == [None] * 4
+MEGABYTE = 1_000_000
+COMPRESSED = Ceiling(LOSSY_BITRATE, USUAL_BITRATE)
+"""By which a megabyte has 15.625 seconds at least, and hardly less than 62.5."""
+
+
+@pytest.mark.parametrize(
+    ("told", "seen", "believed_ms", "bound_ms"),
+    [
+        (100.0004, 90.0, 100_001, 100_001),
+        (100.0, None, 100_000, 100_000),
+        (100.0, 180.0, 100_000, 180_000),  # they are a sample
+        (100.0, 201.0, 201_000, 201_000),
+        (0.001, 90.0, 90_000, 90_000),
+        (30.0, None, 30_000, 62_500),
+        (0.001, None, 15_625, 62_500),
+        (30_000.0, None, 8_000_000, 8_000_000),
+        (1.0, 1e30, 8_000_000, 8_000_000),
+    ],
+)
+def test_a_header_is_believed_within_what_bytes_can_hold_and_frames_say(
+    told: float, seen: float | None, believed_ms: int, bound_ms: int
+) -> None:
+    assert weigh_length(told, seen, MEGABYTE, COMPRESSED) == Length(believed_ms, bound_ms)
+
+
+@pytest.mark.parametrize("told", [None, 0.0, -1.0, float("nan"), float("inf")])
+def test_of_what_tells_nothing_the_size_is_a_bound(told: float | None) -> None:
+    assert weigh_length(told, 90.0, MEGABYTE, COMPRESSED) == Length(None, bound_length_ms(MEGABYTE))
+
+
+def test_a_header_is_not_believed_where_somebody_looked_and_saw_nothing() -> None:
+    assert weigh_length(100.0, 0.0, MEGABYTE, COMPRESSED) == Length(None, bound_length_ms(MEGABYTE))
+
+
+NUMBERS = st.none() | st.floats()
+
+
+@given(NUMBERS, NUMBERS.filter(lambda seen: seen is None or seen >= 0), st.integers(0, 2**40))
+def test_no_length_is_above_its_bound_nor_below_what_bytes_take(told: float, seen: float, size: int) -> None:
+    length = weigh_length(told, seen, size, COMPRESSED)
+    assert 0 <= length.bound_ms <= MAX_DURATION_MS
+    if length.believed_ms is not None:
+        assert floor_length_ms(size) <= length.believed_ms <= length.bound_ms <= limit_length_ms(size)
+
+
+def test_sound_takes_more_than_a_kilobit_a_second_and_less_than_512() -> None:
+    assert (limit_length_ms(1_000), floor_length_ms(64_000)) == (8_000, 1_000)
+    assert limit_length_ms(2**40) == floor_length_ms(2**50) == MAX_DURATION_MS
+
+
+def wav(*chunks: tuple[bytes, bytes], start: bytes = b"RIFF") -> bytes:
+    parts = (kind + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for kind, data in chunks)
+    return start + b"\xff\xff\xff\xffWAVE" + b"".join(parts)
+
+
+def plain(tag: int = 1, channels: int = 2, rate: int = 1_000, block: int = 4, bits: int = 16) -> tuple[bytes, bytes]:
+    return b"fmt ", struct.pack("<HHIIHH", tag, channels, rate, 0, block, bits)
+
+
+DATA = (b"data", bytes(8_000))
+EXTENSIBLE = plain(0xFFFE)[1] + struct.pack("<HHIH", 22, 16, 3, 1) + bytes(14)
+
+
+@pytest.mark.parametrize(
+    ("data", "seconds"),
+    [
+        (make_wav(2.5), 2.5),
+        (wav(plain(), DATA), 2.0),
+        (wav((b"LIST", b"odd"), plain(), (b"junk", bytes(99)), DATA, start=b"RF64"), 2.0),
+        (wav((b"fmt ", EXTENSIBLE), DATA), 2.0),
+        (wav(plain(3, 1, 1_000, 4, 32), DATA), 2.0),
+        (wav(plain(7, 1, 1_000, 1, 8), DATA), 8.0),
+        (wav(plain(block=400), DATA), 2.0),  # whichever of the two is less
+        (wav(plain(bits=400), DATA), 2.0),
+        (wav(plain(bits=13, block=0), DATA), 2.0),
+        (wav(plain(), (b"data", b""), DATA), 2.002),  # what is behind its end is played too
+        (wav(plain(rate=1), DATA), 2_000.0),
+        (wav(plain(0x55), DATA), None),
+        (wav(plain(0x11, block=256, bits=4), DATA), None),
+        (wav(plain(rate=0), DATA), None),
+        (wav((b"fmt ", b"short"), DATA), None),
+        (wav(DATA, plain()), None),
+        (wav(), None),
+    ],
+)
+def test_wav_is_as_long_as_its_samples_take_whatever_it_says_of_bytes(data: bytes, seconds: float | None) -> None:
+    assert is_wav(data)
+    assert find_wav_seconds(data, len(data)) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+@given(st.binary(max_size=80), st.integers(0, 2**40))
+def test_any_wav_has_a_length_or_none(data: bytes, size: int) -> None:
+    for start in (wav(), wav() + b"fmt \x10\0\0\0\x01\0"):
+        found = find_wav_seconds(start + data, size)
+        assert found is None or found >= 0
 
 
 def test_a_minute_has_a_thousand_tokens_heard_and_a_quarter_more_spoken() -> None:
@@ -119,12 +216,19 @@ def test_speech_is_bounded_above_its_estimate(characters: int, speed: float) -> 
         (speak("flac"), "flac", None),
         (b"\xff\xfb\xf0\x00", "mp3", None),
         (b"RIFF\0\0\0\0WAVEfmt " + bytes(28), "wav", None),
+        (make_wav(1.0)[:28] + struct.pack("<I", 1) + bytes(5_012), "wav", 5_000),  # no rate is below 1,000 bytes
         (b"", "mp3", None),
         (b"\xff", "aac", None),
     ],
 )
 def test_sound_is_measured_where_its_first_bytes_tell_its_rate(sound: bytes, kind: str, ms: int | None) -> None:
     assert find_speech_ms(sound[:64], len(sound), kind) == ms
+
+
+def test_speech_is_no_longer_than_the_slowest_speaker_makes_of_a_text() -> None:
+    assert bound_speech_ms(60_000) == 960_000
+    assert bound_speech_ms(1) == 10_000
+    assert bound_speech_ms(MAX_DURATION_MS) == MAX_DURATION_MS
 
 
 @given(st.binary(max_size=70), st.integers(0, 2**50), st.sampled_from(["mp3", "pcm", "wav", "opus"]))

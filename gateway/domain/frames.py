@@ -1,0 +1,213 @@
+"""Frames of compressed sound as they lie in a file, by which the length that its headers tell is checked.
+
+A decoder plays every frame that it finds, whatever a header says of how many there are. A reader here finds the
+beginnings of frames in a stretch of a file, without a place to begin at, and says of each how long it sounds. It counts
+every one that looks like a beginning: a few are found that are none, and none can be hidden behind them.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from gateway.domain.sound import OGG_MARK, OGG_PAGE_BYTES, UNKNOWN_BITRATE
+
+Frames = Iterator[tuple[int, float]]
+"""Where each begins, in the order of the file, and how many seconds it sounds."""
+FindFrames = Callable[[bytes], Frames]
+
+MAX_FRAMES = 2_000
+"""Of one stretch: about 2 ms."""
+
+
+def measure_seconds(block: bytes, stretch: int, find: FindFrames) -> float:
+    """How long the frames sound that begin in the first ``stretch`` bytes; where they are too many, as the first do."""
+    seconds = 0.0
+    for count, (at, length) in enumerate(find(block)):
+        if at >= stretch:
+            break
+        if count == MAX_FRAMES:
+            return seconds * stretch / max(at, 1)
+        seconds += length
+    return seconds
+
+
+# MPEG audio (ISO/IEC 11172-3, 2.4.2.3; 13818-3): MP3 is its layer III
+
+_MPEG_FRAME = re.compile(rb"\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff][\x00-\xef]")
+_MPEG_SAMPLES = {1: (576, 1_152), 2: (1_152, 1_152), 3: (384, 384)}
+"""In a frame, by the two bits of its layer (1 is III): of the later versions, and of the first."""
+_MPEG_RATES = (44_100, 48_000, 32_000)
+"""By two bits; the fourth is none."""
+_MPEG_DIVISORS = {3: 1, 2: 2, 0: 4}
+"""Of those rates, by the two bits of its version."""
+_FIRST_VERSION = 3
+
+
+def is_mpeg(start: bytes) -> bool:
+    """Whether a frame of MPEG audio begins there."""
+    return _MPEG_FRAME.match(start) is not None and _read_mpeg_seconds(start[:3]) > 0
+
+
+def find_mpeg_frames(block: bytes) -> Frames:
+    """Of any layer and bitrate, the free one too: how long a frame sounds hangs on neither."""
+    for found in _MPEG_FRAME.finditer(block):
+        yield found.start(), _read_mpeg_seconds(found[0])
+
+
+def _read_mpeg_seconds(header: bytes) -> float:
+    """0 where it is no header."""
+    version, layer, rate = header[1] >> 3 & 3, header[1] >> 1 & 3, header[2] >> 2 & 3
+    samples = _MPEG_SAMPLES[layer][version == _FIRST_VERSION]
+    return samples * _MPEG_DIVISORS[version] / _MPEG_RATES[rate] if rate < len(_MPEG_RATES) else 0.0
+
+
+# FLAC (RFC 9639, 9.1)
+
+FLAC_MARK = b"fLaC"
+_FLAC_FRAME = re.compile(rb"\xff[\xf8\xf9][\x10-\xfe][\x00-\xae]", re.DOTALL)
+_FLAC_SIZES = {1: 192} | {code: 144 << code for code in range(2, 6)} | {code: 1 << code for code in range(8, 16)}
+_FLAC_RATES = {1: 88_200, 2: 176_400, 3: 192_000, 4: 8_000, 5: 16_000, 6: 22_050, 7: 24_000, 8: 32_000, 9: 44_100,
+               10: 48_000, 11: 96_000}  # fmt: skip
+_FLAC_RATE_UNITS = {12: (1, 1_000), 13: (2, 1), 14: (2, 10)}
+"""Bytes at a header's end that have the rate, and how many samples a second one of them is."""
+_FLAC_RATE_AT = 18
+_FLAC_HEADER_BYTES = 16
+
+
+def _advance_crc(value: int) -> int:
+    for _ in range(8):
+        value = value << 1 ^ (0x107 if value & 0x80 else 0)
+    return value
+
+
+_CRC_8 = bytes(map(_advance_crc, range(256)))
+
+
+def make_flac_finder(head: bytes) -> FindFrames:
+    """For the file that begins with ``head``: a frame may leave its rate to the file's."""
+    usual = int.from_bytes(head[_FLAC_RATE_AT : _FLAC_RATE_AT + 3], "big") >> 4
+
+    def find(block: bytes) -> Frames:
+        for found in _FLAC_FRAME.finditer(block):
+            yield found.start(), _read_flac_seconds(block[found.start() :][:_FLAC_HEADER_BYTES], usual)
+
+    return find
+
+
+def _read_flac_seconds(header: bytes, usual: int) -> float:
+    """0 where it is no header."""
+    size_code, rate_code = header[2] >> 4, header[2] & 15
+    at = 4 + _count_coded_bytes(header[4:5])
+    size = _FLAC_SIZES.get(size_code, 0)
+    if not size:
+        length = size_code - 5  # 6 and 7: one byte or two
+        size, at = int.from_bytes(header[at : at + length], "big") + 1, at + length
+    rate = _FLAC_RATES.get(rate_code, usual)
+    if rate_code in _FLAC_RATE_UNITS:
+        length, unit = _FLAC_RATE_UNITS[rate_code]
+        rate, at = int.from_bytes(header[at : at + length], "big") * unit, at + length
+    return size / rate if rate and _is_checked(header[: at + 1], at + 1) else 0.0
+
+
+def _count_coded_bytes(first: bytes) -> int:
+    """Of a number as UTF-8 codes it, and further: as many as its first byte has ones before a zero."""
+    return max(8 - (first[0] ^ 0xFF).bit_length(), 1) if first else 1
+
+
+def _is_checked(header: bytes, length: int) -> bool:
+    crc = 0
+    for byte in header:
+        crc = _CRC_8[crc ^ byte]
+    return len(header) == length and crc == 0
+
+
+# Opus (RFC 6716, 3.1) and Vorbis (Vorbis I, 4.3) in Ogg (RFC 3533, 6), Opus in WebM (RFC 9559, 10.2)
+
+_OPUS_MS = (10, 20, 40, 60) * 3 + (10, 20) * 2 + (2.5, 5, 10, 20) * 4
+_OPUS_MAX_MS = 120
+_OPUS_TOC_BYTES = 2
+"""What of a packet says how long it sounds."""
+_MORE = 255
+"""The length of a segment after which its packet goes on."""
+_PAGE_BEGINS_INSIDE = 1
+
+
+def read_opus_seconds(packet: bytes) -> float:
+    """How long a packet of Opus sounds, by its first two bytes; 0 where it is none, such as those before the sound."""
+    if not packet:
+        return 0.0
+    code = packet[0] & 3
+    frames = (1, 2, 2)[code] if code < 3 else packet[1] & 63 if len(packet) > 1 else 1  # noqa: PLR2004 - as coded
+    length_ms = _OPUS_MS[packet[0] >> 3] * frames
+    return length_ms / 1_000 if length_ms <= _OPUS_MAX_MS else 0.0
+
+
+def make_ogg_finder(head: bytes) -> FindFrames:
+    """For packets of the stream that a file begins with, as ``sound.find_ogg_rate`` knows it.
+
+    A packet of Vorbis is counted as the longest that there can be. What belongs to another stream may be anything.
+    """
+    serial, packet = head[14:18], head[OGG_PAGE_BYTES + head[26] :][:30]
+    read = read_opus_seconds if packet.startswith(b"OpusHead") else _make_vorbis_reader(packet)
+
+    def find(block: bytes) -> Frames:
+        at = block.find(OGG_MARK)
+        while 0 <= at <= len(block) - OGG_PAGE_BYTES:
+            lacing = block[at + OGG_PAGE_BYTES :][: block[at + 26]]
+            if block[at + 14 : at + 18] != serial:
+                yield at, sum(lacing) * 8 / UNKNOWN_BITRATE
+            else:
+                yield from ((at, read(packet)) for packet in _split_page(block, at, lacing))
+            at = block.find(OGG_MARK, at + 1)
+
+    return find
+
+
+def _make_vorbis_reader(first: bytes) -> Callable[[bytes], float]:
+    rate, blocks = int.from_bytes(first[12:16], "little"), first[28:29]
+    longest_s = (1 << (blocks[0] >> 4)) / 2 / rate if rate and blocks else 0.0
+    return lambda packet: 0.0 if packet and packet[0] & 1 else longest_s  # a header is no sound
+
+
+def _split_page(block: bytes, at: int, lacing: bytes) -> Iterator[bytes]:
+    """The first bytes of every packet that begins on a page."""
+    begins = not block[at + 5] & _PAGE_BEGINS_INSIDE
+    at += OGG_PAGE_BYTES + len(lacing)
+    for length in lacing:
+        if begins:
+            yield block[at : at + _OPUS_TOC_BYTES]
+        begins = length < _MORE
+        at += length
+
+
+_WEBM_BLOCK = re.compile(rb"[\xa1\xa3](?=(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f].{2}|[\x10-\x1f].{3}|[\x08-\x0f].{4}"
+                         rb"|[\x04-\x07].{5}|[\x02\x03].{6}|\x01.{7})[\x81-\x8f]..[\x00\x01\x08\x09\x80\x81\x88\x89]"
+                         rb"(..))", re.DOTALL)  # fmt: skip
+"""A block that has one frame: its size, its track, its time and its flags."""
+_CODEC = re.compile(rb"A_[A-Z0-9/]{3,4}")
+"""The beginning of a codec's name; what follows it may be a letter, too."""
+
+
+def is_opus_only(head: bytes) -> bool:
+    """Whether Opus is all the sound that a WebM file has."""
+    return set(_CODEC.findall(head)) == {b"A_OPUS"}
+
+
+def find_webm_packets(block: bytes) -> Frames:
+    """Packets of Opus."""
+    for found in _WEBM_BLOCK.finditer(block):
+        yield found.start(), read_opus_seconds(found[1])
+
+
+# AAC in MP4 (ISO/IEC 14496-12, 8.7.3.2)
+
+_SAMPLE_SIZES = re.compile(rb"stsz\0{8}(.{4})", re.DOTALL)
+_AAC_FRAME_S = 1_024 / 48_000
+
+
+def count_mp4_seconds(index: bytes) -> float:
+    """How long the longest track of a file sounds at least, by the frames that its index lists; 0: it lists none.
+
+    Taken at 48,000 samples a second, at which AAC's frames are shorter than at the lower rates.
+    """
+    counts = (int.from_bytes(found[1], "big") for found in _SAMPLE_SIZES.finditer(index))
+    return max(counts, default=0) * _AAC_FRAME_S
