@@ -634,7 +634,7 @@ def test_what_is_said_in_the_environment_counts_for_the_new_sections_too(tmp_pat
     [
         (None, "No such file"),
         (b"fine\n\xff\n", "line 2 is not UTF-8"),
-        (b"x" * (16 * 1024**2 + 1), "larger than 16 MB"),
+        (b"x" * (2 * 1024**2 + 1), "larger than 2 MB"),
     ],
     ids=["gone", "no text", "too large"],
 )

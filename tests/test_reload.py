@@ -741,7 +741,7 @@ async def test_words_that_nobody_may_ask_a_picture_of_follow_the_file_and_the_li
     [
         (None, "No such file"),
         (b"fine\n\xff\n", "line 2 is not UTF-8"),
-        (b"x" * (16 * 1024**2 + 1), "larger than 16 MB"),
+        (b"x" * (2 * 1024**2 + 1), "larger than 2 MB"),
     ],
     ids=["gone", "no text", "too large"],
 )

@@ -6,6 +6,7 @@ Everything is painted in one thread of its own, a picture after the other, so th
 import asyncio
 import functools
 import secrets
+import threading
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
@@ -76,8 +77,25 @@ class Painter:
         async with receive_form(request) as form:
             ask = read_edit(form)
             async with self._easels:  # a picture that was sent is large; its file can wait
-                easel = await self._run(set_up, ask, form)
+                easel = await self._set_up(ask, form)
                 return await self._answer(request, ask, easel, "image_edit")
+
+    async def _set_up(self, ask: PictureAsk, form: Form) -> Easel:
+        over = threading.Event()
+
+        def is_over() -> bool:
+            time.sleep(0)  # the loop need not wait until the interpreter takes its lock away
+            return over.is_set()
+
+        work = self._executor.submit(set_up, ask, form, is_over)
+        reading = asyncio.wrap_future(work)
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            over.set()
+            if not work.cancel():  # it has begun, and reads files that are closed next
+                await asyncio.gather(reading, return_exceptions=True)
+            raise
 
     async def _show(self, request: web.Request) -> web.Response:
         data = self._files.find(request.match_info["name"])
@@ -159,13 +177,13 @@ class Files:
         self._bytes -= len(data)
 
 
-def set_up(ask: PictureAsk, form: Form) -> Easel:
-    """Read what an edit came with; an AskError names what cannot be read.
+def set_up(ask: PictureAsk, form: Form, is_over: Callable[[], bool]) -> Easel:
+    """Read what an edit came with, until that is over; an AskError names what cannot be read.
 
     Of several pictures the first is painted on. One that is no PNG, or interlaced, is not looked at.
     """
-    source = _open(form.files_of("image")[0], "image")
-    mask = next((_open(file, "mask") for file in form.files_of("mask")), None)
+    source = _open(form.files_of("image")[0], "image", is_over)
+    mask = next((_open(file, "mask", is_over) for file in form.files_of("mask")), None)
     if form.files_of("mask"):
         _check_mask(mask, source)
     if source is None or source.head.interlaced:
@@ -203,12 +221,12 @@ def _told(ask: PictureAsk, easel: Easel) -> Json:
     }
 
 
-def _open(file: FormFile, param: str) -> PngReader | None:
+def _open(file: FormFile, param: str, is_over: Callable[[], bool]) -> PngReader | None:
     """A PNG, or None where it is a picture of another kind."""
     if not is_png(file):
         return None
     try:
-        return PngReader(file.file)
+        return PngReader(file.file, is_over=is_over)
     except PngError as fault:
         raise AskError(str(fault), param=param) from fault
 

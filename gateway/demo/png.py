@@ -14,6 +14,8 @@ from attrs import frozen
 
 MAX_SIDE = 4_096
 """Of a picture that is read, in pixels."""
+MAX_UNPACKED_MB = 16
+"""What its rows may take: 2048x2048 pixels of four bytes. Each is undone byte by byte, at two seconds for all of it."""
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 _MAX_CHUNKS = 65_536
@@ -64,19 +66,23 @@ class PngReader:
 
     Args:
         file: anything that can be read and sought. Raises ``PngError`` where it is no PNG that can be read.
+        is_over: whether nobody waits for its rows any more; asked before each.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, *, is_over: Callable[[], bool] = bool) -> None:
         self._file = file
+        self._is_over = is_over
         self.head, self._begin = _read_head(file)
 
     def read_rows(self) -> Iterator[bytes]:
-        """Every row, a byte for each sample. Raises ``PngError`` where they are broken or interlaced."""
+        """Every row, a byte for each sample. Raises ``PngError`` where they are broken, interlaced or for nobody."""
         if self.head.interlaced:
             raise PngError("An interlaced PNG cannot be read.")
         spread = _find_spread(self.head)
         above = bytes(self.head.row_bytes)
         for packed in self._unpack():
+            if self._is_over():
+                raise PngError("The PNG is read for nobody.")
             above = _unfilter(packed[0], packed[1:], above, self.head.pixel_bytes)
             yield spread(above)
 
@@ -219,7 +225,10 @@ def _check_head(found: dict[bytes, bytes]) -> Head:
     palette = found.get(b"PLTE", b"")
     if colour == _INDEXED and (not palette or len(palette) % 3):
         raise PngError("The PNG has no palette.")
-    return Head(width, height, depth, colour, bool(interlacing), palette, found.get(b"tRNS", b"")[:256])
+    head = Head(width, height, depth, colour, bool(interlacing), palette, found.get(b"tRNS", b"")[:256])
+    if head.row_bytes * height > MAX_UNPACKED_MB * 1024 * 1024:
+        raise PngError(f"The PNG has more than {MAX_UNPACKED_MB} MB of pixels.")
+    return head
 
 
 def _grey_key(head: Head) -> bytes:

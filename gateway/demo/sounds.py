@@ -79,10 +79,13 @@ class Booth:
             if len(files) != 1 or not files[0].size:
                 raise AskError("There must be one recording in 'file', and not an empty one.", param="file")
             (file,) = files
-            recording = await asyncio.get_running_loop().run_in_executor(
+            reading = asyncio.get_running_loop().run_in_executor(
                 self._executor, find_recording, file.file, file.size
             )
-            return ask, hear(recording, file.size)
+            try:
+                return ask, hear(await asyncio.shield(reading), file.size)
+            finally:
+                await asyncio.wait({reading})  # what it reads is closed next
 
 
 async def _pass(events: list[Json]) -> AsyncIterator[bytes]:

@@ -27,12 +27,12 @@ from gateway.domain.fault import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.domain.picture import PictureAsk, PictureForm, Pictures
+from gateway.domain.picture import PictureForm, Pictures
 from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt
 from gateway.flow.gallery import Gallery
 from gateway.flow.painted import PaintedReply
-from gateway.flow.safety import WordList, check_prompt
+from gateway.flow.safety import WordList, check_body
 from gateway.flow.visit import MAX_ERROR_BYTES, OK
 from gateway.upstream.port import Upstream
 
@@ -93,10 +93,10 @@ class Images:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.words: WordList | None = None
 
-    def check(self, ask: PictureAsk, *, stream: bool) -> None:
+    def check(self, call: Call) -> None:
         """Before anything is held. Raises ``SensitiveWords``; ``StoreUnavailable`` where no picture could be kept."""
-        check_prompt(self.words, ask.prompt)
-        if ask.form == "url" and not stream:
+        check_body(self.words, call.body)
+        if call.picture is not None and call.picture.form == "url" and not call.stream:
             self.check_room()
 
     def check_room(self) -> None:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-MAX_WORDS_MB = 16
+MAX_WORDS_MB = 2
+"""Some 150,000 words, which take about a second to be read: the stream of a gateway that reloads stands as long."""
 
 
 def read_words_text(path: Path) -> str:

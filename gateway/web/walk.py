@@ -99,7 +99,7 @@ class _Walk:
         try:
             self._call = call = await read()
             if call.picture is not None:
-                self._rooms.images.check(call.picture, stream=call.stream)
+                self._rooms.images.check(call)
                 self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
             route = self._rooms.router.route(self._arrival.caller, call)
             self._grant = grant = await self._rooms.admission.admit(self._arrival, call, route.rank())

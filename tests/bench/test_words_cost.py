@@ -60,3 +60,32 @@ def test_ten_thousand_times_the_words_do_not_make_a_search_ten_thousand_times_de
     print(f"\n{kind}: {len(prompt)} characters against 10 words: {few:.0f} us, against 100,000: {many:.0f} us")
     assert len(lists[1]) > 99_000
     assert many < 20 * few
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        "\u0300" * (CHARACTERS // 2) + "\u0316" * (CHARACTERS // 2),
+        "\u0300\u0316" * (CHARACTERS // 2),
+        "\u0f73" * CHARACTERS,
+        "\uff9e\u0316" * (CHARACTERS // 2),
+        "\u094d\u093c" * (CHARACTERS // 2),
+        ("\u20dd" + "\u094d" * 29 + "\u1aff" + "\u093c" * 29) * (CHARACTERS // 60),
+    ],
+    ids=["two heaps", "mixed", "pairs", "half-width", "vowels", "in parts"],
+)
+def test_a_heap_of_marks_costs_what_letters_cost(marks: str) -> None:
+    """It cost three hundred times as much where ``normalize`` sorted all of them."""
+    words = [read_words("badword")]
+    (few,) = measure(words, "\u00e9" * CHARACTERS)
+    (many,) = measure(words, "a" + marks)
+    print(f"\n{CHARACTERS} letters: {few:.0f} us, marks: {many:.0f} us")
+    assert many < 20 * few
+
+
+def test_words_in_one_another_cost_what_others_cost() -> None:
+    nested = read_words("\n".join("a" * length for length in range(1, 2_000)))
+    others = read_words("\n".join(make_words(2_000, LETTERS, 8, 14)))
+    few, many = measure([others, nested], "a" * (CHARACTERS - 1) + "b")
+    print(f"\n{CHARACTERS} characters against 2,000 words: {few:.0f} us, against 2,000 in one another: {many:.0f} us")
+    assert many < 200 * few

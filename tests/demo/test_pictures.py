@@ -5,14 +5,18 @@ import io
 import re
 from base64 import b64decode
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
 import openai
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from openai.types import ImageEditCompletedEvent, ImageGenCompletedEvent, ImageGenPartialImageEvent, ImagesResponse
 
-from gateway.demo.pictures import Files
+from gateway.demo.asks import AskError
+from gateway.demo.pictures import Files, Painter
 from gateway.demo.png import MAX_SIDE
 from gateway.demo.server import DemoUpstream
 from tests.demo import pixels
@@ -254,6 +258,8 @@ async def test_pictures_that_were_sent_are_counted(sdk: openai.AsyncOpenAI) -> N
         (form(("image", PICTURE[:60])), "image"),
         (form(("image", PICTURE[:40] + b"x" + PICTURE[41:])), "image"),
         (form(("image", pixels.plain(MAX_SIDE + 1, 1, GREEN))), "image"),
+        (form(("image", pixels.write(MAX_SIDE, MAX_SIDE, b"", colour=6, depth=16))), "image"),
+        (form(("image", PICTURE), ("mask", pixels.write(2048, 2049, b"", colour=6))), "mask"),
         (form(*[("image[]", PICTURE)] * 17), "image"),
         (form(("image", PICTURE), ("image", b"nothing")), "image"),
         (form(("image", PICTURE), ("mask", b"nothing")), "mask"),
@@ -329,6 +335,32 @@ async def test_words_still_stream_while_pictures_are_drawn(sdk: openai.AsyncOpen
     await sdk.chat.completions.create(model="demo-chat", messages=[{"role": "user", "content": "Hello"}])
     assert not drawing.done()
     assert len((await drawing).data or []) == 10
+
+
+class Watched(ThreadPoolExecutor):
+    """Tells what it was given to do."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.given: asyncio.Queue[Future[Any]] = asyncio.Queue()
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> "Future[Any]":
+        future = super().submit(work, *args, **more)
+        self.given.put_nowait(future)
+        return future
+
+
+async def test_a_picture_is_read_no_further_when_its_caller_has_left() -> None:
+    studio, app = Watched(), web.Application()
+    Painter(studio, pace_s=0).add_routes(app)
+    slow = pixels.write(2048, 2048, (b"\4" + bytes(8192)) * 2048, colour=6)
+    with studio:
+        async with TestClient(TestServer(app)) as client:
+            edit = asyncio.create_task(client.post("/v1/images/edits", data=form(("image", slow))))
+            reading = await studio.given.get()
+            edit.cancel()
+            with pytest.raises(AskError, match="for nobody"):
+                await asyncio.wrap_future(reading)
 
 
 async def test_pictures_are_kept_for_a_while() -> None:

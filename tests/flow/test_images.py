@@ -713,13 +713,12 @@ def test_words_and_room_are_looked_at_before_anything_else() -> None:
             ("b64_json", "a pear", False, None),
             ("url", "a pear", True, None),
         ):
-            picture = ask(prompt=prompt, response_format=form).picture
-            assert picture is not None
+            call = ask(prompt=prompt, response_format=form, stream=stream)
             if refused is None:
-                up.images.check(picture, stream=stream)
+                up.images.check(call)
                 continue
             with pytest.raises(refused):
-                up.images.check(picture, stream=stream)
+                up.images.check(call)
 
     run(scene())
 

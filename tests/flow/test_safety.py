@@ -3,19 +3,22 @@
 import subprocess
 import sys
 import unicodedata
+from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.fault import SensitiveWords
-from gateway.flow.safety import check_prompt, read_words
+from gateway.domain.fault import InvalidRequest, SensitiveWords
+from gateway.flow.safety import MAX_CHECKED, check_body, check_prompt, read_words
 from gateway.store.words import MAX_WORDS_MB, read_words_text
 
 LATIN = st.text("abcdefgh", min_size=1, max_size=6)
-UNSEEN = "\u00ad\u200b\u200c\u200d\u2060\ufeff\ufe0f"
-STROKES = "\u0301\u0336\u0338\u20dd\u0489\u20e0"
+UNSEEN = "\0\x07\x7f\x80\u00ad\u200b\u200c\u200d\u2060\ue000\ufeff\ufe0f\ufff0\ufffb\U0001bca0\U0001d173\U00100000"
+STROKES = "\u0301\u0336\u0338\u0345\u20dd\u0489\u20e0\ua670\u093e\U0001d165"
+PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(200_000)).decode()
 
 
 def find(listed: str, text: str) -> str | None:
@@ -40,6 +43,23 @@ def find(listed: str, text: str) -> str | None:
         ("bomb", "b\u0301o\u0301m\u0301b\u0301"),  # marks that make letters of their own
         ("bomb", "b\u00f3mb"),
         ("bo\u00admb", "bomb"),
+        ("bomb", "bo\0m\x7fb"),
+        ("bomb", "bo\x80m\ufff9b"),
+        ("bomb", "bomb\u00b2"),  # what folds to a digit or a letter, but is none
+        ("bomb", "\u2460bomb\u2122"),
+        ("bomb", "\u24d0bomb\u24e9"),
+        ("bomb", "bomb\u2776"),
+        ("bomb", "\u24b7\u24c4\u24c2\u24b7\u00b2"),
+        ("bomb2", "bomb\u00b2"),
+        ("m\u00b2", "20 m2"),
+        ("bomb", "bo\u0941mb"),  # a vowel of another script
+        ("bomb", "\u093ebomb"),
+        ("pipe bomb", "pipe\u200bbomb"),
+        ("pipe bomb", "pi\u00adpe bo\u00admb"),
+        ("pipe bomb", "pipe\0bomb"),
+        ("pipe bomb", "pip\u00e9\u200bbomb\u00b2"),
+        ("pipe bomb", "pipe\x1fbomb"),  # these are white space
+        ("pipe bomb", "pipe\x0b\x85\u2028bomb"),
         ("pipe bomb", "a pipe \t\n bomb"),
         ("pipe  bomb", "pipe\u00a0\u3000bomb"),
         ("stra\u00dfe", "STRASSE"),
@@ -75,6 +95,9 @@ def test_a_word_is_found_however_it_is_dressed(listed: str, prompt: str) -> None
         ("bomb", "b omb"),
         ("pipe bomb", "pipebomb"),
         ("pipe bomb", "pipe, bomb"),
+        ("pipe bomb", "pipe\u200b, bomb"),
+        ("rapist", "the\u00adrapist"),  # a word may be parted where a line may end
+        ("bomb", "bomb\u2163"),
         ("4chan", "14chan"),
         ("\u0442\u0440\u0443\u043f", "\u0442\u0440\u0443\u043f\u043f\u0430"),
         ("f\u00fcr", "fur"),  # listed with marks: found with them only
@@ -96,6 +119,27 @@ def test_a_word_inside_another_does_not_hide_one_that_stands_alone() -> None:
     assert find("ass\nclass act", "classy class act") == "class act"
     assert find("a\nab\nabc", "xabc ab") == "ab"
     assert find("bomb", "bombs and a bomb") == "bomb"
+
+
+def test_a_long_list_of_words_that_are_in_one_another_is_looked_through_once() -> None:
+    """Not at each place for each of them: that took a minute."""
+    words = read_words("\n".join("a" * length for length in range(1, 2_000)))
+    assert words.find("a" * 31_999 + "b") is None
+    assert words.find("a" * 16_000 + "b " + "a" * 1_999) is not None
+
+
+def test_no_mark_hides_a_word() -> None:
+    words = read_words("badword")
+    marks = [mark for mark in map(chr, range(0x110000)) if unicodedata.category(mark) in {"Mn", "Mc", "Me"}]
+    assert [ascii(mark) for mark in marks if words.find(f"{mark}bad{mark}word{mark}") is None] == []
+
+
+@pytest.mark.parametrize("heap", ["\u0300\u0316", "\u0f73", "\uff9e\u0316", "\u094d\u093c", "\u20dd\u093c\u094d"])
+def test_a_heap_of_marks_hides_no_word(heap: str) -> None:
+    words = read_words("b\u00e1d\nword")
+    assert words.find(f"ba\u0301{heap * 1_000}d") == "b\u00e1d"
+    assert words.find(f"x{heap * 1_000} \u0915{heap * 1_000}, word") == "word"
+    assert words.find(f"bad{heap * 1_000}words") is None
 
 
 def test_comments_and_blank_lines_are_no_words() -> None:
@@ -131,6 +175,49 @@ def test_where_no_list_is_configured_and_where_no_word_is_found_nothing_is_said(
     check_prompt(None, "a bomb")
     check_prompt(read_words(""), "a bomb")
     check_prompt(read_words("bomb"), "a balm")
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"prompt": "a bomb"}, "prompt"),
+        ({"prompt": "a balm", "prompt_2": "a bomb"}, "prompt_2"),
+        ({"prompt": "a balm", "n": 1, "extra": {"deep": [None, 2.5, {"er": ["x", "Bomb"]}]}}, "extra"),
+        ({"image": f"data:image/png;base64,{PICTURE[:400]} bomb"}, "image"),
+        ({"image": f"data:,{PICTURE[:64]}/bomb"}, "image"),
+        ({"image": PICTURE, "negative_prompt": "bomb"}, "negative_prompt"),
+    ],
+)
+def test_every_text_of_a_body_is_looked_through(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(SensitiveWords) as told:
+        check_body(read_words("bomb"), body)
+    assert told.value.param == param
+
+
+def test_the_models_name_and_pictures_are_no_words() -> None:
+    words = read_words("bomb\naaaaaaaa")
+    check_body(words, {"model": "bomb-1", "prompt": "a balm", "n": 1, "image": PICTURE})
+    check_body(
+        words, {"image": [f"data:image/png;base64,{PICTURE}"], "mask": {"url": "data:image/png;base64," + PICTURE}}
+    )
+    check_body(None, {"prompt": "bomb"})
+    check_body(read_words(""), {"prompt": "bomb"})
+
+
+@pytest.mark.parametrize("many", ["x" * MAX_CHECKED, ["x"] * MAX_CHECKED, [0] * MAX_CHECKED, [[]] * MAX_CHECKED])
+def test_more_than_can_be_looked_through_is_refused(many: Any) -> None:
+    with pytest.raises(InvalidRequest, match="more than 65,536 characters of text") as told:
+        check_body(read_words("bomb"), {"prompt": "x", "more": many})
+    assert told.value.param == "more"
+    check_body(read_words(""), {"prompt": "x", "more": many})
+
+
+def test_a_body_may_be_deep() -> None:
+    deep: Any = "bomb"
+    for _ in range(2_000):
+        deep = [deep]
+    with pytest.raises(SensitiveWords):
+        check_body(read_words("bomb"), {"deep": deep})
 
 
 def test_a_gateway_without_a_list_does_not_load_the_searcher() -> None:
@@ -191,5 +278,5 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"words\.txt: line 3 is not UTF-8"):
         read_words_text(path)
     path.write_bytes(b"x" * (MAX_WORDS_MB * 1024 * 1024 + 1))
-    with pytest.raises(ValueError, match=r"words\.txt: larger than 16 MB"):
+    with pytest.raises(ValueError, match=r"words\.txt: larger than 2 MB"):
         read_words_text(path)
