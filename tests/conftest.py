@@ -1,6 +1,8 @@
 """Fixtures of every test: a factory of gateways, and hypothesis without a stopwatch; the tables at the end of a run."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import gc
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,21 @@ settings.register_profile("house", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("house")
 
 StartGateway = Callable[..., Awaitable[RunningGateway]]
+
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For the SDKs: each of their clients would read the certificates of this machine anew (20 ms), and none speaks TLS."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays: the collector looks at it once, and not again with every test that asks it to look."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

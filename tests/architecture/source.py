@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import attrs
@@ -31,14 +32,15 @@ def parse(where: str, text: str) -> Module:
     return Module(name, where, text, ast.parse(text))
 
 
-def read_modules() -> list[Module]:
-    """Every module of the house; the migrations are written by and for Alembic."""
+@cache
+def read_modules() -> tuple[Module, ...]:
+    """Every module of the house, read once; the migrations are written by and for Alembic."""
     paths = [path.relative_to(PACKAGE).as_posix() for path in sorted(PACKAGE.rglob("*.py"))]
-    return [
+    return tuple(
         parse(where, (PACKAGE / where).read_text())
         for where in paths
         if not where.startswith("store/migrations/versions/0")
-    ]
+    )
 
 
 def find_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:

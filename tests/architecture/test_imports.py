@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
@@ -13,8 +13,9 @@ from tests.architecture.source import Module, find_imports, parse, read_modules
 MODULES = read_modules()
 
 ALONE = """
-import importlib, os, sys, traceback
+import gc, importlib, os, sys, traceback
 import aiohttp.web, alembic.op, attrs, cattrs, click, orjson, rich.table, sqlalchemy.ext.asyncio, structlog
+gc.disable()
 for name in sys.argv[1:]:
     child = os.fork()
     if child == 0:
@@ -42,7 +43,7 @@ def find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str] | None:
     return None
 
 
-def draw_graph(modules: list[Module]) -> dict[str, set[str]]:
+def draw_graph(modules: Sequence[Module]) -> dict[str, set[str]]:
     """Module -> the modules that it imports when it is imported itself."""
     names = {module.name for module in modules}
     return {

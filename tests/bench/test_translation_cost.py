@@ -40,7 +40,7 @@ from tests.faults.process import GatewayProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-EVENTS = 2_000
+EVENTS = 1_000
 ROUNDS = 7
 GATE_ROUNDS = 15
 MOST = 3.0

@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from gateway.demo.server import DemoUpstream
+from tests.conftest import NO_TLS
 
 
 @pytest.fixture
@@ -19,7 +20,9 @@ async def demo() -> AsyncIterator[DemoUpstream]:
 
 @pytest.fixture
 async def sdk(demo: DemoUpstream) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=demo.base_url, api_key=demo.api_key, max_retries=0) as client:
+    http = openai.DefaultAsyncHttpxClient(verify=NO_TLS)
+    given = {"base_url": demo.base_url, "api_key": demo.api_key, "max_retries": 0, "http_client": http}
+    async with openai.AsyncOpenAI(**given) as client:
         yield client
 
 

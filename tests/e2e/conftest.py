@@ -3,10 +3,13 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
+from tests.conftest import NO_TLS
 from tests.fakes.anthropic_provider import AnthropicProvider
 from tests.fakes.gateway import KEY, RunningGateway
 from tests.fakes.gemini_provider import GeminiProvider
@@ -33,7 +36,8 @@ async def sdk() -> AsyncIterator[MakeClient]:
     made: list[AsyncOpenAI] = []
 
     def make(gateway: RunningGateway, **more: Any) -> AsyncOpenAI:
-        options = {"api_key": KEY, "max_retries": 0, **more}
+        http = openai.DefaultAsyncHttpxClient(verify=NO_TLS)
+        options = {"api_key": KEY, "max_retries": 0, "http_client": http, **more}
         client = AsyncOpenAI(base_url=f"{gateway.url}/v1", **options)
         made.append(client)
         return client
@@ -49,7 +53,8 @@ async def claude() -> AsyncIterator[MakeClaude]:
     made: list[AsyncAnthropic] = []
 
     def make(gateway: RunningGateway, **more: Any) -> AsyncAnthropic:
-        options = {"api_key": KEY, "max_retries": 0, **more}
+        http = anthropic.DefaultAsyncHttpxClient(verify=NO_TLS)
+        options = {"api_key": KEY, "max_retries": 0, "http_client": http, **more}
         client = AsyncAnthropic(base_url=gateway.url, **options)
         made.append(client)
         return client

@@ -1,6 +1,7 @@
 """A gateway to test: the real application, on a real port, over a real SQLite file, in this event loop."""
 
 import asyncio
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import attrs
+from aiohttp import web_app
 
 from gateway.app import WELCOME, Site, build
 from gateway.config import Config
@@ -21,6 +23,7 @@ from gateway.web.protocol import GatewayRunner
 
 KEY = "sk-test-key-of-the-only-caller"
 CHAT = "/v1/chat/completions"
+SECRETS = ("pepper", "master.key", "media.key")
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 _DECLARED: dict[str, Any] = {
@@ -36,6 +39,19 @@ async def make_template(path: Path) -> Path:
     database = await open_database(f"sqlite:///{path}")
     await database.close()
     return path
+
+
+def furnish(path: Path, template: Path) -> None:
+    """An empty database and secrets for the data folder ``path``, copied: those of its own are synced to the disk."""
+    shutil.copy(template, path / "gateway.db")
+    made = template.with_name("secrets")
+    if not made.exists():
+        folder = DataFolder(made)
+        for name in SECRETS:
+            folder.secret(name)
+        folder.close()
+    for name in SECRETS:
+        shutil.copy(made / name, path / name)
 
 
 @attrs.define
@@ -110,6 +126,8 @@ class RunningGateway:
         left = {task for task in asyncio.all_tasks() - self.tasks_before if not task.done()}
         left.discard(asyncio.current_task())  # type: ignore[arg-type]
         assert not left, f"tasks left behind: {left}"
+        with contextlib.suppress(AttributeError):
+            web_app._cached_build_middleware.cache_clear()  # a private thing, which would keep 1,024 gateways in memory
 
 
 async def start_gateway(
@@ -125,7 +143,7 @@ async def start_gateway(
     before = asyncio.all_tasks()
     path.mkdir(exist_ok=True)
     if not (path / "gateway.db").exists():
-        shutil.copy(template, path / "gateway.db")
+        furnish(path, template)
     folder = DataFolder(path)
     site = Site(
         config=read_table({**_DECLARED, **config}, Config),

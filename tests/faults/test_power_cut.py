@@ -62,8 +62,8 @@ async def on_synced_disk(
 
 async def watch(gateway: GatewayProcess, shown: Shown) -> None:
     """Look at the rows as they come, and add a little money now and then, until the gateway is gone."""
-    _, last = await gateway.read_rows()
     with contextlib.suppress(aiohttp.ClientError):
+        _, last = await gateway.read_rows()
         while True:
             rows, last = await gateway.read_rows(last)
             shown.rows |= {row.id: row for row in rows}

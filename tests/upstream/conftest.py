@@ -17,4 +17,4 @@ async def upstream(request: pytest.FixtureRequest) -> AsyncIterator[Upstream]:
     yield driver
     await driver.close()
     del driver
-    gc.collect()  # what was not released says so now, in the test that is to blame
+    gc.collect(1)  # the young ones: what was not released says so now, in the test that is to blame

@@ -66,7 +66,7 @@ async def fetcher(allowing: Settings, names: Names) -> AsyncIterator[GuardedFetc
     yield fetcher
     await fetcher.close()
     del fetcher
-    gc.collect()  # what was not released says so now, in the test that is to blame
+    gc.collect(1)  # the young ones: what was not released says so now, in the test that is to blame
 
 
 async def fetch(
