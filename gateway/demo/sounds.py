@@ -79,9 +79,7 @@ class Booth:
             if len(files) != 1 or not files[0].size:
                 raise AskError("There must be one recording in 'file', and not an empty one.", param="file")
             (file,) = files
-            reading = asyncio.get_running_loop().run_in_executor(
-                self._executor, find_recording, file.file, file.size
-            )
+            reading = asyncio.get_running_loop().run_in_executor(self._executor, find_recording, file.file, file.size)
             try:
                 return ask, hear(await asyncio.shield(reading), file.size)
             finally:
