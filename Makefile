@@ -14,6 +14,9 @@ help:  ## Show this list
 run: $(VENV)/run.stamp  ## Set up and start the gateway (ARGS="--port 9000" for its options)
 	@$(BIN)/gateway serve $(ARGS)
 
+# What was compiled is kept, whatever the environment says: every process of a test would compile the house anew.
+test check: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest's options)
 	@$(BIN)/python -m pytest $(ARGS)
 

@@ -17,6 +17,7 @@ import pytest
 from tests.fakes.gateway import make_template
 from tests.faults import synced_disk
 from tests.faults.process import GatewayProcess
+from tests.faults.scene import until
 from tests.faults.test_kill import KEYS, Memory, keep_calling, open_up, roll, site, telling
 
 CUTS = 6
@@ -81,6 +82,8 @@ async def cut(gateway: GatewayProcess, shown: Shown, dice: random.Random, name: 
         for place, secret in enumerate(KEYS)
         for index in range(CALLERS // len(KEYS))
     ]
+    before = len(shown.rows)
+    await until(lambda: len(shown.rows) > before)
     await asyncio.sleep(dice.uniform(*LOAD_S))
     await gateway.kill()
     await asyncio.gather(watcher, *crowd)
