@@ -27,8 +27,6 @@ from gateway.domain.fault import UpstreamError, UpstreamFault
 from gateway.domain.picture import MAX_PICTURE_BYTES
 from gateway.domain.usage import NO_USAGE, Usage
 
-__all__ = ("ImagesGate", "write_completed", "write_whole")
-
 _PARTIAL = ".partial_image"
 _COMPLETED = ".completed"
 _TYPE = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,32})"')

@@ -173,7 +173,7 @@ class Conflict(Fault):
 
 
 class RequestTooLarge(Fault):
-    """The body is over ``server.max_body_mb``."""
+    """The body is over ``server.max_body_mb``; a form over ``max_upload_mb``, or a file of it over ``max_file_mb``."""
 
     code = "request_too_large"
 

@@ -14,7 +14,8 @@ from gateway.dialects import sse
 from gateway.dialects.either_gate import EitherGate
 from gateway.dialects.gate import Gate
 from gateway.dialects.openai_images import ESTIMATED_PICTURE_TOKENS, read_images_call
-from gateway.dialects.openai_images_gate import ImagesGate, write_completed, write_whole
+from gateway.dialects.openai_images_gate import ImagesGate, write_whole
+from gateway.dialects.pictures_answer import write_completed
 from gateway.domain.call import Call
 from gateway.domain.fault import ImageBlocked, UpstreamError, UpstreamFault
 from gateway.domain.picture import MAX_PICTURE_BYTES, Picture, Pictures

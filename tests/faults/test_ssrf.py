@@ -291,7 +291,9 @@ PROXIED = [
 ]
 
 
-@pytest.mark.parametrize("template", [*PROXIED, "http://metadata.google.internal/", "https://box.lan/"], ids=ascii)
+@pytest.mark.parametrize(
+    "template", [*PROXIED, "http://metadata.google.internal/", "https://box.lan/", "http://api.default.svc/"], ids=ascii
+)
 def test_no_proxy_is_asked_for_what_is_private_as_it_is_written(runner: asyncio.Runner, template: str) -> None:
     runner.run(must_not_connect(template, proxied=True))
 
