@@ -40,7 +40,9 @@ class Gallery:
     async def give(self, attempt: Attempt, call: Call, picture: Picture, form: PictureForm) -> Picture:
         """``picture`` in ``form``. Raises an ``UpstreamFault``, ``StoreUnavailable``."""
         try:
-            return await (self._give_url if form == "url" else self._give_data)(attempt, call, picture)
+            if form == "url":
+                return await self._give_url(attempt, call, picture)
+            return await self._give_data(attempt, picture)
         except UpstreamFault as fault:
             if picture.quoted:
                 fault.blame, fault.answered = "nobody", True
@@ -54,7 +56,7 @@ class Gallery:
         link = await self._keeper.keep(raw)
         return attrs.evolve(picture, data=None, url=f"{call.origin}{link}")
 
-    async def _give_data(self, attempt: Attempt, _call: Call, picture: Picture) -> Picture:
+    async def _give_data(self, attempt: Attempt, picture: Picture) -> Picture:
         """The picture in base64, which is that of a picture."""
         if picture.data is not None:
             check_picture((await _decode(picture.data, keep=1))[0])

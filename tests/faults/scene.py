@@ -62,14 +62,19 @@ class Heard:
 async def call(gateway: RunningGateway, *, stream: bool, **body: Any) -> Heard:
     """A small chat call, heard to its end."""
     async with gateway.post({**HELLO, **body, **({"stream": True} if stream else {})}) as response:
-        pieces: list[bytes] = []
-        whole = True
-        try:
-            async for piece in response.content.iter_any():
-                pieces.append(piece)  # noqa: PERF401 - what came before a break is wanted too
-        except aiohttp.ClientError:
-            whole = False
-        return Heard(response.status, response.headers, b"".join(pieces), whole)
+        return await hear(response)
+
+
+async def hear(response: aiohttp.ClientResponse) -> Heard:
+    """An answer, as far as it came."""
+    pieces: list[bytes] = []
+    whole = True
+    try:
+        async for piece in response.content.iter_any():
+            pieces.append(piece)  # noqa: PERF401 - what came before a break is wanted too
+    except aiohttp.ClientError:
+        whole = False
+    return Heard(response.status, response.headers, b"".join(pieces), whole)
 
 
 def read_word(heard: Heard) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-import aiohttp
-
 from gateway.domain.request import RequestFilter, RequestRow
 from gateway.store.engine import open_database
 from gateway.store.requests import SqlRequestLog
@@ -15,7 +13,7 @@ from gateway.web.keys import ROOMS
 from tests.fakes.gateway import RunningGateway, channel
 from tests.fakes.pictures import draw, measure
 from tests.fakes.upstream import ScriptedUpstream, answer
-from tests.faults.scene import Heard, check_charged_once, until
+from tests.faults.scene import Heard, check_charged_once, hear, until
 
 IMAGES = "/v1/images/generations"
 EDITS = "/v1/images/edits"
@@ -50,17 +48,6 @@ async def ask(gateway: RunningGateway, path: str = IMAGES, **body: Any) -> Heard
     sent = {"model": "m", "prompt": PROMPT, "response_format": "b64_json", **body}
     async with gateway.post(sent, path) as response:
         return await hear(response)
-
-
-async def hear(response: aiohttp.ClientResponse) -> Heard:
-    pieces: list[bytes] = []
-    whole = True
-    try:
-        async for piece in response.content.iter_any():
-            pieces.append(piece)  # noqa: PERF401 - what came before a break is wanted too
-    except aiohttp.ClientError:
-        whole = False
-    return Heard(response.status, response.headers, b"".join(pieces), whole)
 
 
 async def leave(calling: "asyncio.Task[Any]") -> None:
