@@ -1,23 +1,23 @@
 """The roof: builds every part of the house and joins them. It reads like a table of contents."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
 import attrs
 from aiohttp import web
 
-from gateway.config import Config
+from gateway.books import Books, open_books
+from gateway.cinema import Cinema, Materials, open_cinema
 from gateway.config_file import read_words_file
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.fault import StoreUnavailable
 from gateway.domain.network import read_networks
-from gateway.flow.accounting import Accounting
 from gateway.flow.administration import Administration
-from gateway.flow.admission import Admission, Bank
+from gateway.flow.admission import Admission
 from gateway.flow.auth import Directory
 from gateway.flow.discovery import find_keyed, find_local
 from gateway.flow.explain import Explainer
@@ -27,26 +27,21 @@ from gateway.flow.images import Images
 from gateway.flow.keeping import Keeper
 from gateway.flow.listing import fetch_models
 from gateway.flow.models import Catalog
-from gateway.flow.outbox import Outbox
-from gateway.flow.recovery import open_bank, recover
 from gateway.flow.relay import Relay
 from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
 from gateway.flow.switchboard import Switchboard
-from gateway.jobs.flush_ledger import FlushLedger
 from gateway.jobs.probe_channels import ProbeChannels
 from gateway.jobs.runner import JobRunner
 from gateway.jobs.sweep_media import SweepMedia
 from gateway.jobs.sync_models import SyncModels
 from gateway.reload import InForce, Reloader, build_channels, build_models, build_tariff
+from gateway.site import Site, Welcome
 from gateway.store.accounts import SqlAccountStore
 from gateway.store.channels import SqlChannelStore
 from gateway.store.counters import MemoryCounters
-from gateway.store.engine import Database, StoreRefused, open_database
-from gateway.store.folder import DataFolder
-from gateway.store.journal import FileJournal
+from gateway.store.engine import StoreRefused
 from gateway.store.keys import SqlKeyStore
-from gateway.store.ledger import SqlLedger
 from gateway.store.media import FileMediaStore
 from gateway.store.requests import SqlRequestLog
 from gateway.store.seal import Seal, SealBroken
@@ -70,43 +65,7 @@ UPLOADS = 16
 """So many times what one request may upload may wait on the disk at a time."""
 
 
-@attrs.define
-class Welcome:
-    """What the operator is told at start. ``secret`` is the first key, on the first start only."""
-
-    secret: str | None = None
-    models: tuple[str, ...] = ()
-    demo: bool = False
-
-
 WELCOME = web.AppKey("welcome", Welcome)
-
-
-@attrs.frozen
-class Site:
-    """What the house is built on.
-
-    Attributes:
-        config: the settings.
-        folder: the data folder, locked.
-        environ: where provider keys are looked for when no channel is configured.
-        discover: whether they are, and servers on this machine too.
-        declare: whether the settings' accounts and keys are brought into the store.
-        demo_pace_s: pause between the words of the built-in demo.
-        task_pace: what waits for a provider's tasks are multiplied by.
-        clock: Unix seconds.
-        read_config: reads the settings anew, for a reload. Raises ``ConfigError``.
-    """
-
-    config: Config
-    folder: DataFolder
-    environ: Mapping[str, str]
-    discover: bool = True
-    declare: bool = True
-    demo_pace_s: float = 0.03
-    task_pace: float = 1.0
-    clock: Callable[[], float] = time.time
-    read_config: Callable[[], Config] | None = None
 
 
 def build(site: Site) -> web.Application:
@@ -128,7 +87,7 @@ def build(site: Site) -> web.Application:
 async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         try:
-            books = await _open_books(site, stack)
+            books = await open_books(site, stack)
             administration, secret = await _open_administration(site, books)
         except (StoreUnavailable, OSError) as error:
             raise StoreRefused(f"The data folder {site.folder.path} cannot be used: {error}") from error
@@ -139,9 +98,11 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         in_force = InForce(site.config)
         studio = _open_studio(site, in_force, upstream, stack)
         ways.router.models = build_models(site.config)
-        app[ROOMS] = _build_rooms(site, books, administration.directory, ways, _Ends(upstream, studio))
+        hall = _build_hall(site, books, upstream, ways, studio)
+        cinema = await _open_cinema(site, in_force, books, _Ends(upstream, ways, studio, hall), stack)
+        app[ROOMS] = _build_rooms(site, in_force, books, administration.directory, _Inside(ways, studio, hall, cinema))
         app[KEEPER] = studio.keeper
-        reloader = _open_reloader(site, in_force, administration, ways, studio)
+        reloader = _open_reloader(site, in_force, administration, ways, (studio, cinema))
         app[OFFICE] = _open_office(site, books, administration, ways, reloader)
         stack.push_async_callback(app[OFFICE].finish)
         app[PROBE] = books.check_writable
@@ -149,28 +110,84 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         app[WELCOME] = Welcome(secret, tuple(listed.id for listed in ways.catalog.list_models()), demo)
         _start_jobs(jobs, books, ways, app[OFFICE])
         jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, site.clock).run)
+        if site.declare:  # who only looks may know other channels, and must not end the jobs of those it does not
+            cinema.start()
         yield
 
 
 @attrs.frozen
+class _Hall:
+    """The rooms that every call walks through, whatever it asks for."""
+
+    admission: Admission
+    relay: Relay
+    settlement: Settlement
+
+
+def _build_hall(site: Site, books: Books, upstream: Upstream, ways: "_Ways", studio: "_Studio") -> _Hall:
+    admission = Admission(books.bank, MemoryCounters(time.monotonic), books.journal, books.outbox)
+    return _Hall(
+        admission,
+        Relay(upstream, ways.switchboard, studio.images, clock=site.clock),
+        Settlement(admission, books.journal, books.outbox),
+    )
+
+
+@attrs.frozen
 class _Ends:
-    """Where a request comes out of the house, and where what belongs to it waits meanwhile."""
+    """Where a call comes out of the house, and what it has walked through."""
 
     upstream: Upstream
+    ways: "_Ways"
     studio: "_Studio"
+    hall: _Hall
 
 
-def _build_rooms(site: Site, books: "_Books", directory: Directory, ways: "_Ways", ends: _Ends) -> Rooms:
-    admission = Admission(books.bank, MemoryCounters(time.monotonic), books.journal, books.outbox)
-    server, studio = site.config.server, ends.studio
+async def _open_cinema(site: Site, in_force: InForce, books: Books, ends: _Ends, stack: AsyncExitStack) -> Cinema:
+    materials = Materials(
+        database=books.database,
+        folder=site.folder.path / "videos",
+        webhook_key=site.folder.secret("webhook.key"),
+        in_force=in_force,
+        upstream=ends.upstream,
+        fetcher=ends.studio.fetcher,
+        catalog=ends.ways.catalog,
+        bank=books.bank,
+        outbox=books.outbox,
+        admission=ends.hall.admission,
+        settlement=ends.hall.settlement,
+        relay=ends.hall.relay,
+        clock=site.clock,
+        pace=site.task_pace,
+    )
+    try:
+        cinema = await open_cinema(materials, stack)
+    except (StoreUnavailable, OSError) as error:
+        raise StoreRefused(f"The data folder {site.folder.path} cannot be used: {error}") from error
+    cinema.submissions.words = ends.studio.images.words
+    return cinema
+
+
+@attrs.frozen
+class _Inside:
+    """What a call may need on its way."""
+
+    ways: "_Ways"
+    studio: "_Studio"
+    hall: _Hall
+    cinema: Cinema
+
+
+def _build_rooms(site: Site, in_force: InForce, books: Books, directory: Directory, inside: _Inside) -> Rooms:
+    server, studio, ways, cinema = site.config.server, inside.studio, inside.ways, inside.cinema
     return Rooms(
         directory=directory,
         catalog=ways.catalog,
         switchboard=ways.switchboard,
         router=ways.router,
-        admission=admission,
-        relay=Relay(ends.upstream, ways.switchboard, studio.images, clock=site.clock),
-        settlement=Settlement(admission, books.journal, books.outbox),
+        admission=inside.hall.admission,
+        relay=inside.hall.relay,
+        settlement=inside.hall.settlement,
         accounting=books.accounting,
         outbox=books.outbox,
         gate=Gate(),
@@ -182,6 +199,12 @@ def _build_rooms(site: Site, books: "_Books", directory: Directory, ways: "_Ways
             max_body_bytes=server.max_upload_mb * MIB,
             max_file_bytes=server.max_file_mb * MIB,
         ),
+        videos=cinema.videos,
+        submissions=cinema.submissions,
+        footage=cinema.footage,
+        replays=cinema.replays,
+        status_words=in_force.find_status_words,
+        webhook_hosts=in_force.find_webhook_hosts,
         base_url=server.base_url.rstrip("/"),
         trusted_proxies=read_networks(server.trusted_proxies),
     )
@@ -198,7 +221,7 @@ class _Ways:
     fetch: Fetch
 
 
-async def _open_ways(site: Site, books: "_Books", upstream: Upstream, stack: AsyncExitStack) -> _Ways:
+async def _open_ways(site: Site, books: Books, upstream: Upstream, stack: AsyncExitStack) -> _Ways:
     """The file's channels and the stored ones; without any, whatever can be found; without that, the demo."""
     catalog, switchboard = Catalog(clock=site.clock), Switchboard(time.monotonic)
     switchboard.settings = site.config.routing.settings()
@@ -227,6 +250,7 @@ class _Studio:
     keeper: Keeper
     images: Images
     spool: Spool
+    fetcher: GuardedFetcher
 
 
 def _open_studio(site: Site, in_force: InForce, upstream: Upstream, stack: AsyncExitStack) -> _Studio:
@@ -239,7 +263,7 @@ def _open_studio(site: Site, in_force: InForce, upstream: Upstream, stack: Async
     images.words = read_words_file(site.config)
     stack.push_async_callback(images.close)
     spool = Spool(site.folder.path / "uploads", limit_bytes=UPLOADS * site.config.server.max_upload_mb * MIB)
-    return _Studio(store, keeper, images, spool)
+    return _Studio(store, keeper, images, spool, fetcher)
 
 
 def _open_reloader(
@@ -247,7 +271,7 @@ def _open_reloader(
     in_force: InForce,
     administration: Administration,
     ways: _Ways,
-    studio: _Studio,
+    studios: tuple[_Studio, Cinema],
 ) -> Reloader:
     return Reloader(
         in_force,
@@ -257,13 +281,13 @@ def _open_reloader(
         catalog=ways.catalog,
         router=ways.router,
         switchboard=ways.switchboard,
-        images=studio.images,
+        studios=(studios[0].images, studios[1].submissions),
     )
 
 
 def _open_office(
     site: Site,
-    books: "_Books",
+    books: Books,
     administration: Administration,
     ways: _Ways,
     reloader: Reloader,
@@ -282,51 +306,13 @@ def _open_office(
     )
 
 
-def _start_jobs(jobs: JobRunner, books: "_Books", ways: _Ways, office: Office) -> None:
+def _start_jobs(jobs: JobRunner, books: Books, ways: _Ways, office: Office) -> None:
     jobs.start("flush_ledger", books.flush.run)
     jobs.start("sync_models", SyncModels(ways.catalog, ways.fleet, interval=office.sync_interval).run)
     jobs.start("probe_channels", ProbeChannels(ways.catalog, ways.switchboard, ways.fetch).run)
 
 
-@attrs.frozen
-class _Books:
-    """The store and what is kept in memory of it."""
-
-    database: Database
-    journal: FileJournal
-    outbox: Outbox
-    bank: Bank
-    accounting: Accounting
-    flush: FlushLedger
-
-    async def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` where a request could not be recorded now."""
-        self.outbox.check_room()
-        self.journal.check_writable()
-        await self.database.check_writable()
-
-
-async def _open_books(site: Site, stack: AsyncExitStack) -> _Books:
-    """Open the store, bring in what a crash has left, read every balance. ``stack`` closes it, rows stored first."""
-    url = site.config.store.url or f"sqlite:///{site.folder.private_file('gateway.db')}"
-    database = await open_database(url)
-    stack.push_async_callback(database.close)
-    ledger, outbox = SqlLedger(database), Outbox()
-    journal = FileJournal(site.folder.private_file("requests.journal"))
-    stack.callback(journal.close)
-    flush = FlushLedger(outbox, ledger, journal)
-    stack.push_async_callback(flush.finish)
-    now_ms = int(site.clock() * 1000)
-    # A command that only looks must not decide about money by a configuration that may be another than the gateway's.
-    on_crash = site.config.ledger.on_crash if site.declare else None
-    await recover(journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
-    journal.renew()
-    bank = await open_bank(ledger, site.clock)
-    accounting = Accounting(bank, ledger, outbox, clock=site.clock)
-    return _Books(database, journal, outbox, bank, accounting, flush)
-
-
-async def _open_administration(site: Site, books: _Books) -> tuple[Administration, str | None]:
+async def _open_administration(site: Site, books: Books) -> tuple[Administration, str | None]:
     """The accounts and keys, and the secret of the first one where this is the first start."""
     accounts, keys = SqlAccountStore(books.database), SqlKeyStore(books.database)
     directory = Directory(accounts, keys, pepper=site.folder.secret("pepper"), clock=site.clock)

@@ -117,9 +117,9 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
     except FolderBusy as busy:
         raise NotReady(str(busy)) from None
     with contextlib.closing(folder):
-        from gateway.app import Site
         from gateway.log import configure_log
         from gateway.serve import PortTaken, run
+        from gateway.site import Site
         from gateway.store.engine import StoreRefused
 
         configure_log(config.server.log_format)

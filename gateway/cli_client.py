@@ -315,8 +315,9 @@ async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
 
     from aiohttp import web
 
-    from gateway.app import WELCOME, Site, build
+    from gateway.app import WELCOME, build
     from gateway.log import configure_log
+    from gateway.site import Site
     from gateway.store.engine import StoreRefused
     from gateway.web.protocol import GatewayRunner
 

@@ -16,8 +16,8 @@ import orjson
 from gateway import __version__
 
 if TYPE_CHECKING:
-    from gateway.app import Welcome
     from gateway.cli_client import Place
+    from gateway.site import Welcome
 
 Json = dict[str, Any]
 Cells = dict[str, str]

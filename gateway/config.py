@@ -19,6 +19,7 @@ from gateway.domain.media import MediaRules
 from gateway.domain.picture import MAX_PICTURES, PictureForm
 from gateway.domain.price import Price, Tier, nanos
 from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, between, must
+from gateway.domain.video import VideoRules
 from gateway.flow.declaration import URL, ChannelSpec
 from gateway.flow.switchboard import Settings
 
@@ -39,6 +40,8 @@ _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for f
 _LENGTHS = must("lengths of 1 to 3600 seconds", lambda value: all(1 <= one <= 3_600 for one in value))  # noqa: PLR2004
 # A link's end is written in twelve digits (domain/media.py), and a sweep counts bytes and seconds that are finite.
 _HOURS = must("a number of hours above 0 and up to 876000", lambda value: 0 < value <= 876_000)  # noqa: PLR2004
+_DAYS = must("a number of days above 0 and up to 36500", lambda value: 0 < value <= 36_500)  # noqa: PLR2004
+_HOSTS = must("hosts such as *.example.com", lambda value: all(one and one.isprintable() for one in value))
 _GIGABYTES = must("a number above 0 and up to 1000000", lambda value: 0 < value <= 1_000_000)  # noqa: PLR2004
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
@@ -146,6 +149,31 @@ class MediaSection:
 
 
 @attrs.frozen
+class VideosSection:
+    """``[videos]``: jobs and what they make.
+
+    ``store``: "keep" fetches a finished video once, "proxy" passes it through whenever it is asked for.
+    ``webhook_hosts``: globs of the hosts that a request may name in ``webhook_url``; without any it may name none.
+    """
+
+    store: Literal["keep", "proxy"] = "keep"
+    keep_days: float = attrs.field(default=7.0, metadata=_DAYS)
+    max_gb: float = attrs.field(default=50.0, metadata=_GIGABYTES)
+    deadline_h: float = attrs.field(default=24.0, metadata=_HOURS)
+    status_words: Literal["auto", "spec", "openai"] = "auto"
+    polls_per_channel: int = attrs.field(default=16, metadata=between(1, 1_000))
+    webhook_hosts: tuple[str, ...] = attrs.field(default=(), metadata=_HOSTS)
+
+    def media_rules(self) -> MediaRules:
+        """The sweep's."""
+        return MediaRules(max_age_s=self.keep_days * 86_400, max_bytes=int(self.max_gb * 1024**3))
+
+    def rules(self) -> VideoRules:
+        """Those of the jobs."""
+        return VideoRules(keep=self.store == "keep", keep_days=self.keep_days, deadline_h=self.deadline_h)
+
+
+@attrs.frozen
 class SafetySection:
     """``[safety]``: what nobody is to have painted."""
 
@@ -171,6 +199,8 @@ class ModelSection:
     masks: bool | None = None
     streams: bool | None = None
     seconds: tuple[int, ...] | None = attrs.field(default=None, metadata=_LENGTHS)
+    references: bool | None = None
+    remixes: bool | None = None
 
     def capability(self) -> Capability:
         """The same as the noun that routing knows."""
@@ -184,6 +214,8 @@ class ModelSection:
             masks=self.masks,
             streams=self.streams,
             seconds=self.seconds,
+            references=self.references,
+            remixes=self.remixes,
         )
 
 
@@ -212,6 +244,14 @@ class TierSection:
 
 
 @attrs.frozen
+class SizeSection:
+    """``sizes`` of a price: what a second costs of a video of that size (a glob: ``1920x1080``, ``*x1080``)."""
+
+    size: str = attrs.field(metadata=_MODEL)
+    usd_per_second: Decimal = attrs.field(metadata=_SECOND_PRICE)
+
+
+@attrs.frozen
 class PriceSection:
     """``[[price]]``: what a model, or every model a glob matches, costs; at one provider or at any."""
 
@@ -226,6 +266,7 @@ class PriceSection:
     cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
     tiers: tuple[TierSection, ...] = ()
+    sizes: tuple[SizeSection, ...] = ()
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Key and problem for what concerns more than one key."""
@@ -242,6 +283,7 @@ class PriceSection:
             output_nanos_per_million=nanos(self.output_usd_per_million),
             image_nanos=nanos(self.usd_per_image),
             second_nanos=nanos(self.usd_per_second),
+            sizes=tuple((one.size, nanos(one.usd_per_second)) for one in self.sizes),
             character_nanos_per_million=nanos(self.usd_per_million_characters),
             cache_write_nanos_per_million=_find_nanos(self.cache_write_usd_per_million),
             cache_write_long_nanos_per_million=_find_nanos(self.cache_write_long_usd_per_million),
@@ -263,6 +305,7 @@ class Config:
     billing: BillingSection = attrs.Factory(BillingSection)
     routing: RoutingSection = attrs.Factory(RoutingSection)
     media: MediaSection = attrs.Factory(MediaSection)
+    videos: VideosSection = attrs.Factory(VideosSection)
     safety: SafetySection = attrs.Factory(SafetySection)
     egress: EgressSection = attrs.Factory(EgressSection)
     channel: tuple[ChannelSpec, ...] = ()

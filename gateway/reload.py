@@ -5,7 +5,7 @@ What runs is untouched: calls under way keep their channel, their price and thei
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import structlog
@@ -18,6 +18,7 @@ from gateway.domain.fault import Conflict, Fault, InvalidRequest
 from gateway.domain.media import MediaRules
 from gateway.domain.network import Networks, read_networks
 from gateway.domain.price import ONE_PPM
+from gateway.domain.video import VideoRules
 from gateway.flow.administration import Administration
 from gateway.flow.fleet import Fleet
 from gateway.flow.images import Images
@@ -25,6 +26,7 @@ from gateway.flow.models import Catalog
 from gateway.flow.reloading import describe_channels, describe_items, describe_section
 from gateway.flow.routing import Router, Tariff
 from gateway.flow.safety import WordList
+from gateway.flow.submission import Submissions
 from gateway.flow.switchboard import Switchboard
 
 log = structlog.stdlib.get_logger(__name__)
@@ -63,6 +65,26 @@ class InForce:
         """How long pictures are kept, and how many."""
         return self.config.media.rules()
 
+    def find_video_rules(self) -> VideoRules:
+        """What becomes of jobs."""
+        return self.config.videos.rules()
+
+    def find_footage_rules(self) -> MediaRules:
+        """How long videos are kept, and how many."""
+        return self.config.videos.media_rules()
+
+    def find_polls(self) -> int:
+        """Answers of one channel about its jobs that are waited for at a time."""
+        return self.config.videos.polls_per_channel
+
+    def find_status_words(self) -> Literal["auto", "spec", "openai"]:
+        """How a job that is under way is called."""
+        return self.config.videos.status_words
+
+    def find_webhook_hosts(self) -> tuple[str, ...]:
+        """Globs of the hosts that a request may have a job's end told to."""
+        return self.config.videos.webhook_hosts
+
     def find_allowed_networks(self) -> Networks:
         """Private networks from which providers' pictures may be fetched."""
         return read_networks(self.config.egress.allow)
@@ -79,7 +101,7 @@ class Reloader:
         catalog: the channels in force.
         router: told of prices, and of what models can do.
         switchboard: told how calls are spread.
-        images: told of words that nobody is to have painted.
+        studios: told of words that nobody is to have painted, or filmed.
     """
 
     def __init__(
@@ -92,7 +114,7 @@ class Reloader:
         catalog: Catalog,
         router: Router,
         switchboard: Switchboard,
-        images: Images,
+        studios: tuple[Images, Submissions],
     ) -> None:
         self._in_force = in_force
         self._at_start = in_force.config
@@ -102,7 +124,7 @@ class Reloader:
         self._catalog = catalog
         self._router = router
         self._switchboard = switchboard
-        self._images = images
+        self._images, self._submissions = studios
         self._reloading = asyncio.Lock()
 
     def find_sync_interval_s(self) -> float:
@@ -127,7 +149,7 @@ class Reloader:
             await self._fleet.declare(build_channels(config))
             self._router.tariff = tariff
             self._router.models = build_models(config)
-            self._images.words = words
+            self._images.words = self._submissions.words = words
             self._switchboard.settings = config.routing.settings()
             self._in_force.config = config
             fresh = [channel for channel in self._catalog.channels if before.get(channel.name) != channel]
@@ -165,7 +187,7 @@ def _declares(config: Config) -> bool:
 
 def _describe(before: Config, after: Config) -> list[str]:
     lines = describe_channels(build_channels(before), build_channels(after))
-    for name in ("routing", "billing", "media", "safety", "egress"):
+    for name in ("routing", "billing", "media", "videos", "safety", "egress"):
         lines += [f"{line} changed" for line in _describe_section(name, before, after)]
     for name in ("group", "account", "model"):
         lines += describe_items(name, getattr(before, name), getattr(after, name))

@@ -11,7 +11,8 @@ import structlog
 from aiohttp import web
 
 from gateway import __version__
-from gateway.app import WELCOME, Site, Welcome, build
+from gateway.app import WELCOME, build
+from gateway.site import Site, Welcome
 from gateway.web.keys import OFFICE, ROOMS
 from gateway.web.protocol import GatewayRunner
 

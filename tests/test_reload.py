@@ -17,12 +17,13 @@ import attrs
 import pytest
 import structlog
 
-from gateway.app import Site, build
+from gateway.app import build
 from gateway.config_file import read_config
 from gateway.domain.fault import InvalidRequest, StoreUnavailable
 from gateway.domain.media import MediaRules
 from gateway.jobs.sweep_media import SweepMedia
 from gateway.reload import InForce, Reloader
+from gateway.site import Site
 from gateway.store.folder import DataFolder
 from gateway.store.media import FileMediaStore
 from gateway.web.keys import OFFICE, ROOMS

@@ -13,6 +13,11 @@ EMBEDDING_MODEL = "demo-embedding"
 IMAGE_MODEL = "demo-image"
 SPEECH_MODEL = "demo-speech"
 TRANSCRIPTION_MODEL = "demo-transcribe"
+VIDEO_MODEL = "demo-video"
+FAILING_VIDEO_MODEL = "demo-video-fail"
+BLOCKED_VIDEO_MODEL = "demo-video-blocked"
+SLOW_VIDEO_MODEL = "demo-video-slow"
+VIDEO_MODELS: tuple[str, ...] = (VIDEO_MODEL, FAILING_VIDEO_MODEL, BLOCKED_VIDEO_MODEL, SLOW_VIDEO_MODEL)
 
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _MAX_CHOICES = 128

@@ -17,6 +17,7 @@ from attrs import frozen
 
 from gateway.demo import asks, talk, words
 from gateway.demo.asks import AskError, ChatAsk, Json
+from gateway.demo.films import Director
 from gateway.demo.pictures import FILES, Painter
 from gateway.demo.replies import EVENT_STREAM, json_reply, read_json
 from gateway.demo.sounds import Booth
@@ -28,6 +29,7 @@ DEMO_MODELS: tuple[str, ...] = (
     asks.IMAGE_MODEL,
     asks.SPEECH_MODEL,
     asks.TRANSCRIPTION_MODEL,
+    *asks.VIDEO_MODELS,
 )
 
 _CREATED = 1_767_225_600  # the models' birthday: a constant, so that a listing never changes
@@ -38,10 +40,10 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class DemoUpstream:
-    """A provider that needs no account: deterministic words, vectors, pictures and sounds over real HTTP on 127.0.0.1.
+    """A provider that needs no account: deterministic words, pictures, sounds and films over real HTTP on 127.0.0.1.
 
     Args:
-        pace_s: The pause between two streamed words, in seconds.
+        pace_s: The pause between two streamed words, in seconds; everything else takes its time by the same measure.
     """
 
     def __init__(self, *, pace_s: float = 0.03) -> None:
@@ -75,7 +77,9 @@ class DemoUpstream:
         painter = Painter(studio, pace_s=self._pace_s)
         painter.add_routes(app)
         Booth(studio, pace_s=self._pace_s).add_routes(app)
-        self._closers = (painter.close, lambda: studio.shutdown(wait=False, cancel_futures=True))
+        director = Director(studio, pace_s=self._pace_s)
+        director.add_routes(app)
+        self._closers = (painter.close, director.close, lambda: studio.shutdown(wait=False, cancel_futures=True))
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S, handle_signals=False
         )

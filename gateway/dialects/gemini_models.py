@@ -11,8 +11,10 @@ from gateway.dialects.openai_chat import read_answer_object
 from gateway.domain.catalog import Listed
 from gateway.domain.fault import UpstreamError
 
-_METHODS = frozenset({"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents"})
-"""What a model must know one of to be of use here; the others make pictures and films, or talk over a socket."""
+_METHODS = frozenset(
+    {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"},
+)
+"""What a model must know one of to be of use here; the others make pictures in another way, or talk over a socket."""
 
 
 def read_models(raw: bytes, *, owned_by: str, now_s: int) -> list[Listed]:

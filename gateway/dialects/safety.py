@@ -83,16 +83,25 @@ def is_block(code: str | None, message: str | None) -> bool:
 
 def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
     """A provider's parsed answer, of any status -> the block that it tells of; None where it tells of none."""
-    for code, message in _list_said(value):
-        if is_block(code, message):
-            return write_block(message, secrets)
-    return None
+    blocked, message = find_blocked(value)
+    return write_block(message, secrets) if blocked else None
+
+
+def find_blocked(value: object) -> tuple[bool, str | None]:
+    """Whether a parsed answer tells of a block, and in which words."""
+    found = ((True, message) for code, message in _list_said(value) if is_block(code, message))
+    return next(found, (False, None))
 
 
 def write_block(message: str | None, secrets: Secrets = ()) -> ImageBlocked:
     """A block in the gateway's words, and behind them the provider's own that give nobody away."""
+    return ImageBlocked(write_verdict(_BLOCKED, message, secrets))
+
+
+def write_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
+    """``ours``, and behind it of a provider's words what gives nobody away."""
     words = _keep_harmless(mask(message or "", secrets))
-    return ImageBlocked(f"{_BLOCKED}: {words}" if words else _BLOCKED)
+    return f"{ours}: {words}" if words else ours
 
 
 def read_picture_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
@@ -102,12 +111,21 @@ def read_picture_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: flo
     channel is not asked, and no key is blamed. Everything else is what ``openai_error.read_fault`` makes of it, in the
     provider's words also where they do not stand in an ``error``.
     """
+    value = _read_json(raw)
+    block = None if status in NEVER_BLOCKS else find_block(value, secrets)
+    return block or read_worded_fault(status, raw, secrets, rest_s=rest_s)
+
+
+def read_worded_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    """As ``openai_error.read_fault``, in the provider's words also where they do not stand in an ``error``."""
+    return read_fault(status, _wrap(_read_json(raw)) or raw, secrets, rest_s=rest_s)
+
+
+def _read_json(raw: bytes) -> Any:
     try:
-        value = orjson.loads(raw)
+        return orjson.loads(raw)
     except orjson.JSONDecodeError:
-        value = None
-    block = None if status in _NEVER_BLOCKS else find_block(value, secrets)
-    return block or read_fault(status, _wrap(value) or raw, secrets, rest_s=rest_s)
+        return None
 
 
 def read_words(value: object, secrets: Secrets = ()) -> str | None:
@@ -116,7 +134,8 @@ def read_words(value: object, secrets: Secrets = ()) -> str | None:
 
 
 _BLOCKED = "The provider's safety filter blocked the picture, or what was asked for"
-_NEVER_BLOCKS = frozenset({401, 402, 429})
+NEVER_BLOCKS = frozenset({401, 402, 429})
+"""A key that is refused, and a rate limit."""
 _SENTENCE_END = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - as Chinese providers write
 _TELLTALE = re.compile(
     r"\[(?:address|masked)\]|\breq(?:uest)?[-_ ]?id\b|\breq_|\b[a-z0-9-]+\.(?:com|cn|ai|io|net|org)\b", re.IGNORECASE

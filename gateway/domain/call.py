@@ -7,6 +7,7 @@ import attrs
 from gateway.domain.picture import PictureAsk
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage
+from gateway.domain.video import VideoAsk
 
 Operation = Literal[
     "chat",
@@ -22,6 +23,8 @@ Operation = Literal[
     "transcriptions",
     "translations",
     "speech",
+    "videos",
+    "video_remixes",
 ]
 """What is asked for, and in which of the callers' languages: ``chat`` is the convention's, ``messages`` Anthropic's."""
 
@@ -45,6 +48,7 @@ class Call:
         version: Anthropic's ``anthropic-version`` header, which says what a body in that language means.
         files: those of a form; its other fields are the ``body``.
         picture: what pictures are asked for; None where none are.
+        video: what video is asked for; None where none is.
         sound_ms: how long the sound that came is, or hardly exceeds.
         characters: of a text that is to be spoken.
         origin: the gateway as its caller reaches it, for links to what it keeps: ``https://host``.
@@ -66,6 +70,7 @@ class Call:
     version: str | None = None
     files: tuple[Upload, ...] = ()
     picture: PictureAsk | None = None
+    video: VideoAsk | None = None
     sound_ms: int = 0
     characters: int = 0
     origin: str = ""

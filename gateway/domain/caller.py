@@ -51,7 +51,10 @@ class Account:
 
 @attrs.frozen
 class ApiKey:
-    """What a caller shows. Only ``digest`` of the secret is kept, and its last four characters for people."""
+    """What a caller shows. Only ``digest`` of the secret is kept, and its last four characters for people.
+
+    ``webhook_url`` is told of the end of each of its videos, but for those whose call names another.
+    """
 
     id: int
     account_id: int
@@ -67,6 +70,7 @@ class ApiKey:
     allow_ips: tuple[str, ...] = ()
     declared: bool = False
     created_ms: int = 0
+    webhook_url: str | None = attrs.field(default=None, repr=False)
 
     @property
     def masked(self) -> str:

@@ -1,12 +1,13 @@
 """What a model can be asked for: looked at before anything is spent, so that a caller hears at once what is allowed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 import attrs
 
 from gateway.domain.picture import PictureAsk, PictureForm
+from gateway.domain.video import VideoAsk
 
 Problem = tuple[str, str]
 """The field at fault and a sentence for the caller."""
@@ -25,7 +26,9 @@ class Capability:
         masks: whether an edit may have a mask.
         max_sources: pictures that an edit may start from.
         streams: whether it streams pictures while it paints.
-        seconds: lengths of videos.
+        seconds: lengths of videos; the first is that of whoever names none, as the first of ``sizes`` is the size.
+        references: whether a video can start from a picture.
+        remixes: whether a video can be made anew by another prompt.
     """
 
     name: str
@@ -37,6 +40,8 @@ class Capability:
     max_sources: int | None = None
     streams: bool | None = None
     seconds: tuple[int, ...] | None = None
+    references: bool | None = None
+    remixes: bool | None = None
 
     def over(self, other: "Capability | None") -> "Capability":
         """This, and where it says nothing what ``other`` says."""
@@ -59,6 +64,25 @@ class Capability:
             return "n", f"'n' must be 1{f' to {self.max_n}' if self.max_n > 1 else ''}"
         return None
 
+    def find_video_problem(self, ask: VideoAsk) -> Problem | None:
+        """Why a video cannot be had as it is asked for, or None."""
+        if ask.remix_of is not None:
+            return ("video_id", "it does not remix videos") if self.remixes is False else None
+        if ask.reference is not None and self.references is False:
+            return "input_reference", "it takes no picture to start from"
+        if ask.size is not None and self.sizes is not None and ask.size not in self.sizes:
+            return "size", f"'size' must be one of {', '.join(self.sizes)}" if self.sizes else "it takes no 'size'"
+        if ask.seconds is not None and self.seconds is not None and ask.seconds not in self.seconds:
+            return "seconds", f"'seconds' must be one of {', '.join(map(str, self.seconds))}"
+        return None
+
+    def fill(self, ask: VideoAsk) -> VideoAsk:
+        """What is asked for, with what the model makes where it is left open, as far as that is known."""
+        if ask.remix_of is not None:
+            return ask
+        seconds = ask.seconds or (self.seconds[0] if self.seconds else None)
+        return attrs.evolve(ask, seconds=seconds, size=ask.size or (self.sizes[0] if self.sizes else None))
+
 
 UNKNOWN = Capability("*")
 """Of a model that nobody has said anything of."""
@@ -77,14 +101,17 @@ def find_capability(entries: Sequence[Capability], *names: str) -> Capability | 
     return max(globs, key=lambda entry: len(entry.name), default=None)
 
 
-_CHECKED = ("model", "mask", "image", "size", "n")
-"""The fields at fault, in the order in which ``Capability.find_problem`` looks at them."""
+_CHECKED = ("model", "mask", "image", "video_id", "input_reference", "size", "n", "seconds")
+"""The fields at fault, in the order in which they are looked at."""
 
 
-def find_shared_problem(unable: Iterable[tuple[Capability, Problem]], ask: PictureAsk, *, edit: bool) -> Problem | None:
-    """Why pictures cannot be had of any of several, each with its own problem; None where there is none of them.
+def find_shared_problem(
+    unable: Iterable[tuple[Capability, Problem]], look: Callable[[Capability], Problem | None]
+) -> Problem | None:
+    """Why something cannot be had of any of several, each with its own problem; None where there is none of them.
 
-    It is that of those who come nearest, and what it lists is everything that at least one of these allows.
+    It is that of those who come nearest, and what it lists is everything that at least one of these allows. ``look``
+    finds the problem of one.
     """
     by_field: dict[str, list[Capability]] = {}
     for capability, (field, _) in unable:
@@ -92,7 +119,7 @@ def find_shared_problem(unable: Iterable[tuple[Capability, Problem]], ask: Pictu
     if not by_field:
         return None
     nearest = by_field[max(by_field, key=_CHECKED.index)]
-    return unite(nearest).find_problem(ask, edit=edit, fan_out=False)
+    return look(unite(nearest))
 
 
 def unite(capabilities: Sequence[Capability]) -> Capability:

@@ -78,7 +78,7 @@ class Channel:
 
         Its keys, the values of its headers, the password of its proxy.
         """
-        plain = [*self.api_keys, *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
+        plain = [*self.api_keys, *_list_parts(self.api_keys), *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
         return tuple(dict.fromkeys(form for secret in plain for form in _list_forms(secret)))
 
     def find_alias(self, model: str) -> str | None:
@@ -111,6 +111,13 @@ def _list_header_secrets(headers: tuple[tuple[str, str], ...]) -> Iterator[str]:
         _, spaced, credential = value.partition(" ")
         if spaced and " " not in credential:
             yield credential
+
+
+def _list_parts(api_keys: tuple[str, ...]) -> Iterator[str]:
+    """What a key is made of that is two in one: ``ACCESS:SECRET``."""
+    for key in api_keys:
+        if ":" in key:
+            yield from key.split(":")
 
 
 def _list_proxy_secrets(proxy: str | None) -> Iterator[str]:

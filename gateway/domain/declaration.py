@@ -3,6 +3,7 @@
 Amounts are dollars here and nano-USD in the nouns; a time without a zone is UTC.
 """
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from ipaddress import ip_network
@@ -39,6 +40,8 @@ _AMOUNT = must("an amount from 0 to 9000000000", lambda value: 0 <= value <= _MA
 _CREDIT = must("an amount from -9000000000 to 9000000000", lambda value: -_MAX_USD <= value <= _MAX_USD)
 _REFERENCE = must("1 to 64 printable characters", lambda value: 0 < len(value) <= 64 and value.isprintable())  # noqa: PLR2004
 _NOTE = must("at most 256 printable characters", lambda value: len(value) <= 256 and value.isprintable())  # noqa: PLR2004
+_WEB_URL = re.compile(r"https?://[^\s@/]+(?:[/?][!-~]*)?")
+_WEB = must("an http or https URL", lambda value: len(value) <= 2_048 and bool(_WEB_URL.fullmatch(value)))  # noqa: PLR2004
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _AT_LEAST_ONE = between(1)
 _MAX_USD = 9 * 10**9  # in nano-USD still a 64-bit integer
@@ -88,6 +91,7 @@ class KeySpec:
     max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     quota_status: Literal[403, 429] | None = None
     status: Status = "active"
+    webhook_url: str | None = attrs.field(default=None, metadata=_WEB)
 
     def apply(self, key: ApiKey) -> ApiKey:
         """``key`` as this says it should be; its secret and account stay."""
@@ -101,6 +105,7 @@ class KeySpec:
             group=self.group,
             expires_s=None if self.expires_at is None else int(self.expires_at.timestamp()),
             allow_ips=self.allow_ips,
+            webhook_url=self.webhook_url,
         )
 
 

@@ -14,6 +14,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
     {
         "invalid_request": 400,
         "sensitive_words_detected": 400,
+        "content_policy_violation": 400,
         "invalid_api_key": 401,
         "key_disabled": 401,
         "key_expired": 401,
@@ -26,6 +27,8 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "method_not_allowed": 405,
         "request_timeout": 408,
         "conflict": 409,
+        "idempotency_conflict": 409,
+        "task_not_ready": 409,
         "request_too_large": 413,
         "unsupported_media_type": 415,
         "rate_limit_exceeded": 429,
@@ -91,6 +94,15 @@ class SensitiveWords(Fault):
     """The gateway's own list of words forbids what a picture was to show; nothing was asked of anybody."""
 
     code = "sensitive_words_detected"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, should_retry=False)
+
+
+class ContentForbidden(Fault):
+    """The gateway's own list of words forbids what a video was to show; nothing was asked of anybody."""
+
+    code = "content_policy_violation"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message, param=param, should_retry=False)
@@ -170,6 +182,18 @@ class Conflict(Fault):
     """The thing exists already, or is in a state that forbids this."""
 
     code = "conflict"
+
+
+class IdempotencyConflict(Fault):
+    """A call of the same ``Idempotency-Key`` is under way, or was another one."""
+
+    code = "idempotency_conflict"
+
+
+class TaskNotReady(Fault):
+    """The job has no video yet, or has not ended."""
+
+    code = "task_not_ready"
 
 
 class RequestTooLarge(Fault):
@@ -255,6 +279,13 @@ class UpstreamError(UpstreamFault):
     """Garbage, a broken connection, or a status that is the provider's own trouble."""
 
 
+class ContentGone(UpstreamFault):
+    """The provider says that a file is not there, or no more."""
+
+    blame: Blame = "nobody"
+    answered = True
+
+
 class UpstreamDenied(UpstreamFault):
     """The provider does not accept the gateway's key, or that key's account has nothing left."""
 
@@ -300,6 +331,15 @@ class ImageBlocked(UpstreamRefused):
     def __init__(self, message: str) -> None:
         super().__init__(message, status=STATUS[SensitiveWords.code], type=GATEWAY_TYPE)
         self.public_code = SensitiveWords.code
+        self.should_retry = False
+
+
+class ContentBlocked(UpstreamRefused):
+    """The provider's filter took offence at what a video was to show. Another one's would, too."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=STATUS["content_policy_violation"], type=GATEWAY_TYPE)
+        self.public_code = "content_policy_violation"
         self.should_retry = False
 
 

@@ -191,6 +191,10 @@ class MediaStore(Protocol):
         """The file of that id, whatever its shape; None where there is none. Raises ``StoreUnavailable``."""
         ...
 
+    async def remove(self, media_id: str) -> bool:
+        """Throw a file away; whether there was one. Raises ``StoreUnavailable``."""
+        ...
+
     async def sweep(self, *, before_s: float, max_bytes: int) -> Swept:
         """Remove what was stored before then, and the oldest of the rest until no more than ``max_bytes`` are left."""
         ...

@@ -8,7 +8,10 @@ from gateway.domain.upload import Content
 
 @attrs.frozen
 class Plan:
-    """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own."""
+    """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own.
+
+    ``once``: it must not be sent twice, whatever becomes of its connection.
+    """
 
     method: str
     url: str
@@ -16,3 +19,4 @@ class Plan:
     body: bytes | Content | None = attrs.field(default=None, repr=False)
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     proxy: str | None = attrs.field(default=None, repr=False)
+    once: bool = False

@@ -7,7 +7,7 @@ million tokens so that a tenth of a cent per million is still an integer.
 import re
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 
 import attrs
@@ -46,7 +46,8 @@ def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
 class Price:
     """What a model, or every model a glob matches, costs: in nano-USD per million tokens, per image and per second.
 
-    ``character_nanos_per_million`` is for text that is spoken.
+    ``character_nanos_per_million`` is for text that is spoken. ``sizes`` are globs of the sizes of videos whose second
+    has a price of its own, and that price; the first one that matches counts.
 
     ``cached_input_nanos_per_million`` and ``cache_write_nanos_per_million`` None: as input;
     ``cache_write_long_nanos_per_million`` (to keep it for an hour) None: as any cache write. ``provider`` None: whoever
@@ -64,10 +65,15 @@ class Price:
     cache_write_long_nanos_per_million: int | None = None
     provider: str | None = None
     tiers: tuple[Tier, ...] = attrs.field(default=(), converter=_order_tiers)
+    sizes: tuple[tuple[str, int], ...] = ()
 
     def find_tier(self, prompt_tokens: int) -> Tier | None:
         """The tier of a prompt of that many tokens, cached ones included; None where the price itself holds."""
         return next((tier for tier in self.tiers if prompt_tokens > tier.above_tokens), None)
+
+    def find_second_nanos(self, size: str) -> int:
+        """What a second costs of a video of that size (``1280x720``), or of sound."""
+        return next((nanos for glob, nanos in self.sizes if fnmatchcase(size, glob)), self.second_nanos)
 
 
 def nanos(usd: Decimal) -> int:
@@ -90,7 +96,7 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
         _prompt_nanos(rates, usage)
         + usage.completion_tokens * rates.output_nanos_per_million
         + usage.images * price.image_nanos * _PER_MILLION
-        + usage.duration_ms * price.second_nanos * (_PER_MILLION // 1_000)
+        + usage.duration_ms * price.find_second_nanos(usage.size) * (_PER_MILLION // 1_000)
         + usage.characters * price.character_nanos_per_million
     )
     return -(-per_million * multiplier_ppm // (_PER_MILLION * ONE_PPM))

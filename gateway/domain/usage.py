@@ -21,7 +21,7 @@ CHARS_PER_TOKEN = 4
 
 @attrs.frozen
 class Usage:
-    """Counts. ``images`` are made, ``duration_ms`` made or heard, ``characters`` spoken.
+    """Counts. ``images`` are made, ``duration_ms`` made or heard, ``characters`` spoken; ``size`` is of a video.
 
     ``cached_tokens`` (read from a cache) and ``written_tokens`` (written into one, ``written_long_tokens`` of them for
     an hour) are parts of ``prompt_tokens``.
@@ -36,6 +36,7 @@ class Usage:
     written_tokens: int = 0
     written_long_tokens: int = 0
     characters: int = 0
+    size: str = ""
 
 
 NO_USAGE = Usage()

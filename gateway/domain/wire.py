@@ -27,7 +27,24 @@ Wire = Literal[
     "chat_pictures",
     "dashscope_pictures",
     "replicate_pictures",
+    "openai_videos",
+    "gemini_videos",
+    "kling_videos",
+    "minimax_videos",
+    "runway_videos",
+    "dashscope_videos",
+    "volcengine_videos",
 ]
+
+_VIDEOS: tuple[Wire, ...] = (
+    "openai_videos",
+    "gemini_videos",
+    "kling_videos",
+    "minimax_videos",
+    "runway_videos",
+    "dashscope_videos",
+    "volcengine_videos",
+)
 
 WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
     {
@@ -56,6 +73,8 @@ WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
         "transcriptions": ("openai_transcriptions",),
         "translations": ("openai_translations",),
         "speech": ("openai_speech",),
+        "videos": _VIDEOS,
+        "video_remixes": _VIDEOS,
     },
 )
 """The languages an operation can be said in, the one it was asked in first: there bytes pass untouched."""

@@ -115,6 +115,14 @@ class Bank:
         self.holds.discard(made)
         return made.settle(cost_nanos, self.day_at(now_s))
 
+    def restore(self, account_id: int, key_id: int, nanos: int) -> Hold:
+        """What an earlier process has held for a job that goes on: it is held, whatever the caps are by now."""
+        made = Hold((self.find_purse("key", key_id), self.find_purse("account", account_id)), nanos)
+        for purse in made.purses:
+            purse.hold(nanos)
+        self.holds.add(made)
+        return made
+
     def release(self, made: Hold) -> None:
         """Resolve a hold at no cost."""
         self.holds.discard(made)
@@ -172,6 +180,22 @@ class Admission:
     async def admit(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
         """Set the money aside, take a turn, and note that the call is about to be made.
 
+        Raises as ``open`` does.
+        """
+        grant = await self.open(arrival, call, options)
+        noted = False
+        try:
+            first = options[0] if options else None
+            self._journal.start(write_interrupted(arrival, call, first, grant.hold.nanos))
+            noted = True
+        finally:
+            if not noted:
+                self.give_back(grant)
+        return grant
+
+    async def open(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
+        """The same for a call that is noted elsewhere.
+
         ``options`` are all that may serve it, the likeliest first: what is held covers the dearest of them, and is
         held once, however many are tried.
 
@@ -181,24 +205,31 @@ class Admission:
         reserve = max((option.cost(option.bound(call)) for option in options), default=0)
         held = self._bank.hold(arrival.caller, reserve)
         turn: Turn | None = None
-        noted = False
+        taken = False
         try:
             subjects = _list_subjects(arrival.caller)
             if subjects:
                 turn = await self._counters.take(subjects, estimate_tokens(call.prompt_chars))
-            self._journal.start(write_interrupted(arrival, call, options[0] if options else None, reserve))
-            noted = True
+            taken = True
         finally:
-            if not noted:
-                if turn is not None:
-                    self._counters.give_back(turn, 0)
+            if not taken:
                 self._bank.release(held)
         return Grant(call, held, turn)
 
-    def end(self, grant: Grant, cost_nanos: int, tokens: int, now_s: float) -> Charge:
-        """A granted call is over: what was held for it becomes what it cost, and its turn ends."""
+    def give_back(self, grant: Grant) -> None:
+        """The call is not made: its turn and what was held for it are free again."""
+        self.leave(grant)
+        self._bank.release(grant.hold)
+
+    def leave(self, grant: Grant, tokens: int = 0) -> None:
+        """Its turn has ended; what is held for it stays held."""
         if grant.turn is not None:
             self._counters.give_back(grant.turn, tokens)
+            grant.turn = None
+
+    def end(self, grant: Grant, cost_nanos: int, tokens: int, now_s: float) -> Charge:
+        """A granted call is over: what was held for it becomes what it cost, and its turn ends."""
+        self.leave(grant, tokens)
         return self._bank.settle(grant.hold, cost_nanos, now_s)
 
 

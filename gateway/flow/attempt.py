@@ -16,6 +16,8 @@ from gateway.flow.switchboard import Lease, Line
 from gateway.providers.base import Endpoint, Errand
 from gateway.providers.registry import PROVIDERS
 
+UNKNOWN_SECONDS = 10
+"""Of a video of which nobody has said how long it is to be, by a model of which nobody has said how long it makes."""
 EVENT_STREAM = "text/event-stream"
 NOTHING_SAID = Errand(None)
 
@@ -42,8 +44,15 @@ class Option:
         return self.line.channel
 
     def bound(self, call: Call) -> Usage:
-        """What ``call`` may use here. Pictures that take several calls have their prompt read by each of them."""
+        """What ``call`` may use here. Pictures that take several calls have their prompt read by each of them.
+
+        A video is as long as the model makes it where its caller has not said how long.
+        """
         need, most = call.need, self.capability.max_n
+        if call.video is not None:
+            video = self.capability.fill(call.video)
+            seconds = video.seconds or UNKNOWN_SECONDS
+            return attrs.evolve(need, duration_ms=seconds * 1_000, size=video.size or "")
         if call.picture is None or most is None or call.picture.count <= most:
             return need
         calls = -(-call.picture.count // most)
@@ -81,22 +90,55 @@ class Attempt:
         return self._address(attrs.evolve(errand, stream=call.stream, accept=accept, headers=headers))
 
     def plan_ask(self, ask: Ask) -> Plan:
-        """One request on the way to pictures. Raises ``NotExpressible``."""
-        errand = NOTHING_SAID if ask.said is None else self._pack(ask.said)
-        return self._address(attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers))
+        """One request on the way to pictures, or to a video. Raises ``NotExpressible``."""
+        return self.way.plan(ask, self.naming.now_s)
+
+    @property
+    def way(self) -> "Way":
+        """Where its requests go."""
+        return Way(self.channel, self.option.endpoint, self.option.model, self.lease.key.key, self.naming.id)
 
     def _pack(self, said: Said) -> Errand:
-        self.option.endpoint.shape(said.fields if isinstance(said, Form) else said, self.option.model)
+        return self.way.pack(said)
+
+    def _address(self, errand: Errand) -> Plan:
+        return self.way.address(errand, self.naming.now_s)
+
+
+@attrs.frozen
+class Way:
+    """A language of a channel, with the key and the model that are named in it.
+
+    Attributes:
+        model: the provider's own name of it.
+        mark: a word that nobody could have put into what is said; see ``dialects/payload.py``.
+    """
+
+    channel: Channel
+    endpoint: Endpoint
+    model: str
+    key: str = attrs.field(repr=False)
+    mark: str
+
+    def plan(self, ask: Ask, now_s: int, *, once: bool = False) -> Plan:
+        """One request, at ``now_s``; ``once``: it must not be sent twice. Raises ``NotExpressible``."""
+        errand = NOTHING_SAID if ask.said is None else self.pack(ask.said)
+        errand = attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers)
+        return attrs.evolve(self.address(errand, now_s), once=once)
+
+    def pack(self, said: Said) -> Errand:
+        """A body in bytes. Raises ``NotExpressible``."""
+        self.endpoint.shape(said.fields if isinstance(said, Form) else said, self.model)
         try:
-            body, media_type = write_payload(said, self.naming.id)
+            body, media_type = write_payload(said, self.mark)
         except InvalidRequest as refused:
             raise NotExpressible(refused.message, param=refused.param) from None
         return Errand(body, media_type)
 
-    def _address(self, errand: Errand) -> Plan:
-        option = self.option
+    def address(self, errand: Errand, now_s: int) -> Plan:
+        """The request of an errand."""
         provider = PROVIDERS[self.channel.provider]
-        return provider.plan(self.channel, option.endpoint, errand, model=option.model, key=self.lease.key.key)
+        return provider.plan(self.channel, self.endpoint, errand, model=self.model, key=self.key, now_s=now_s)
 
 
 def _write_extra(call: Call, endpoint: Endpoint) -> tuple[tuple[str, str], ...]:

@@ -112,7 +112,7 @@ class Relay:
             self._switchboard.note_answered(attempt.lease)
             return Answer(body, attempt.exchange.manner.media_type)
 
-        return await self._try_each(grant.delivery, route, request_id, read)
+        return await self.try_each(grant.delivery, route, request_id, read)
 
     async def stream(
         self,
@@ -153,7 +153,7 @@ class Relay:
             finally:
                 pulse.stop()
 
-        return await self._try_each(grant.delivery, route, request_id, push)
+        return await self.try_each(grant.delivery, route, request_id, push)
 
     async def _open(self, visit: Visit, attempt: Attempt, call: Call, *, painted: bool) -> tuple[Reply, Gate]:
         """The provider's stream and what of it may leave; or a painting's, where pictures are not streamed."""
@@ -163,6 +163,10 @@ class Relay:
         painting = self._images.stream(attempt, call)
         visit.follow(painting)
         return painting, PaintedGate(painting)
+
+    def note_answered(self, attempt: Attempt) -> None:
+        """An attempt was answered: its channel is well."""
+        self._switchboard.note_answered(attempt.lease)
 
     def _end_stream(
         self,
@@ -175,13 +179,17 @@ class Relay:
             self._note_failed(attempt, fault)
         settle(fault)
 
-    async def _try_each(
+    async def try_each(
         self,
         delivery: Delivery,
         route: Route,
         request_id: str,
         make: Callable[[Visit, Attempt], Awaitable[T]],
     ) -> T:
+        """What ``make`` makes of the first attempt that does not fail.
+
+        Raises the first ``UpstreamFault`` that is an answer, or ``NoAvailableChannel``; and what else ``make`` raises.
+        """
         loop = asyncio.get_running_loop()
         told: UpstreamFault | None = None
         if self.broken_off:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import attrs
 
 from gateway.dialects.exchange import Naming, make_exchange
 from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Caller
-from gateway.domain.capability import UNKNOWN, Capability, find_capability, find_shared_problem
+from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
 from gateway.domain.catalog import Listed
 from gateway.domain.fault import (
     GroupNotAllowed,
@@ -21,6 +22,7 @@ from gateway.domain.fault import (
 )
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.selection import Candidate, choose
+from gateway.domain.video import VideoJob
 from gateway.domain.wire import WIRES
 from gateway.flow.attempt import Attempt, Option
 from gateway.flow.models import Catalog, model_not_found
@@ -28,7 +30,8 @@ from gateway.flow.switchboard import Switchboard
 from gateway.providers.base import Provider
 from gateway.providers.registry import PROVIDERS
 
-_PICTURES = frozenset({"images", "image_edits"})
+_DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
+"""What models differ in: it is looked up what they can do."""
 _LONGEST_WAIT_S = 120
 """What a caller is told to wait at most: beyond it the client libraries do not try again."""
 
@@ -202,7 +205,9 @@ class Router:
             options = [option for option in options if option.price is not None]
             if not options:
                 raise _no_price(call.model)
-        if call.picture is not None:
+        if call.video is not None and call.video.remix_of is not None:
+            options = _keep_original(options, call.video.remix_of)
+        if call.picture is not None or call.video is not None:
             options = _keep_able(options, call)
         if call.operation == "count_tokens":  # what nobody can count now is estimated
             now = self._switchboard.now
@@ -221,7 +226,7 @@ class Router:
             if endpoint is not None:
                 price = self.tariff.find_price(model, theirs, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
-                able = self._find_capability(model, theirs, provider) if operation in _PICTURES else UNKNOWN
+                able = self._find_capability(model, theirs, provider) if operation in _DESCRIBED else UNKNOWN
                 options.append(Option(lines[channel.name], endpoint, theirs, price, ppm, sure, able))
         return options
 
@@ -272,22 +277,41 @@ class Router:
 
 
 def _keep_able(options: list[Option], call: Call) -> list[Option]:
-    """Those that can give the pictures that are asked for. Raises ``InvalidRequest``: what is asked of none of them."""
-    ask = call.picture
-    if ask is None:
-        return options
-    edit, able, unable = call.operation == "image_edits", [], []
+    """Those that can make what is asked for. Raises ``InvalidRequest``: what can be asked of none of them."""
+    able, unable = [], []
     for option in options:
-        problem = option.capability.find_problem(ask, edit=edit, fan_out=option.channel.fan_out)
+        problem = _find_problem(call, option.capability, fan_out=option.channel.fan_out)
         if problem is None:
             able.append(option)
         else:
             unable.append((option.capability, problem))
-    shared = None if able else find_shared_problem(unable, ask, edit=edit)
+    shared = None if able else find_shared_problem(unable, partial(_find_problem, call))
     if shared is not None:
         param, reason = shared
         raise InvalidRequest(f"The model {call.model!r} cannot do this: {reason}", param=param)
     return able
+
+
+def _find_problem(call: Call, capability: Capability, *, fan_out: bool = False) -> Problem | None:
+    if call.video is not None:
+        return capability.find_video_problem(call.video)
+    if call.picture is not None:
+        return capability.find_problem(call.picture, edit=call.operation == "image_edits", fan_out=fan_out)
+    return None
+
+
+def _keep_original(options: list[Option], original: VideoJob) -> list[Option]:
+    """The channel that made a video: no other knows it. Raises ``InvalidRequest`` where it serves this no more."""
+    kept = [
+        option
+        for option in options
+        if option.channel.name == original.channel
+        and option.channel.provider == original.provider
+        and option.endpoint.wire == original.wire
+    ]
+    if not kept:
+        raise InvalidRequest("The video cannot be made anew: nobody who made it serves its model now", param="video_id")
+    return kept
 
 
 def _no_price(model: str) -> ModelNotAllowed:

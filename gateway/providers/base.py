@@ -71,6 +71,7 @@ IMAGES = Endpoint("openai_images", "/images/generations")
 EDITS = Endpoint("openai_edits", "/images/edits")
 TRANSCRIPTIONS = Endpoint("openai_transcriptions", "/audio/transcriptions")
 TRANSLATIONS = Endpoint("openai_translations", "/audio/translations")
+VIDEOS = Endpoint("openai_videos", "/videos")
 SPEECH = Endpoint("openai_speech", "/audio/speech")
 MESSAGES = Endpoint("anthropic_messages", "/messages")
 COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
@@ -101,7 +102,8 @@ class Provider:
         local_port: the port on which it usually listens on the same machine; None for remote vendors.
         endpoints: the languages it speaks, and where.
         sign: key -> headers.
-        sign_list: the same for its model list, where that differs.
+        sign_at: key and Unix seconds -> headers, for a vendor that takes signatures of the moment instead.
+        sign_list: the same as ``sign`` for its model list, where that differs.
         models_path: where its model list is, with its query; None where it has none.
         list_dialect: the language of that list.
         read_model_id: its listed id -> the id callers use.
@@ -115,6 +117,7 @@ class Provider:
     local_port: int | None = None
     endpoints: tuple[Endpoint, ...] = (CHAT, EMBEDDINGS)
     sign: Signer = sign_bearer
+    sign_at: Callable[[str, int], dict[str, str]] | None = None
     sign_list: Signer | None = None
     models_path: str | None = "/models"
     list_dialect: Literal["openai", "gemini"] = "openai"
@@ -133,13 +136,15 @@ class Provider:
         """What is known of ``model`` (its own name of it)."""
         return find_capability(self.capabilities, model)
 
-    def plan(self, channel: Channel, endpoint: Endpoint, errand: Errand, *, model: str, key: str) -> Plan:
-        """A request to ``endpoint``. Every header is ours (the errand's included) or the channel's."""
+    def plan(
+        self, channel: Channel, endpoint: Endpoint, errand: Errand, *, model: str, key: str, now_s: int = 0
+    ) -> Plan:
+        """A request to ``endpoint`` at ``now_s``. Every header is ours (the errand's included) or the channel's."""
         ours = {
             "Content-Type": errand.media_type,
             "Accept": errand.accept,
             "Accept-Encoding": "identity",
-            **self.sign(key),
+            **(self.sign_at(key, now_s) if self.sign_at else self.sign(key)),
             **dict(errand.headers),
         }
         if errand.body is None:

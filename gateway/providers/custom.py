@@ -16,6 +16,7 @@ from gateway.providers.base import (
     SPEECH,
     TRANSCRIPTIONS,
     TRANSLATIONS,
+    VIDEOS,
     Provider,
 )
 
@@ -34,5 +35,6 @@ CUSTOM = Provider(
         TRANSCRIPTIONS,
         TRANSLATIONS,
         SPEECH,
+        VIDEOS,
     ),
 )

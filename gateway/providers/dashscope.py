@@ -6,13 +6,17 @@ Singapore here; ``https://dashscope.aliyuncs.com`` is Beijing, ``https://dashsco
 ``https://WORKSPACE.REGION.maas.aliyuncs.com`` one's own, each with ``/compatible-mode/v1`` as ``base_url``. The list
 that is described has another address and shape; the one in the convention's shape beside the calls is not described.
 
-Pictures are at the same server in a language of its own: ``dialects/dashscope_pictures.py`` names what each model's
-page says. Where sizes are ranges they are not listed here, and the provider says what it does not make.
+Pictures and videos are at the same server in languages of its own: ``dialects/dashscope_pictures.py`` and
+``dialects/dashscope_videos.py`` name what each model's page says. Where sizes of pictures are ranges they are not
+listed here, and the provider says what it does not make.
 
 At other addresses: rerank (``/compatible-api/v1/reranks``), not served here; Anthropic's messages, by provider
 "anthropic" with ``base_url`` ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
 """
 
+from collections.abc import Iterator
+
+from gateway.dialects.dashscope_videos import MODELS, SYNTHESIS
 from gateway.domain.capability import Capability
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
 
@@ -39,6 +43,17 @@ def _describe(
     )
 
 
+def _describe_videos() -> Iterator[Capability]:
+    for glob, model in MODELS.items():
+        yield Capability(
+            glob,
+            seconds=model.seconds,
+            sizes=tuple(model.sizes),
+            references=model.picture is not None,
+            remixes=False,
+        )
+
+
 PICTURES = Endpoint(
     "dashscope_pictures",
     "/api/v1/services/aigc/text2image/image-synthesis",
@@ -46,12 +61,14 @@ PICTURES = Endpoint(
     models=("wan*-t2i*", "wan*-i2i*", "wan*-image*", "qwen-image*", "z-image*"),
 )
 
+VIDEOS = Endpoint("dashscope_videos", SYNTHESIS, rooted=True, models=("wan*-t2v*", "wan*-i2v*"))
+
 DASHSCOPE = Provider(
     slug="dashscope",
     title="Alibaba Cloud Model Studio",
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     env_key="DASHSCOPE_API_KEY",
-    endpoints=(CHAT, EMBEDDINGS, RESPONSES, PICTURES),
+    endpoints=(CHAT, EMBEDDINGS, RESPONSES, PICTURES, VIDEOS),
     capabilities=(
         _describe("wan*-t2i*", 4),
         _describe("wan2.5-i2i*", 4, max_sources=3),
@@ -67,5 +84,6 @@ DASHSCOPE = Provider(
         _describe("qwen-image-edit-plus*", 6, max_sources=3),
         _describe("qwen-image-edit-max*", 6, max_sources=3),
         _describe("z-image*", 1),
+        *_describe_videos(),
     ),
 )

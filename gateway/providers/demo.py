@@ -29,6 +29,7 @@ DEMO = Provider(
         *_only("demo-image", IMAGES, EDITS),
         *_only("demo-speech", SPEECH),
         *_only("demo-transcribe", TRANSCRIPTIONS, TRANSLATIONS),
+        Endpoint("openai_videos", "/videos", models=("demo-video*",)),
     ),
     capabilities=(
         Capability(
@@ -40,6 +41,13 @@ DEMO = Provider(
             masks=True,
             max_sources=16,
             streams=True,
+        ),
+        Capability(
+            "demo-video*",
+            seconds=(4, 8, 12),
+            sizes=("1280x720", "720x1280", "854x480", "480x854", "640x360"),
+            references=True,
+            remixes=True,
         ),
     ),
 )

@@ -7,9 +7,12 @@ compatibility with the convention (ai.google.dev/gemini-api/docs/openai) is anot
 
 Pictures: .../docs/image-generation, its tables of sizes, and "Limitations" for how many pictures a model takes in.
 Imagen is no more (.../docs/deprecations: shut down on 17 August 2026).
+
+Videos: .../docs/veo. Of models that are not Veo 3.1 nobody has said here what they make.
 """
 
 from gateway.dialects.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
+from gateway.dialects.gemini_videos import SECONDS, SIZES
 from gateway.domain.capability import Capability
 from gateway.providers.base import Endpoint, Provider
 
@@ -42,6 +45,22 @@ PICTURES = (
 """What they can be asked for."""
 
 
+VIDEO_MODELS = ("veo-*",)
+"""Globs of the models that film."""
+_BEST = ("3840x2160", "2160x3840")
+VIDEOS = (
+    Capability("veo-*", remixes=False),
+    Capability("veo-3.1-*", seconds=SECONDS, sizes=tuple(SIZES), references=True, remixes=False),
+    Capability(
+        "veo-3.1-lite-*",
+        seconds=SECONDS,
+        sizes=tuple(size for size in SIZES if size not in _BEST),
+        references=True,
+        remixes=False,
+    ),
+)
+
+
 def _sign(key: str) -> dict[str, str]:
     return {"x-goog-api-key": key} if key else {}
 
@@ -64,10 +83,11 @@ GEMINI = Provider(
         Endpoint("gemini_embeddings", "/models/{model}:batchEmbedContents"),
         Endpoint("gemini_count_tokens", "/models/{model}:countTokens"),
         Endpoint("gemini_pictures", "/models/{model}:generateContent", models=PICTURE_MODELS),
+        Endpoint("gemini_videos", "/models/{model}:predictLongRunning", models=VIDEO_MODELS),
     ),
     sign=_sign,
     models_path="/models?pageSize=1000",
     list_dialect="gemini",
     read_model_id=_read_model_id,
-    capabilities=PICTURES,
+    capabilities=(*PICTURES, *VIDEOS),
 )

@@ -7,6 +7,9 @@ learn.microsoft.com/azure/foundry/openai/how-to/reasoning ("not supported": the 
 
 Pictures (developers.openai.com/api/reference/resources/images, .../docs/guides/image-generation): the GPT Image models
 always answer with base64 and refuse ``response_format``; those from ``gpt-image-2`` on take any size in steps of 16.
+
+Videos (the convention's OpenAPI document, ``VideoModel``, ``VideoSeconds``, ``VideoSize``): it says that OpenAI itself
+shuts them down on 24 September 2026; others that speak like it go on.
 """
 
 import re
@@ -26,6 +29,7 @@ from gateway.providers.base import (
     SPEECH,
     TRANSCRIPTIONS,
     TRANSLATIONS,
+    VIDEOS,
     Body,
     Endpoint,
     Provider,
@@ -68,6 +72,20 @@ GPT_IMAGES = (
 )
 """What its picture models can be asked for."""
 
+_FILMS = ("sora-*",)
+_SORA = Capability(
+    "sora-2*",
+    sizes=("720x1280", "1280x720"),
+    seconds=(4, 8, 12),
+    references=True,
+    remixes=True,
+)
+SORA = (
+    _SORA,
+    attrs.evolve(_SORA, name="sora-2-pro*", sizes=("720x1280", "1280x720", "1024x1792", "1792x1024")),
+)
+"""What its video models can be asked for."""
+
 OPENAI = Provider(
     slug="openai",
     title="OpenAI",
@@ -88,6 +106,7 @@ OPENAI = Provider(
         TRANSCRIPTIONS,
         TRANSLATIONS,
         SPEECH,
+        attrs.evolve(VIDEOS, models=_FILMS),
     ),
-    capabilities=GPT_IMAGES,
+    capabilities=(*GPT_IMAGES, *SORA),
 )

@@ -51,7 +51,7 @@ class SqlLedger:
         if not rows:
             return
         try:
-            await self._database.write(lambda connection: _post(connection, rows))
+            await self._database.write(lambda connection: post_rows(connection, rows))
         except IntegrityError:  # only after a crash, or a commit whose answer was lost: some of them are there
             await self._database.write(lambda connection: _post_new(connection, rows))
 
@@ -155,7 +155,11 @@ class SqlLedger:
         ]
 
 
-async def _post(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None:
+async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None:
+    """Store rows with their charges, as a part of whatever else is committed with them.
+
+    Raises SQLAlchemy's ``IntegrityError`` where one of them is there already.
+    """
     await connection.execute(insert(requests), [write_request(row) for row in rows])
     charges = [_write_charge(row) for row in rows if row.cost_nanos]
     if charges:
@@ -166,7 +170,7 @@ async def _post(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None
 
 
 async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None:
-    """As ``_post``, of those rows that are not there yet, each once: of two with one id the first counts."""
+    """As ``post_rows``, of those rows that are not there yet, each once: of two with one id the first counts."""
     fresh: dict[str, RequestRow] = {}
     for first in range(0, len(rows), _LOOKED_UP):
         some = rows[first : first + _LOOKED_UP]
@@ -176,7 +180,7 @@ async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRow]) -> 
             if row.id not in known:
                 fresh.setdefault(row.id, row)
     if fresh:
-        await _post(connection, list(fresh.values()))
+        await post_rows(connection, list(fresh.values()))
 
 
 def _write_charge(row: RequestRow) -> Values:

@@ -108,6 +108,15 @@ class FileMediaStore:
             return None
         return Media(media_id, media_type, status.st_size, status.st_mtime, path)
 
+    async def remove(self, media_id: str) -> bool:
+        """Throw a file away; whether there was one. Raises ``StoreUnavailable``."""
+        media = await self.find(media_id)
+        if media is None:
+            return False
+        with _storing():
+            await asyncio.to_thread(media.path.unlink, missing_ok=True)
+        return True
+
     async def sweep(self, *, before_s: float, max_bytes: int) -> Swept:
         """Remove what was stored before then, and the oldest of the rest until no more than ``max_bytes`` are left.
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
 
 metadata = MetaData()
@@ -66,6 +66,7 @@ keys = Table(
     Column("allow_ips", JSON, nullable=False),
     Column("declared", Boolean, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+    Column("webhook_url", Text),
     UniqueConstraint("account_id", "name"),
     sqlite_autoincrement=True,
 )
@@ -164,3 +165,104 @@ usage_days = Table(
     sqlite_with_rowid=False,
 )
 """The sums of each day (UTC, days since 1970), written with what they sum: balances are read from here at start."""
+
+# A condition of an index is no use to a query that has a parameter in its place: both have it word by word.
+DUE = text("due_ms IS NOT NULL")
+OWNED = text("owner != ''")
+LIVE = text("state NOT IN ('completed', 'failed')")
+RUNNING = text("state = 'running'")
+
+videos = Table(
+    "videos",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("account_id", BigInteger, nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("request_id", String(64), nullable=False, unique=True),
+    Column("model", String(256), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("owner", String(64), nullable=False),
+    Column("lease_until_ms", BigInteger, nullable=False),
+    Column("due_ms", BigInteger),
+    Column("channel", String(64), nullable=False),
+    Column("progress", Integer, nullable=False),
+    Column("polls", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("deadline_ms", BigInteger, nullable=False),
+    Column("completed_ms", BigInteger),
+    Column("expires_ms", BigInteger),
+    Column("held_nanos", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("provider", String(64), nullable=False),
+    Column("wire", String(64), nullable=False),
+    Column("upstream_model", Text, nullable=False),
+    Column("upstream_id", Text),
+    Column("key_print", String(64), nullable=False),
+    Column("media_id", String(64)),
+    Column("media_bytes", BigInteger, nullable=False),
+    Column("media_type", String(64), nullable=False),
+    Column("remixed_from", String(64)),
+    Column("size", Text, nullable=False),
+    Column("seconds", Text, nullable=False),
+    Column("error_code", Text),
+    Column("error_message", Text),
+    Column("webhook_url", Text),
+    Column("receipt", Text, nullable=False),
+    Column("clue", Text),
+    Column("prompt", Text, nullable=False),
+    Index("videos_by_account", "account_id", "sequence"),
+    Index("videos_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
+    Index("videos_owned", "owner", sqlite_where=OWNED, postgresql_where=OWNED),
+    Index("videos_live", "sequence", sqlite_where=LIVE, postgresql_where=LIVE),
+    sqlite_autoincrement=True,
+)
+"""Jobs; ``receipt`` is the row of the call that asked for one, in JSON, and what queries need of it beside it.
+
+What is long comes last: who only looks for a job does not read it. Nothing here goes with its key or its account.
+"""
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("video_id", String(64), nullable=False),
+    Column("account_id", BigInteger, nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("event", String(64), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("answer", Integer),
+    Column("ended_ms", BigInteger),
+    Column("due_ms", BigInteger),
+    Column("owner", String(64), nullable=False),
+    Column("lease_until_ms", BigInteger, nullable=False),
+    Column("error", Text),
+    Column("url", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("deliveries_by_video", "video_id", "sequence"),
+    Index("deliveries_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
+    Index("deliveries_by_end", "ended_ms"),
+    sqlite_autoincrement=True,
+)
+
+replays = Table(
+    "replays",
+    metadata,
+    Column("key_id", BigInteger, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("digest", String(128), nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("owner", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("replays_by_age", "created_ms"),
+    Index("replays_running", "owner", sqlite_where=RUNNING, postgresql_where=RUNNING),
+)

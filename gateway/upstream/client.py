@@ -224,9 +224,9 @@ class AiohttpUpstream:
         """Send and wait for the headers; see ``port.Upstream``."""
         sent: list[_Request] = []
         try:
-            response = await _request(self._pooled, plan, sent)
+            response = await _request(self._fresh if plan.once else self._pooled, plan, sent)
         except _FOREIGN as error:
-            if not (_is_broken(error) and sent and sent[-1].may_be_sent_again):
+            if plan.once or not (_is_broken(error) and sent and sent[-1].may_be_sent_again):
                 _raise_translated(error, "headers")
             try:
                 response = await _request(self._fresh, plan, sent)

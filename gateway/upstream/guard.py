@@ -1,6 +1,6 @@
-"""The egress guard: files that a provider names are fetched from public addresses only.
+"""The egress guard: what a provider or a caller names is asked for, or told, at public addresses only.
 
-A provider's URL is a stranger's text. It may name this machine, its network or a cloud's metadata service, in plain
+Their URLs are strangers' text. They may name this machine, its network or a cloud's metadata service, in plain
 or in odd spelling, by a name that resolves there, or by a redirect; none of them is ever connected to.
 
 Addresses are judged where sockets are made. aiohttp hands ``socket_factory`` each address that it is about to connect
@@ -13,17 +13,29 @@ import asyncio
 import errno
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
-from typing import NoReturn
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
-from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-from gateway.domain.fault import UpstreamError, UpstreamTimeout
+from gateway.domain.fault import UpstreamError
 from gateway.domain.network import Networks, is_inside, is_public
+from gateway.upstream.guarded_file import (
+    FILE,
+    FOREIGN,
+    HOOK,
+    GuardedFile,
+    Line,
+    Words,
+    hear_out,
+    open_file,
+    raise_translated,
+    read_whole,
+)
+from gateway.upstream.port import FileAsk
 
 MAX_REDIRECTS = 3
 MAX_URL = 8_190
@@ -40,11 +52,7 @@ _SERVICE_PORTS = frozenset(
 )  # fmt: skip
 """Databases, queues, caches, desktops and the control planes of clusters, which serve no files."""
 
-_STATUS_OK = 200
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_DECODED = frozenset({"", "identity", "gzip", "deflate"})
-_FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError, RuntimeError)
-"""What aiohttp lets out; uvloop says ``RuntimeError`` of some sockets, and so does a session that was closed."""
 
 _MISLEADING = re.compile(r"[\x00-\x1f\x7f\\]")
 _WELL_WRITTEN = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
@@ -58,17 +66,14 @@ _PRIVATE_NAMES = (
 """Names that no public server has: RFC 6761, 6762, 7686 and 8375, ICANN's ``internal`` and the three that it will never
 delegate (home, corp, mail), and what is in use without anybody's leave."""
 
-_NO_URL = "The provider's link is not a plain http or https URL"
-_FORBIDDEN = "The provider's link leads to where the gateway fetches nothing from"
-
 
 class GuardedFetcher:
     """``port.Fetcher`` over two aiohttp sessions: one that judges every address, and one that does not.
 
-    The other one is for what an operator chose: the channel's own origin, and the channel's proxy. A proxy resolves
-    names itself, so through one only what the URL says can be judged: addresses, and names that are private as they
-    stand. A public name that the proxy's resolver leads to a private address is *not* refused here; whoever runs the
-    proxy has to refuse it there.
+    The other one is for what an operator chose: the channel's own origin, and the channel's proxy; no webhook goes
+    that way. A proxy resolves names itself, so through one only what the URL says can be judged: addresses, and names
+    that are private as they stand. A public name that the proxy's resolver leads to a private address is *not* refused
+    here; whoever runs the proxy has to refuse it there.
 
     Ports: 80, 443 and those from 1024 on, as object stores have them, without those of well-known services. The lower
     ones are mail, shells and files, which do harm when they are sent lines of HTTP. On the channel's own origin any.
@@ -80,8 +85,8 @@ class GuardedFetcher:
 
     def __init__(self, *, allow: Callable[[], Networks], resolver: AbstractResolver | None = None) -> None:
         self._allow = allow
-        self._guarded = _open_session(resolver, self._make_socket)
-        self._open = _open_session(resolver, None)
+        self._judging = _open_session(resolver, self._make_socket)
+        self._trusting = _open_session(resolver, None)
 
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
@@ -93,42 +98,83 @@ class GuardedFetcher:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._follow(url, trusted_origin, proxy, limit_bytes)
-        except _FOREIGN as error:
-            _raise_translated(error)
+                response = await self._follow(FileAsk(url, trusted_origin, proxy))
+                try:
+                    return await read_whole(response, limit_bytes)
+                finally:
+                    response.close()
+        except FOREIGN as error:
+            raise_translated(error, FILE)
+
+    async def open(self, ask: FileAsk) -> GuardedFile:
+        """A file at its headers; see ``port.Fetcher``, and ``fetch`` for redirects."""
+        try:
+            async with asyncio.timeout(ask.connect_s):
+                response = await self._follow(ask)
+        except FOREIGN as error:
+            raise_translated(error, FILE, "headers")
+        try:
+            return open_file(response, ask)
+        except UpstreamError:
+            response.close()
+            raise
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
+        """Send ``body``, and hear the status; see ``port.Fetcher``.
+
+        The rest of the answer may take as long again, and ``HEARING_S`` at the most. It changes nothing.
+        """
+        try:
+            target = _read_url(url, words=HOOK)
+            self._judge(target, HOOK, proxied=False)
+            async with asyncio.timeout(timeout_s):
+                response = await self._judging.post(target, data=body, headers=headers, allow_redirects=False)
+        except FOREIGN as error:
+            raise_translated(error, HOOK, "headers")
+        try:
+            await hear_out(response, timeout_s)
+        finally:
+            response.close()
+        return response.status
 
     async def close(self) -> None:
         """Close both sessions. Called once no fetch is under way: aiohttp does not wake who waits for a body."""
-        await self._guarded.close()
-        await self._open.close()
+        await self._judging.close()
+        await self._trusting.close()
 
-    async def _follow(self, text: str, trusted_origin: str | None, proxy: str | None, limit_bytes: int) -> bytes:
-        url = _read_url(text)
-        trusted = True
+    async def _follow(self, ask: FileAsk) -> aiohttp.ClientResponse:
+        """The first answer that is no redirect."""
+        url, trusted = _read_url(ask.url), True
         for _ in range(1 + MAX_REDIRECTS):
-            trusted = trusted and _is_origin(url, trusted_origin)
+            trusted = trusted and _is_origin(url, ask.trusted_origin)
             if not trusted:
-                self._judge(url, proxied=proxy is not None)
-            session = self._open if trusted or proxy is not None else self._guarded
-            response = await session.get(url, proxy=proxy, allow_redirects=False)
+                self._judge(url, FILE, proxied=ask.proxy is not None)
+            response = await self._get(url, ask, trusted=trusted)
+            if response.status not in _REDIRECTS:
+                return response
             try:
-                if response.status not in _REDIRECTS:
-                    return await _read_file(response, limit_bytes)
                 url = _read_url(response.headers.get("Location", ""), base=url)
             finally:
                 response.close()
         raise UpstreamError("The provider's link is redirected too often", phase="headers")
 
-    def _judge(self, url: URL, *, proxied: bool) -> None:
+    async def _get(self, url: URL, ask: FileAsk, *, trusted: bool) -> aiohttp.ClientResponse:
+        session = self._trusting if trusted or ask.proxy is not None else self._judging
+        headers = dict(ask.signature) if trusted else {}
+        if ask.wanted is not None:
+            headers["Range"] = ask.wanted
+        return await session.get(url, headers=headers, proxy=ask.proxy, allow_redirects=False)
+
+    def _judge(self, url: URL, words: Words, *, proxied: bool) -> None:
         """Raise ``UpstreamError`` where what is written in the URL is enough to refuse it."""
         _, host, port = _find_origin(url)
         if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):
-            raise UpstreamError(_FORBIDDEN, phase="connect")
+            raise UpstreamError(words.forbidden, phase="connect")
         literal = _is_literal(host)
         if not literal and not _is_name(host):
-            raise UpstreamError(_FORBIDDEN, phase="connect")
+            raise UpstreamError(words.forbidden, phase="connect")
         if proxied and not (self._may_connect(host) if literal else _may_be_public(host)):
-            raise UpstreamError(_FORBIDDEN, phase="connect")
+            raise UpstreamError(words.forbidden, phase="connect")
 
     def _may_connect(self, address: str) -> bool:
         return is_public(address) or ("%" not in address and is_inside(address, self._allow()))
@@ -148,33 +194,35 @@ def _open_session(
     connector = aiohttp.TCPConnector(
         limit=0, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=socket_factory
     )
+    factory = partial(Line, loop=asyncio.get_running_loop())
+    connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001 - as client.py does, with its reasons
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"Accept": "*/*", "Accept-Encoding": "identity"},
         skip_auto_headers=("User-Agent",),
         read_bufsize=READ_BUFFER,
-        timeout=aiohttp.ClientTimeout(),  # none: ``fetch`` bounds everything together
+        timeout=aiohttp.ClientTimeout(),  # none: whoever asks bounds it
         trust_env=False,
     )
 
 
-def _read_url(text: str, base: URL | None = None) -> URL:
+def _read_url(text: str, base: URL | None = None, words: Words = FILE) -> URL:
     """A URL to make a request of; ``base`` is what a redirect is relative to. Raises ``UpstreamError``.
 
     A well-written one is kept as it is: links to object stores are signed as they are written, and yarl's own quoting
     (``%2F`` in a query becomes ``/``) breaks the signatures of some.
     """
     if not text or len(text) > MAX_URL or _MISLEADING.search(text):
-        raise UpstreamError(_NO_URL, phase="connect")
+        raise UpstreamError(words.malformed, phase="connect")
     try:
         url = URL(text, encoded=_WELL_WRITTEN.fullmatch(text) is not None)
         if base is not None and not url.scheme and (url.raw_host or not text.startswith("//")):
             url = base.join(url)
         if url.scheme not in {"http", "https"} or not url.raw_host or not url.port or "@" in url.raw_authority:
-            raise UpstreamError(_NO_URL, phase="connect")
+            raise UpstreamError(words.malformed, phase="connect")
     except (ValueError, IndexError) as error:  # yarl says IndexError of "x://[]@"
-        raise UpstreamError(_NO_URL, phase="connect") from error
+        raise UpstreamError(words.malformed, phase="connect") from error
     return url
 
 
@@ -215,37 +263,3 @@ def _may_be_public(name: str) -> bool:
     """Whether a name, as it stands, may be a public server's: one without a dot is completed by whoever resolves it."""
     dotted = f".{name.removesuffix('.')}"
     return dotted.count(".") > 1 and not any(dotted.endswith(f".{private}") for private in _PRIVATE_NAMES)
-
-
-async def _read_file(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """The body of a good answer, up to ``limit_bytes``; a compressed one is counted, piece by piece, as it unpacks."""
-    if response.status != _STATUS_OK:
-        raise UpstreamError(f"The provider's file was answered with status {response.status}", phase="headers")
-    encodings = response.headers.getall("Content-Encoding", [])
-    if len(encodings) > 1 or "".join(encodings).strip().lower() not in _DECODED:
-        raise UpstreamError("The provider's file is encoded in a way that was not asked for", phase="headers")
-    if (response.content_length or 0) > limit_bytes:
-        raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="headers")
-    pieces: list[bytes] = []
-    size = 0
-    while piece := await response.content.readany():
-        size += len(piece)
-        if size > limit_bytes:
-            raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="body")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _raise_translated(error: Exception) -> NoReturn:
-    """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
-    if isinstance(error, TimeoutError):
-        raise UpstreamTimeout("Fetching the provider's file took too long", phase="body") from error
-    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EACCES:
-        raise UpstreamError(_FORBIDDEN, phase="connect") from error
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        raise UpstreamError("The channel's proxy refused the connection", phase="connect") from error
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
-        raise UpstreamError("The server of the provider's file could not be reached", phase="connect") from error
-    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
-        raise UpstreamError("The server of the provider's file does not speak valid HTTP", phase="headers") from error
-    raise UpstreamError("The provider's file could not be fetched whole", phase="body") from error

@@ -9,6 +9,8 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import attrs
+
 from gateway.domain.fault import UpstreamFault
 from gateway.domain.plan import Plan
 
@@ -66,8 +68,8 @@ class Upstream(Protocol):
         """Send and wait for the headers. Raises ``UpstreamError``, or ``UpstreamTimeout``.
 
         Redirects are not followed. A reused connection that closed before any byte of an answer is replaced once by
-        a fresh one, silently. The wait for headers is not bounded here but for ``connect_s`` and ``total_s``: the
-        relay knows what it waits for.
+        a fresh one, silently, unless the plan is to be sent ``once``. The wait for headers is not bounded here but for
+        ``connect_s`` and ``total_s``: the relay knows what it waits for.
         """
         ...
 
@@ -76,8 +78,74 @@ class Upstream(Protocol):
         ...
 
 
+@attrs.frozen
+class FileAsk:
+    """A file that is to be read as it comes.
+
+    Attributes:
+        url: as the provider wrote it, or an address on the channel's own server.
+        trusted_origin: as of ``Fetcher.fetch``.
+        proxy: the channel's own, or None.
+        signature: headers for the trusted origin alone: a redirect elsewhere takes none of them along.
+        wanted: the ``Range`` header, or None for the whole of it.
+        connect_s: for the connection and the headers, redirects included; ``idle_s`` between two pieces.
+    """
+
+    url: str = attrs.field(repr=False)
+    trusted_origin: str | None
+    proxy: str | None = attrs.field(default=None, repr=False)
+    signature: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
+    wanted: str | None = None
+    connect_s: float = 30.0
+    idle_s: float = 60.0
+
+
+class OpenFile(Protocol):
+    """A file from its headers on. Not closed, it holds a connection."""
+
+    @property
+    def status(self) -> int:
+        """200, or 206 or 416 where a range was asked for."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Case-insensitive."""
+        ...
+
+    @property
+    def length(self) -> int | None:
+        """Bytes to come; None where nobody said."""
+        ...
+
+    async def read(self) -> bytes:
+        """The next piece; empty at the end. No more is read ahead than a few buffers.
+
+        Raises ``UpstreamError`` where it broke off before its end, ``UpstreamTimeout`` where nothing came.
+        """
+        ...
+
+    def close(self) -> None:
+        """Done with it."""
+        ...
+
+
 class Fetcher(Protocol):
-    """The way to files that a provider names by their URL, which nobody of ours chose."""
+    """The way to files that a provider names by their URL, which nobody of ours chose; and to callers' webhooks."""
+
+    async def open(self, ask: FileAsk) -> OpenFile:
+        """A file at its headers.
+
+        Raises ``UpstreamError`` (also for every other status), ``ContentGone`` for 404 and 410, ``UpstreamTimeout``.
+        """
+        ...
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
+        """Send ``body`` to a stranger's address, and hear the status of the answer. No redirect is followed.
+
+        Raises ``UpstreamError``, or ``UpstreamTimeout``; neither says an address.
+        """
+        ...
 
     async def fetch(
         self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
@@ -17,14 +17,18 @@ from gateway.flow.admission import Admission
 from gateway.flow.auth import Directory
 from gateway.flow.explain import Explainer
 from gateway.flow.fleet import Fleet
+from gateway.flow.footage import Footage
 from gateway.flow.images import Images
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Delivery
 from gateway.flow.relay import Relay
+from gateway.flow.replays import Replays
 from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
+from gateway.flow.submission import Submissions
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.videos import Videos
 from gateway.store.spool import Spool
 from gateway.web.form import FormLimits
 
@@ -56,6 +60,12 @@ class Rooms:
     images: Images
     spool: Spool
     form_limits: FormLimits
+    videos: Videos
+    submissions: Submissions
+    footage: Footage
+    replays: Replays
+    status_words: Callable[[], Literal["auto", "spec", "openai"]]
+    webhook_hosts: Callable[[], tuple[str, ...]]
     base_url: str = ""
     trusted_proxies: Networks = ()
 

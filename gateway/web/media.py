@@ -1,6 +1,7 @@
 """``GET /media/{id}``: what the gateway keeps for its callers. The signed link is the key to it."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import IO, Any
 
 from aiohttp import web
@@ -21,9 +22,10 @@ _ACTIVE = frozenset({"image/svg+xml"})
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
-    "Cross-Origin-Resource-Policy": "cross-origin",
     "Referrer-Policy": "no-referrer",
 }
+_OPEN = {"Cross-Origin-Resource-Policy": "cross-origin"}
+"""A link is its own key: whoever was given it may show what it leads to."""
 _GONE = frozenset({403, 404})
 _FAILED = 400
 
@@ -35,11 +37,12 @@ def add_media_routes(app: web.Application) -> None:
 
 async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> web.StreamResponse:
     """The file, or a range of it. Raises ``NotFound``, ``StoreUnavailable``, ``InvalidRequest``."""
-    _check_dates(request)
+    check_dates(request)
     keeper, query = request.app[KEEPER], request.query
     expires = query.get("expires", "")
     media = await keeper.find(request.match_info["id"], expires, query.get("signature", ""))
-    response = _FileResponse(media, keeper.count_seconds_left(expires))
+    headers = {"Cache-Control": f"private, max-age={keeper.count_seconds_left(expires)}, immutable", **_OPEN}
+    response = FileAnswer(media, headers)
     try:
         async with asyncio.timeout(timeout_s):
             await response.prepare(request)
@@ -50,7 +53,7 @@ async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT
     return response
 
 
-def _check_dates(request: web.Request) -> None:
+def check_dates(request: web.Request) -> None:
     """Raise ``InvalidRequest`` where aiohttp would stumble: over a date with a number that no C long holds."""
     try:
         _ = request.if_modified_since, request.if_unmodified_since, request.if_range
@@ -58,22 +61,21 @@ def _check_dates(request: web.Request) -> None:
         raise InvalidRequest("A date in the request's headers is none") from None
 
 
-class _FileResponse(web.FileResponse):
+class FileAnswer(web.FileResponse):
     """aiohttp's, which knows ranges and conditions, with what it leaves open.
 
     It is prepared before it is returned, inside the middlewares, and again by aiohttp afterwards; and what it says of a
     file that is gone, or of a range that is none, must be neither kept by a cache nor called a picture.
     """
 
-    def __init__(self, media: Media, seconds_left: int) -> None:
+    def __init__(self, media: Media, headers: Mapping[str, str]) -> None:
         disposition = "attachment" if media.media_type in _ACTIVE else "inline"
-        headers = {
+        ours = {
             "Content-Type": media.media_type,
             "Content-Disposition": f'{disposition}; filename="{media.id}"',
-            "Cache-Control": f"private, max-age={seconds_left}, immutable",
             **_HEADERS,
         }
-        super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers=headers)
+        super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**ours, **headers})
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
         """Send it; once."""

@@ -26,11 +26,13 @@ from gateway.flow.models import write_etag
 from gateway.web.dashboard import get_subscription, get_usage
 from gateway.web.keys import CALLER, ROOMS
 from gateway.web.middleware import find_origin
+from gateway.web.videos import add_video_routes
 from gateway.web.walk import serve_call, serve_form
 
 _UNSERVED = (
     "assistants", "audio", "batches", "containers", "conversations", "evals", "files", "fine_tuning", "images",
-    "messages/batches", "realtime", "threads", "uploads", "vector_stores", "video", "videos",
+    "messages/batches", "realtime", "threads", "uploads", "vector_stores", "videos/characters", "videos/edits",
+    "videos/extensions",
 )  # fmt: skip
 """Paths of the convention that exist, but not here."""
 _SERVED = {"audio": r"(?!(?:speech|transcriptions|translations)\Z)", "images": r"(?!(?:edits|generations)\Z)"}
@@ -65,6 +67,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_post("/v1/audio/transcriptions", post_transcriptions)
     app.router.add_post("/v1/audio/translations", post_translations)
     app.router.add_post("/v1/audio/speech", post_speech)
+    add_video_routes(app)
     app.router.add_get("/v1/models", get_models)
     app.router.add_get("/v1/models/{model:.+}", get_model)
     app.router.add_get("/v1/dashboard/billing/subscription", get_subscription)

@@ -29,6 +29,7 @@ from gateway.web.body import read_json
 from gateway.web.form import FormReader
 from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
 from gateway.web.middleware import check_address, find_origin
+from gateway.web.naming import Named
 from gateway.web.outlet import StreamOutlet, WholeAnswer
 
 ReadCall = Callable[[dict[str, Any]], Call]
@@ -39,25 +40,33 @@ _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 async def serve_call(request: web.Request, operation: Operation, read_call: ReadCall) -> web.StreamResponse:
     """One call from its body to its settlement. Raises the fault that refused or ended it before the first byte."""
-    walk = _Walk(request, operation)
+    walk = Walk(request, operation)
     return await walk.go(lambda: walk.read_json(read_call))
 
 
 async def serve_form(request: web.Request, operation: Operation, read_call: ReadForm) -> web.StreamResponse:
     """The same for a call that comes as a form; its files are kept until it has been settled."""
-    walk = _Walk(request, operation)
-    rooms = request.app[ROOMS]
-    reader = FormReader(request, rooms.spool, rooms.form_limits, account_id=request[CALLER].account.id)
+    walk = Walk(request, operation)
+    reader = open_form(request)
     try:
         return await walk.go(lambda: walk.read_form(reader, read_call))
     finally:
         reader.close()
 
 
-class _Walk:
+def open_form(request: web.Request) -> FormReader:
+    """The form of a request, whose files are there until it is closed."""
+    rooms = request.app[ROOMS]
+    return FormReader(request, rooms.spool, rooms.form_limits, account_id=request[CALLER].account.id)
+
+
+class Walk:
+    """One call, on its way through the rooms."""
+
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self._request = request
         self._rooms: Rooms = request.app[ROOMS]
+        self._named = Named(request, operation)
         self._loop = asyncio.get_running_loop()
         self._call: Call | None = None
         self._grant: Grant | None = None
@@ -75,6 +84,7 @@ class _Walk:
         """The call of a JSON body."""
         body = await read_json(self._request)
         self._note_read()
+        self._named.note_body(body)
         return read_call(body)
 
     async def read_form(self, reader: FormReader, read_call: ReadForm) -> Call:
@@ -84,6 +94,7 @@ class _Walk:
         await rooms.admission.peek(self._arrival.caller, lambda: not rooms.router.tariff.require_price)
         form = await reader.read()
         self._note_read()
+        await self._named.note_form(form)
         call = read_call(form)
         return await listen(call) if call.picture is None else call
 
@@ -98,17 +109,11 @@ class _Walk:
     async def _go(self, read: Callable[[], Awaitable[Call]]) -> web.StreamResponse:
         try:
             self._call = call = await read()
-            if call.picture is not None:
-                self._rooms.images.check(call)
-                self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
-            route = self._rooms.router.route(self._arrival.caller, call)
-            self._grant = grant = await self._rooms.admission.admit(self._arrival, call, route.rank())
-            self._request[DELIVERY] = grant.delivery
-            if grant.turn is not None:
-                self._request[STANDING] = grant.turn.standing
-            if call.stream:
-                return await self._stream(grant, route)
-            return await self._answer(grant, route)
+            replayed = await self._named.find_answer(call, self._arrival)
+            if replayed is not None:
+                self._settle("completed")
+                return replayed
+            return await self._serve(call)
         except Fault as fault:
             if isinstance(fault, RateLimited):
                 self._request[STANDING] = fault.standing
@@ -121,6 +126,22 @@ class _Walk:
             bug = InternalError("Something went wrong inside the gateway")
             self._settle("failed", bug)
             raise bug from error
+        finally:
+            self._named.close()
+
+    async def _serve(self, call: Call) -> web.StreamResponse:
+        """From what is asked for to the answer."""
+        if call.picture is not None:
+            self._rooms.images.check(call)
+            self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
+        route = self._rooms.router.route(self._arrival.caller, call)
+        self._grant = grant = await self._rooms.admission.admit(self._arrival, call, route.rank())
+        self._request[DELIVERY] = grant.delivery
+        if grant.turn is not None:
+            self._request[STANDING] = grant.turn.standing
+        if call.stream:
+            return await self._stream(grant, route)
+        return await self._answer(grant, route)
 
     def _note_read(self) -> None:
         """The body may have taken minutes to arrive: what the key may do is looked at as it is now."""
@@ -141,6 +162,7 @@ class _Walk:
             "x-gateway-cost-usd": usd(self._request[ROW].cost_nanos),
         }
         headers["Content-Type"] = answer.media_type
+        await self._named.keep(answer.body, answer.media_type)
         return WholeAnswer(self._request, answer.body, headers)
 
     async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:

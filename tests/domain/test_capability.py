@@ -188,7 +188,10 @@ def test_among_equals_the_first_entry_counts() -> None:
 def share(*able: Capability, edit: bool = False, **asked: Any) -> Problem | None:
     ask = PictureAsk("a cat", **asked)
     found = [(one, one.find_problem(ask, edit=edit, fan_out=False)) for one in able]
-    return find_shared_problem([(one, problem) for one, problem in found if problem], ask, edit=edit)
+    return find_shared_problem(
+        [(one, problem) for one, problem in found if problem],
+        lambda one: one.find_problem(ask, edit=edit, fan_out=False),
+    )
 
 
 def test_of_several_all_that_any_of_them_allows_is_listed_once() -> None:
@@ -211,7 +214,7 @@ def test_what_is_told_is_the_problem_of_those_who_come_nearest() -> None:
 
 
 def test_where_nobody_has_a_problem_none_is_shared() -> None:
-    assert find_shared_problem([], PictureAsk("a cat"), edit=False) is None
+    assert find_shared_problem([], lambda one: one.find_problem(PictureAsk("a cat"), edit=False, fan_out=False)) is None
 
 
 @given(st.lists(CAPABILITIES, min_size=1, max_size=4), ASKS, st.booleans())
@@ -222,7 +225,7 @@ def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is
 ) -> None:
     found = [(one, one.find_problem(ask, edit=edit, fan_out=False)) for one in able]
     unable = [(one, problem) for one, problem in found if problem]
-    shared = find_shared_problem(unable, ask, edit=edit)
+    shared = find_shared_problem(unable, lambda one: one.find_problem(ask, edit=edit, fan_out=False))
     assert (shared is None) == (not unable)
     if shared is None:
         return

@@ -10,6 +10,7 @@ from gateway.domain.fault import (
     GATEWAY_TYPE,
     STATUS,
     Fault,
+    ContentBlocked,
     ImageBlocked,
     NoAvailableChannel,
     NotExpressible,
@@ -23,13 +24,13 @@ from gateway.domain.rate import UNLIMITED, Allowance, Standing
 FAULTS = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, Fault)]
 
 PUBLIC = {
-    400: {"invalid_request", "sensitive_words_detected"},
+    400: {"invalid_request", "sensitive_words_detected", "content_policy_violation"},
     401: {"invalid_api_key", "key_disabled", "key_expired"},
     403: {"insufficient_quota", "model_not_allowed", "group_not_allowed", "ip_not_allowed"},
     404: {"model_not_found", "not_found"},
     405: {"method_not_allowed"},
     408: {"request_timeout"},
-    409: {"conflict"},
+    409: {"conflict", "idempotency_conflict", "task_not_ready"},
     413: {"request_too_large"},
     415: {"unsupported_media_type"},
     429: {"rate_limit_exceeded"},
@@ -47,7 +48,7 @@ CHOOSING = (UpstreamRefused, QuotaExhausted)
 
 
 def make(kind: type[Fault]) -> Fault:
-    chooses = issubclass(kind, CHOOSING) and kind not in {NotExpressible, ImageBlocked}
+    chooses = issubclass(kind, CHOOSING) and kind not in {NotExpressible, ImageBlocked, ContentBlocked}
     extra: dict[str, Any] = {"status": 418} if chooses else {}
     return kind("why", **extra)
 
@@ -97,7 +98,7 @@ def test_a_rate_limit_says_how_long_to_wait_and_how_the_caller_stands() -> None:
 
 def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> None:
     final = {kind.__name__ for kind in FAULTS if issubclass(kind, UpstreamFault) and not kind.retryable}
-    assert final == {"UpstreamRefused", "ImageBlocked", "ShuttingDown"}
+    assert final == {"UpstreamRefused", "ImageBlocked", "ContentBlocked", "ShuttingDown"}
 
 
 VERDICTS = {
@@ -108,6 +109,8 @@ VERDICTS = {
     "UpstreamLimited": ("model", True, True),
     "UpstreamRefused": ("nobody", True, False),
     "ImageBlocked": ("nobody", True, False),
+    "ContentBlocked": ("nobody", True, False),
+    "ContentGone": ("nobody", True, True),
     "NotExpressible": ("nobody", False, True),
     "ShuttingDown": ("nobody", False, False),
 }

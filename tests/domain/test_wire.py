@@ -22,8 +22,9 @@ def test_no_language_is_named_twice_for_an_operation() -> None:
 
 
 def test_every_operation_has_a_language_of_its_own_which_goes_first() -> None:
-    own = [wires[0] for wires in WIRES.values()]
-    assert len(set(own)) == len(WIRES)
+    """But for a remix, which is a submit to who made the video."""
+    own = [wires[0] for operation, wires in WIRES.items() if operation != "video_remixes"]
+    assert len(set(own)) == len(WIRES) - 1
 
 
 def test_what_can_be_said_in_two_ways_is_asked_for_in_the_same_ways() -> None:

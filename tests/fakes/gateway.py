@@ -12,10 +12,11 @@ import aiohttp
 import attrs
 from aiohttp import web_app
 
-from gateway.app import WELCOME, Site, build
+from gateway.app import WELCOME, build
 from gateway.config import Config
 from gateway.domain.reading import read_table
 from gateway.domain.request import RequestFilter, RequestRow
+from gateway.site import Site
 from gateway.store.engine import open_database
 from gateway.store.folder import DataFolder
 from gateway.web.keys import OFFICE, ROOMS
@@ -23,7 +24,7 @@ from gateway.web.protocol import GatewayRunner
 
 KEY = "sk-test-key-of-the-only-caller"
 CHAT = "/v1/chat/completions"
-SECRETS = ("pepper", "master.key", "media.key")
+SECRETS = ("pepper", "master.key", "media.key", "webhook.key")
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 _DECLARED: dict[str, Any] = {

@@ -14,6 +14,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from gateway.domain.fault import UpstreamError
 from gateway.domain.network import Networks, read_networks
 from gateway.upstream.guard import MAX_REDIRECTS, GuardedFetcher
+from gateway.upstream.port import FileAsk
 
 NOBODY: Networks = ()
 ENTRY = "127.0.0.2"
@@ -282,6 +283,57 @@ def test_no_redirect_to_a_private_place_connects(runner: asyncio.Runner, templat
     if template in {"", "127.0.0.1:{port}", " http://127.0.0.1:{port}/"}:
         return  # relative to where it was said, or without the space: covered by the others
     runner.run(must_not_connect(template, ENTRY_ONLY, redirected=True))
+
+
+Way = Callable[[GuardedFetcher, str], Awaitable[object]]
+
+
+def open_file(fetcher: GuardedFetcher, url: str) -> Awaitable[object]:
+    return fetcher.open(FileAsk(url, None, signature=(("Authorization", "secret"),)))
+
+
+def send_webhook(fetcher: GuardedFetcher, url: str) -> Awaitable[object]:
+    return fetcher.post(url, b"secret", {}, 5)
+
+
+async def must_refuse(go: Way, fetcher: GuardedFetcher, url: str) -> None:
+    with pytest.raises(UpstreamError, match=r"^The (provider's link|webhook's address) ") as refused:
+        await go(fetcher, url)
+    assert not any(part in refused.value.message for part in ("127", "::", ".test", "localhost", "169"))
+
+
+@pytest.mark.parametrize("way", [open_file, send_webhook])
+def test_no_file_is_opened_and_no_webhook_sent_there_either(runner: asyncio.Runner, way: Way) -> None:
+    async def try_all() -> None:
+        victim = Listener()
+        fetcher = GuardedFetcher(allow=lambda: NOBODY, resolver=Resolver(NAMES))
+        async with listen(victim, "127.0.0.1", "::1") as port:
+            for template in [*LITERALS, *TRICKS, *(f"http://{name}:{{port}}/" for name in NAMES)]:
+                await must_refuse(way, fetcher, template.replace("{port}", str(port)))
+        await fetcher.close()
+        assert victim.connections == 0
+
+    runner.run(try_all())
+
+
+LED_TO = ["127.0.0.1", "[::1]", "[::ffff:7f00:1]", "2130706433", "localhost", "mapped.test", f"a@{ENTRY}", ENTRY]
+
+
+def test_no_redirect_leads_a_file_there_and_a_webhook_follows_none(runner: asyncio.Runner) -> None:
+    async def be_led() -> None:
+        victim, entry = Listener(), Listener()
+        fetcher = GuardedFetcher(allow=lambda: ENTRY_ONLY, resolver=Resolver(NAMES))
+        async with listen(victim, "127.0.0.1", "::1") as port, listen(entry, ENTRY) as entry_port:
+            for host in LED_TO:
+                to = f"http://{host}:{entry_port if host == ENTRY else port}/"
+                entry.answer = f"HTTP/1.1 307 Go\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n".encode()
+                assert await fetcher.post(f"http://{ENTRY}:{entry_port}/", b"secret", {}, 5) == 307
+                if host != ENTRY:
+                    await must_refuse(open_file, fetcher, f"http://{ENTRY}:{entry_port}/")
+        await fetcher.close()
+        assert (victim.connections, entry.connections) == (0, 2 * len(LED_TO) - 1)
+
+    runner.run(be_led())
 
 
 PROXIED = [

@@ -171,6 +171,8 @@ MODEL_CHANGES: dict[str, Any] = {
     "masks": True,
     "streams": True,
     "seconds": (4,),
+    "references": True,
+    "remixes": False,
 }
 
 

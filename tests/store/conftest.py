@@ -11,13 +11,20 @@ import pytest
 
 from gateway.domain.caller import AccountStore, KeyStore
 from gateway.domain.ledger import Ledger
+from gateway.domain.replay import ReplayStore
 from gateway.domain.request import RequestLog
+from gateway.domain.video import VideoStore
+from gateway.domain.webhook import DeliveryStore
 from gateway.store.accounts import SqlAccountStore
+from gateway.store.deliveries import SqlDeliveryStore
 from gateway.store.engine import Database, open_database
 from gateway.store.keys import SqlKeyStore
 from gateway.store.ledger import SqlLedger
 from gateway.store.memory import MemoryStore
+from gateway.store.memory_videos import MemoryDeliveryStore, MemoryReplayStore, MemoryVideoStore
+from gateway.store.replays import SqlReplayStore
 from gateway.store.requests import SqlRequestLog
+from gateway.store.videos import SqlVideoStore
 from tests.fakes.gateway import make_template
 
 
@@ -34,6 +41,34 @@ class Stores:
 def open_stores(database: Database) -> Stores:
     """The ports of the database."""
     return Stores(SqlAccountStore(database), SqlKeyStore(database), SqlRequestLog(database), SqlLedger(database))
+
+
+@attrs.frozen
+class Archive:
+    """What one driver keeps of videos, and the books that their requests go to."""
+
+    videos: VideoStore
+    deliveries: DeliveryStore
+    replays: ReplayStore
+    requests: RequestLog
+    ledger: Ledger
+
+
+def open_archive(database: Database) -> Archive:
+    """That of the database."""
+    return Archive(
+        SqlVideoStore(database),
+        SqlDeliveryStore(database),
+        SqlReplayStore(database),
+        SqlRequestLog(database),
+        SqlLedger(database),
+    )
+
+
+def make_archive() -> Archive:
+    """That in memory."""
+    books, deliveries = MemoryStore(), MemoryDeliveryStore()
+    return Archive(MemoryVideoStore(books, deliveries), deliveries, MemoryReplayStore(), books, books)
 
 
 def find_workers() -> set[threading.Thread]:
@@ -76,3 +111,14 @@ async def stores(request: pytest.FixtureRequest, database: Database) -> Stores:
         memory = MemoryStore()
         return Stores(memory, memory, memory, memory)
     return open_stores(database)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def archive(request: pytest.FixtureRequest, tmp_path: Path, template_path: Path) -> AsyncIterator[Archive]:
+    """As ``stores``, and no database is opened where none is used."""
+    if request.param == "memory":
+        yield make_archive()
+        return
+    opened = await open_database(f"sqlite:///{await copy_template(template_path, tmp_path)}")
+    yield open_archive(opened)
+    await opened.close()

@@ -38,6 +38,7 @@ KEY = ApiKey(
     allow_ips=("10.0.0.0/8", "::1"),
     declared=True,
     created_ms=1_750_000_000_124,
+    webhook_url="https://hooks.test/1?token=x",
 )
 EVERYTHING = RequestFilter()
 

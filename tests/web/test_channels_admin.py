@@ -10,9 +10,10 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.app import Site, build
+from gateway.app import build
 from gateway.config import Config
 from gateway.domain.reading import read_table
+from gateway.site import Site
 from gateway.store.engine import StoreRefused
 from gateway.store.folder import DataFolder
 from gateway.web.keys import OFFICE

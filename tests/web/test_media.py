@@ -487,4 +487,4 @@ def test_aiohttp_still_has_the_private_methods_that_the_response_overrides() -> 
         assert name in vars(web.FileResponse)
     assert "_prepare_headers" in vars(StreamResponse)
     assert "_prepare_headers" not in vars(web.FileResponse)
-    assert {"_sendfile", "_prepare_headers", "prepare"} <= vars(door._FileResponse).keys()
+    assert {"_sendfile", "_prepare_headers", "prepare"} <= vars(door.FileAnswer).keys()

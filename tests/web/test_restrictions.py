@@ -38,6 +38,7 @@ def form(file: tuple[str, bytes], **fields: str) -> bytes:
 
 RECORDING = form(("file", make_wav()), model="m")
 SUBSCRIPTION, USAGE = "/v1/dashboard/billing/subscription", "/v1/dashboard/billing/usage"
+FILM = {"model": "m", "prompt": "a fox"}
 OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("POST", CHAT, HELLO),
     ("POST", CHAT, {**HELLO, "stream": True}),
@@ -55,11 +56,23 @@ OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/audio/transcriptions", RECORDING),
     ("POST", "/v1/audio/translations", RECORDING),
     ("POST", "/v1/audio/speech", {**TEXT, "voice": "alloy"}),
+    ("POST", "/v1/videos", FILM),
+    ("POST", "/v1/video/generations", FILM),
     ("GET", "/v1/models", None),
     ("GET", "/v1/models/m", None),
     ("GET", SUBSCRIPTION, None),
     ("GET", USAGE, None),
+    ("GET", "/v1/videos", None),
 )
+OF_A_VIDEO: tuple[tuple[str, str, Any], ...] = (
+    ("GET", "/v1/videos/{id}", None),
+    ("GET", "/v1/video/generations/{id}", None),
+    ("GET", "/v1/videos/{id}/content", None),
+    ("GET", "/v1/videos/{id}/events", None),
+    ("POST", "/v1/videos/{id}/remix", {"prompt": "at night"}),
+    ("DELETE", "/v1/videos/{id}", None),
+)
+"""They say that there is none, to whoever may ask."""
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")
 LOOKS = tuple(operation for operation in OPERATIONS if operation[0] == "GET")
 UNSERVED = ("POST", "/v1/images/variations", {})
@@ -95,7 +108,7 @@ async def test_the_table_of_operations_names_every_path_that_is_served(gateway_w
         path = route.resource.canonical
         if path.startswith("/v1/") and route.handler.__name__ != "refuse_unserved" and route.method != "HEAD":
             served.add((route.method, path.replace("{model}", "m")))
-    assert {(method, path) for method, path, _ in OPERATIONS} == served
+    assert {(method, path) for method, path, _ in (*OPERATIONS, *OF_A_VIDEO)} == served
 
 
 @pytest.mark.parametrize(
@@ -117,7 +130,7 @@ async def test_a_key_that_may_not_be_used_is_refused_on_every_path(
     refusal: tuple[int, str, str],
 ) -> None:
     gateway = await gateway_with({"channel": [NOWHERE], **config})
-    for operation in (*OPERATIONS, UNSERVED):
+    for operation in (*OPERATIONS, *OF_A_VIDEO, UNSERVED):
         assert await ask(gateway, operation) == refusal, operation
     await gateway.rows(0)
 
@@ -254,7 +267,7 @@ async def test_a_peer_that_is_no_trusted_proxy_cannot_claim_another_address(
     server = {"server": {"trusted_proxies": trusted}}
     gateway = await gateway_with({"channel": [NOWHERE], **server, **key_with(allow_ips=[THERE])})
     claim = "for=203.0.113.7" if name == "Forwarded" else "203.0.113.7"
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, *OF_A_VIDEO):
         assert (await ask(gateway, operation, **{name: claim}))[:2] == (403, "ip_not_allowed")
 
 

@@ -14,9 +14,10 @@ NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}
 UNSERVED = (
     "/v1/images/variations",
     "/v1/images/elsewhere",
-    "/v1/videos",
-    "/v1/videos/video_1/content",
-    "/v1/video/generations",
+    "/v1/videos/edits",
+    "/v1/videos/extensions",
+    "/v1/videos/characters",
+    "/v1/videos/characters/char_1",
     "/v1/audio/voices",
     "/v1/audio/speech/more",
     "/v1/responses/resp_1",

@@ -1,0 +1,124 @@
+"""The part of the roof under which videos are made: everything of jobs, built and joined."""
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from gateway.domain.webhook import derive_secret
+from gateway.flow.admission import Admission, Bank
+from gateway.flow.filming import Filming
+from gateway.flow.footage import Footage
+from gateway.flow.models import Catalog
+from gateway.flow.outbox import Outbox
+from gateway.flow.relay import Relay
+from gateway.flow.replays import Replays
+from gateway.flow.settlement import Settlement
+from gateway.flow.submission import Submissions
+from gateway.flow.telling import Teller
+from gateway.flow.videos import Videos
+from gateway.flow.watching import Watch
+from gateway.jobs.deliver_webhooks import DeliverWebhooks
+from gateway.jobs.poll_videos import PollVideos
+from gateway.jobs.runner import JobRunner
+from gateway.jobs.sweep_media import SweepMedia
+from gateway.jobs.sweep_records import SweepRecords
+from gateway.reload import InForce
+from gateway.store.deliveries import SqlDeliveryStore
+from gateway.store.engine import Database
+from gateway.store.media import FileMediaStore
+from gateway.store.replays import SqlReplayStore
+from gateway.store.videos import SqlVideoStore
+from gateway.upstream.port import Fetcher, Upstream
+
+
+@attrs.frozen
+class Materials:
+    """What it is built of.
+
+    Attributes:
+        folder: of the files of videos.
+        webhook_key: what every API key's webhook secret is made from.
+        clock: Unix seconds.
+        pace: what waits for providers are multiplied by.
+    """
+
+    database: Database
+    folder: Path
+    webhook_key: bytes
+    in_force: InForce
+    upstream: Upstream
+    fetcher: Fetcher
+    catalog: Catalog
+    bank: Bank
+    outbox: Outbox
+    admission: Admission
+    settlement: Settlement
+    relay: Relay
+    clock: Callable[[], float]
+    pace: float
+
+
+@attrs.frozen
+class Cinema:
+    """What others need of it."""
+
+    videos: Videos
+    submissions: Submissions
+    footage: Footage
+    replays: Replays
+    deliveries: SqlDeliveryStore
+    find_secret: Callable[[int], bytes]
+    runner: JobRunner
+    jobs: tuple[tuple[str, Callable[[], Awaitable[None]]], ...]
+
+    def start(self) -> None:
+        """Set its jobs to work."""
+        for name, job in self.jobs:
+            self.runner.start(name, job)
+
+
+async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
+    """Build it; what earlier processes have left of jobs is taken over. Raises ``StoreUnavailable``."""
+    clock = make_steady(materials.clock)
+    in_force = materials.in_force
+    filming = Filming(materials.upstream, materials.fetcher, materials.catalog, clock=clock)
+    videos = Videos(
+        SqlVideoStore(materials.database),
+        materials.bank,
+        materials.outbox,
+        filming,
+        rules=in_force.find_video_rules,
+        clock=clock,
+        pace=materials.pace,
+    )
+    store = FileMediaStore(materials.folder)
+    footage = Footage(store, filming)
+    deliveries = SqlDeliveryStore(materials.database)
+    replays = Replays(SqlReplayStore(materials.database), videos.owner, clock)
+    await videos.open()
+    await replays.open()
+    stack.push_async_callback(videos.close)
+    runner = JobRunner()
+    stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
+    find_secret = partial(derive_secret, materials.webhook_key)
+    poll = PollVideos(videos, Watch(videos, footage), polls=in_force.find_polls)
+    deliver = DeliverWebhooks(deliveries, Teller(materials.fetcher, find_secret, clock), videos.owner, clock)
+    videos.begun, videos.ended = poll.wake, deliver.wake
+    submissions = Submissions(videos, materials.admission, materials.settlement, relay=materials.relay, footage=footage)
+    jobs = (
+        ("poll_videos", poll.run),
+        ("deliver_webhooks", deliver.run),
+        ("sweep_videos", SweepMedia(store, in_force.find_footage_rules, materials.clock).run),
+        ("sweep_records", SweepRecords(replays, deliveries, clock).run),
+    )
+    return Cinema(videos, submissions, footage, replays, deliveries, find_secret, runner, jobs)
+
+
+def make_steady(clock: Callable[[], float]) -> Callable[[], float]:
+    """Unix seconds that go on as fast as time does: whoever sets the clock makes no job late, nor any lease old."""
+    began_s, since_s = clock(), time.monotonic()
+    return lambda: began_s + time.monotonic() - since_s

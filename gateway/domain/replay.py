@@ -1,0 +1,66 @@
+"""Replays: the answer to a call that named itself (``Idempotency-Key``), for whoever makes the same call again."""
+
+from typing import Literal, Protocol
+
+import attrs
+
+ReplayState = Literal["running", "answered", "lost"]
+"""The call is under way; its answer is kept; it was answered, or cut off, and nothing is kept of it."""
+
+MAX_KEY_CHARS = 255
+KEEP_MS = 24 * 3_600 * 1000
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""What is larger is not kept: it would hold up every other write."""
+
+
+@attrs.frozen
+class Replay:
+    """One named call. Times are Unix milliseconds.
+
+    Attributes:
+        key_id: the API key under which the name is one of its own.
+        name: the caller's ``Idempotency-Key``.
+        digest: of what was asked, hexadecimal: another body under the same name is another call.
+        request_id: of the call.
+        owner: the process that answers it.
+        status: of the answer, ``media_type`` and ``body`` its own.
+    """
+
+    key_id: int
+    name: str
+    digest: str
+    request_id: str
+    created_ms: int
+    owner: str
+    state: ReplayState = "running"
+    status: int = 0
+    media_type: str = ""
+    body: bytes = attrs.field(default=b"", repr=False)
+
+
+class ReplayStore(Protocol):
+    """Where named calls live. Raises ``StoreUnavailable``."""
+
+    async def begin_replay(self, replay: Replay) -> Replay | None:
+        """Put a call on record; where there is one of that name that came within ``KEEP_MS`` before, that one."""
+        ...
+
+    async def take_replay(self, before: Replay, after: Replay) -> bool:
+        """Put another call in the place of one; False where that is no more as it was."""
+        ...
+
+    async def end_replay(self, replay: Replay) -> None:
+        """The call was answered; does nothing where it is forgotten."""
+        ...
+
+    async def forget_replay(self, replay: Replay) -> None:
+        """The call came to nothing: it may be made again under its name."""
+        ...
+
+    async def interrupt_replays(self, owner: str) -> int:
+        """Every call under way of another process is ``lost``. For a process that is alone with the store."""
+        ...
+
+    async def sweep_replays(self, before_ms: int) -> int:
+        """Forget those that came before then; how many."""
+        ...

@@ -1,0 +1,106 @@
+"""Webhooks: what is told of a job's end, signed as Standard Webhooks has it, and the port that keeps every telling.
+
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md: the headers ``webhook-id``,
+``webhook-timestamp`` and ``webhook-signature``; ``v1`` is HMAC-SHA256 over ``id.timestamp.body``, in base64; a secret
+is written ``whsec_`` and its bytes in base64.
+"""
+
+import hmac
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Literal, Protocol
+
+import attrs
+
+DeliveryStatus = Literal["pending", "delivered", "failed"]
+
+RETRY_AFTER_S: tuple[int, ...] = (5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800)
+"""Waits between attempts; together about a day, after which nobody is told any more."""
+PATIENCE_S = 86_400
+SECRET_PREFIX = "whsec_"  # noqa: S105 - how every secret begins
+_OK = range(200, 300)
+
+
+@attrs.frozen
+class Delivery:
+    """One telling of one end, however many attempts it takes. Times are Unix milliseconds.
+
+    Attributes:
+        id: ``evt_…``; the same in every attempt, so that whoever is told twice can tell.
+        key_id: the API key that asked for the job: its secret signs.
+        event: ``video.completed`` or ``video.failed``.
+        body: exactly what is sent.
+        answer: the status of the last answer; None where there was none.
+        error: what was wrong with the last attempt, in words for the operator.
+        due_ms: when it is attempted next; None once it is over.
+        owner: the process that is at it now, believed to be alive until ``lease_until_ms``.
+    """
+
+    id: str
+    video_id: str
+    account_id: int
+    key_id: int
+    url: str = attrs.field(repr=False)
+    event: str
+    body: bytes = attrs.field(repr=False)
+    created_ms: int
+    status: DeliveryStatus = "pending"
+    attempts: int = 0
+    answer: int | None = None
+    error: str | None = None
+    ended_ms: int | None = None
+    due_ms: int | None = None
+    owner: str = ""
+    lease_until_ms: int = 0
+
+    def note(self, answer: int | None, error: str | None, now_ms: int) -> "Delivery":
+        """After an attempt: over where it was taken (2xx), or where there was none for a day."""
+        attempts = self.attempts + 1
+        told: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}
+        if answer is not None and answer in _OK:
+            return attrs.evolve(self, status="delivered", error=None, ended_ms=now_ms, due_ms=None, **told)
+        wait_s = RETRY_AFTER_S[min(attempts, len(RETRY_AFTER_S)) - 1]
+        if attempts > len(RETRY_AFTER_S) or now_ms + wait_s * 1000 > self.created_ms + PATIENCE_S * 1000:
+            return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **told)
+        return attrs.evolve(self, error=error, due_ms=now_ms + wait_s * 1000, **told)
+
+
+def derive_secret(master: bytes, key_id: int) -> bytes:
+    """What signs the deliveries of an API key: known to the gateway and to whoever is shown it."""
+    return hmac.new(master, f"webhook:{key_id}".encode(), sha256).digest()
+
+
+def write_secret(secret: bytes) -> str:
+    """A secret as libraries of Standard Webhooks take it."""
+    return SECRET_PREFIX + b64encode(secret).decode()
+
+
+def sign(secret: bytes, delivery_id: str, timestamp_s: int, body: bytes) -> str:
+    """The value of ``webhook-signature``."""
+    signed = b"%b.%d.%b" % (delivery_id.encode(), timestamp_s, body)
+    return f"v1,{b64encode(hmac.new(secret, signed, sha256).digest()).decode()}"
+
+
+class DeliveryStore(Protocol):
+    """Where deliveries live; they come with the job that ended (``VideoStore.finish``). Raises ``StoreUnavailable``."""
+
+    async def claim_deliveries(self, owner: str, now_ms: int, *, lease_ms: int, most: int) -> Sequence[Delivery]:
+        """Take on what is due and nobody alive is at, what is due longest first."""
+        ...
+
+    async def note_delivery(self, delivery: Delivery) -> None:
+        """How an attempt ended."""
+        ...
+
+    async def list_deliveries(self, *, video_id: str | None, limit: int) -> Sequence[Delivery]:
+        """The newest, the newest first; of one job, or of all."""
+        ...
+
+    async def find_next_delivery(self) -> int | None:
+        """When the first is due (Unix ms); None where none is."""
+        ...
+
+    async def sweep_deliveries(self, before_ms: int) -> int:
+        """Forget those that were over before then; how many."""
+        ...

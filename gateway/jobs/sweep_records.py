@@ -1,0 +1,51 @@
+"""Forgets what nobody asks for any more: answers that could be given again, and tellings that are over."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from gateway.domain.fault import StoreUnavailable
+from gateway.domain.replay import KEEP_MS
+from gateway.domain.webhook import DeliveryStore
+from gateway.flow.replays import Replays
+
+FIRST_AFTER_S = 30.0
+SWEEP_EVERY_S = 3_600.0
+DELIVERIES_KEPT_MS = 30 * 24 * 3_600 * 1000
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SweepRecords:
+    """The job.
+
+    Args:
+        replays: kept for a day.
+        deliveries: kept for a month after they were over.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, replays: Replays, deliveries: DeliveryStore, clock: Callable[[], float]) -> None:
+        self._replays = replays
+        self._deliveries = deliveries
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Sweep soon after the start, and then regularly, for ever."""
+        await asyncio.sleep(FIRST_AFTER_S)
+        while True:
+            await self.sweep()
+            await asyncio.sleep(SWEEP_EVERY_S)
+
+    async def sweep(self) -> None:
+        """Sweep once. A store that fails is swept the next time."""
+        now_ms = int(self._clock() * 1000)
+        try:
+            replays = await self._replays.sweep(now_ms - KEEP_MS)
+            deliveries = await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
+        except StoreUnavailable as fault:
+            log.warning("records_not_swept", error=fault.message)
+            return
+        if replays or deliveries:
+            log.info("records_swept", rows=replays + deliveries)

@@ -1,0 +1,28 @@
+"""Runway: videos alone, by models of its own and of others, each with a price of its own.
+
+docs.dev.runwayml.com/api; what each model takes is in ``dialects/runway_videos.py``. It has no list of models: a
+channel names its models, and no variable of the environment makes one (the usual one is ``RUNWAYML_API_SECRET``).
+"""
+
+from collections.abc import Iterator
+
+from gateway.dialects.runway_videos import BY_WORDS, MODELS
+from gateway.domain.capability import Capability
+from gateway.providers.base import Endpoint, Provider
+
+
+def _describe() -> Iterator[Capability]:
+    for name, model in MODELS.items():
+        sizes = (*model.sizes, *model.picture_sizes)
+        yield Capability(name, seconds=model.seconds, sizes=sizes, references=True, remixes=False)
+    yield Capability("*", remixes=False)
+
+
+RUNWAY = Provider(
+    slug="runway",
+    title="Runway",
+    base_url="https://api.dev.runwayml.com/v1",
+    endpoints=(Endpoint("runway_videos", BY_WORDS),),
+    models_path=None,
+    capabilities=tuple(_describe()),
+)

@@ -1,0 +1,38 @@
+"""Volcengine Ark (ByteDance): Doubao, and the Seedance videos.
+
+volcengine.com/docs/82379/1298459 (address and keys), /docs/82379/1330626 (the convention), and for embeddings the
+vendor's own client, github.com/volcengine/volcengine-go-sdk, ``service/arkruntime``. Outside China it is BytePlus
+ModelArk (docs.byteplus.com/en/docs/ModelArk) with keys of its own, ``base_url``
+``https://ark.ap-southeast.bytepluses.com/api/v3`` and models by other names (``seedance-…``, ``dreamina-seedance-…``).
+
+Videos are in a language of its own: ``dialects/volcengine_videos.py`` names what each page says. A list of models is
+not described: a channel names its models, and no variable of the environment makes one (the usual one is
+``ARK_API_KEY``).
+"""
+
+from collections.abc import Iterator
+
+from gateway.dialects.volcengine_videos import MODELS, TASKS
+from gateway.domain.capability import Capability
+from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
+
+
+def _describe() -> Iterator[Capability]:
+    for glob, model in MODELS.items():
+        yield Capability(
+            glob,
+            seconds=model.seconds,
+            sizes=tuple(model.sizes),
+            references=model.pictures,
+            remixes=False,
+        )
+
+
+VOLCENGINE = Provider(
+    slug="volcengine",
+    title="Volcengine Ark",
+    base_url="https://ark.cn-beijing.volces.com/api/v3",
+    endpoints=(CHAT, EMBEDDINGS, Endpoint("volcengine_videos", TASKS, models=("*seedance*",))),
+    models_path=None,
+    capabilities=tuple(_describe()),
+)

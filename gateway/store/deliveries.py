@@ -1,0 +1,68 @@
+"""Deliveries in the database: every telling of a job's end, until it is long over."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import and_, bindparam, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.webhook import Delivery
+from gateway.store.engine import Database
+from gateway.store.rows import DELIVERY_COLUMNS, read_delivery, write_delivery
+from gateway.store.schema import DUE, deliveries
+
+_COLUMNS = tuple(deliveries.c[name] for name in DELIVERY_COLUMNS)
+_DUE_PLACE = DELIVERY_COLUMNS.index("due_ms")
+_IS_DUE = and_(deliveries.c.due_ms <= bindparam("now_ms"), deliveries.c.lease_until_ms <= bindparam("now_ms"))
+_SOME = select(deliveries.c.sequence).where(_IS_DUE).limit(1)
+_OLDEST = select(deliveries.c.sequence).where(_IS_DUE).order_by(deliveries.c.due_ms, deliveries.c.sequence)
+_CLAIM = (
+    update(deliveries)
+    .where(deliveries.c.sequence.in_(_OLDEST.limit(bindparam("most"))), _IS_DUE)
+    .values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
+    .returning(*_COLUMNS, deliveries.c.sequence)
+)
+
+_NOTE = update(deliveries).where(deliveries.c.id == bindparam("delivery_id"), deliveries.c.status == "pending")
+
+
+class SqlDeliveryStore:
+    """``domain.webhook.DeliveryStore`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim_deliveries(self, owner: str, now_ms: int, *, lease_ms: int, most: int) -> Sequence[Delivery]:
+        """Take on what is due longest."""
+        if not await self._database.read(_SOME.params(now_ms=now_ms)):
+            return []
+        values = {"now_ms": now_ms, "most": most, "by": owner, "until_ms": now_ms + lease_ms}
+
+        async def work(connection: AsyncConnection) -> list[Delivery]:
+            rows = (await connection.execute(_CLAIM, values)).all()
+            return [read_delivery(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
+
+        return await self._database.write(work)
+
+    async def note_delivery(self, delivery: Delivery) -> None:
+        """How an attempt ended. What is over stays so: who is late with an attempt does not begin it anew."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(_NOTE, {"delivery_id": delivery.id, **write_delivery(delivery)})
+
+        await self._database.write(work)
+
+    async def list_deliveries(self, *, video_id: str | None, limit: int) -> Sequence[Delivery]:
+        """The newest, the newest first."""
+        statement = select(*_COLUMNS).order_by(deliveries.c.sequence.desc()).limit(limit)
+        if video_id is not None:
+            statement = statement.where(deliveries.c.video_id == video_id)
+        return [read_delivery(row) for row in await self._database.read(statement)]
+
+    async def find_next_delivery(self) -> int | None:
+        """When the first is due."""
+        ((due_ms,),) = await self._database.read(select(func.min(deliveries.c.due_ms)).where(DUE))
+        return None if due_ms is None else int(due_ms)
+
+    async def sweep_deliveries(self, before_ms: int) -> int:
+        """Forget what has long been over."""
+        return await self._database.change(delete(deliveries).where(deliveries.c.ended_ms < before_ms))

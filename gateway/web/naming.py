@@ -1,0 +1,126 @@
+"""``Idempotency-Key``: a call that names itself is made once; whoever makes it again is given the same answer."""
+
+import asyncio
+from hashlib import sha256
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import web
+
+from gateway.dialects.openai_videos import write_video
+from gateway.dialects.received_form import ReceivedForm
+from gateway.domain.call import Call, Operation
+from gateway.domain.fault import InvalidRequest
+from gateway.domain.replay import MAX_KEY_CHARS, Replay
+from gateway.domain.upload import Upload
+from gateway.flow.record import Arrival
+from gateway.web.keys import CALLER, ROOMS
+from gateway.web.words import find_status_words
+
+HEADER = "Idempotency-Key"
+_JSON = "application/json"
+_OK = 200
+_NAMED: frozenset[Operation] = frozenset({"chat", "images", "image_edits", "videos", "video_remixes"})
+_VIDEOS: frozenset[Operation] = frozenset({"videos", "video_remixes"})
+_PIECE_BYTES = 256 * 1024
+
+
+class Named:
+    """The name of one call, where it has one. Closed without an answer, the call may be made again under it.
+
+    Args:
+        request: the call's.
+        operation: what is asked for; of most the name says nothing.
+    """
+
+    def __init__(self, request: web.Request, operation: Operation) -> None:
+        self._request = request
+        self._operation = operation
+        self._name = request.headers.get(HEADER) if operation in _NAMED else None
+        self._digest = ""
+        self._mine: Replay | None = None
+
+    def note_body(self, body: dict[str, Any]) -> None:
+        """What is asked for."""
+        if self._name is not None:
+            self._digest = self._sum_up(orjson.dumps(body, option=orjson.OPT_SORT_KEYS))
+
+    async def note_form(self, form: ReceivedForm) -> None:
+        """The same of a form, in whatever order its fields came, and whatever stood between them."""
+        if self._name is not None:
+            files = sorted([(file.field, await _sum_up_file(file)) for file in form.files])
+            self._digest = self._sum_up(orjson.dumps((sorted(form.fields), files)))
+
+    def _sum_up(self, said: bytes) -> str:
+        return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), said)).hexdigest()
+
+    async def find_answer(self, call: Call, arrival: Arrival) -> web.Response | None:
+        """The answer to the same call, made before; None where it is to be made now.
+
+        Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
+        """
+        if self._name is None or call.stream:
+            return None
+        if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
+            raise InvalidRequest(f"'{HEADER}' must have 1 to {MAX_KEY_CHARS} printable characters", param=HEADER)
+        replays = self._request.app[ROOMS].replays
+        mine, known = await replays.begin(self._request[CALLER].key.id, self._name, self._digest, arrival.id)
+        if known is not None and known.state == "lost":
+            lost, known = known, await self._find_job(known)
+            if known is None:
+                await replays.take(mine, lost)
+        if known is not None:
+            return _write_again(known)
+        self._mine = mine
+        return None
+
+    async def _find_job(self, lost: Replay) -> Replay | None:
+        """A submit that was cut off may have left a job: that is the answer then."""
+        rooms = self._request.app[ROOMS]
+        job = await rooms.videos.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
+        if job is None:
+            return None
+        body = orjson.dumps(write_video(job, find_status_words(self._request)))
+        return attrs.evolve(lost, status=_OK, media_type=_JSON, body=body)
+
+    async def keep(self, body: bytes, media_type: str = _JSON) -> None:
+        """The call's answer."""
+        mine, self._mine = self._mine, None
+        if mine is not None:
+            await self._request.app[ROOMS].replays.end(mine, status=_OK, media_type=media_type, body=body)
+
+    async def lose(self) -> None:
+        """Nobody knows what became of the call, but the record of its job."""
+        mine, self._mine = self._mine, None
+        if mine is not None:
+            await self._request.app[ROOMS].replays.lose(mine)
+
+    def hand_over(self) -> "Named":
+        """The same for whoever carries the call to its end, however long that takes."""
+        other = Named(self._request, self._operation)
+        other._mine, self._mine = self._mine, None
+        return other
+
+    def close(self) -> None:
+        """The call is over."""
+        mine, self._mine = self._mine, None
+        if mine is not None:
+            rooms = self._request.app[ROOMS]
+            rooms.videos.run(rooms.replays.forget(mine))
+
+
+def _write_again(known: Replay) -> web.Response:
+    headers = {"Content-Type": known.media_type, "Idempotent-Replayed": "true"}
+    return web.Response(status=known.status, body=known.body, headers=headers)
+
+
+async def _sum_up_file(file: Upload) -> str:
+    digest, offset = sha256(), 0
+    while offset < file.size:
+        piece = await file.spooled.read(offset, _PIECE_BYTES)
+        if not piece:
+            break
+        await asyncio.to_thread(digest.update, piece)
+        offset += len(piece)
+    return digest.hexdigest()
