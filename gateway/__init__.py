@@ -2,7 +2,7 @@
 
 Imports go down, or stay inside their own room. Never up, never sideways (``tests/architecture`` says so)::
 
-    6  app.py  serve.py  reload.py  cli.py  config.py  log.py          the roof
+    6  app.py  books.py  cinema.py  serve.py  reload.py  cli.py  config.py  log.py          the roof
     5  web/        jobs/      demo/    doors: HTTP in | clock in | the built-in upstream for trying things out
     4  flow/                           the rooms a request walks through (async; knows no aiohttp.web)
     3  store/      upstream/           the cellar (SQLAlchemy Core) | the only way out (sockets to providers)
@@ -24,6 +24,12 @@ had by asking a painter what to ask next (``dialects/painting.py``), whoever pai
 it wants: as base64, or as a signed link to the media store (``flow/images.py``, ``flow/keeping.py``). Addresses that
 providers name are fetched through the egress guard alone (``upstream/guard.py``).
 
+A call for a video becomes a job (``domain/video.py``): on record with its money before a provider is asked
+(``flow/submission.py``), looked at when it is due until its provider says how it ended (``jobs/poll_videos.py``,
+``flow/watching.py``), and ended in one commit with its charge (``flow/videos.py``). What providers are asked, and what
+they mean, is a filmmaker's business (``dialects/filming.py``). Whoever is to hear of the end is told by webhook
+(``jobs/deliver_webhooks.py``); a call that names itself is made once (``flow/replays.py``).
+
 Which channel takes a call is decided when it is made, attempt by attempt: the catalogue knows who offers the model
 (``flow/models.py``), the switchboard how every channel stands (``flow/switchboard.py``, ``domain/health.py``), and
 ``domain/selection.py`` chooses.
@@ -31,4 +37,4 @@ Which channel takes a call is decided when it is made, attempt by attempt: the c
 A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
 """
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"

@@ -103,7 +103,7 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         app[ROOMS] = _build_rooms(site, in_force, books, administration.directory, _Inside(ways, studio, hall, cinema))
         app[KEEPER] = studio.keeper
         reloader = _open_reloader(site, in_force, administration, ways, (studio, cinema))
-        app[OFFICE] = _open_office(site, books, administration, ways, reloader)
+        app[OFFICE] = _open_office(site, books, administration, ways, reloader, cinema=cinema)
         stack.push_async_callback(app[OFFICE].finish)
         app[PROBE] = books.check_writable
         demo = any(channel.origin == "demo" for channel in ways.catalog.channels)
@@ -291,7 +291,10 @@ def _open_office(
     administration: Administration,
     ways: _Ways,
     reloader: Reloader,
+    *,
+    cinema: Cinema,
 ) -> Office:
+    books.accounting.jobs = cinema.videos
     return Office(
         administration=administration,
         accounting=books.accounting,
@@ -299,6 +302,9 @@ def _open_office(
         fleet=ways.fleet,
         explainer=Explainer(ways.catalog, ways.switchboard, ways.router, books.accounting, site.clock),
         requests=SqlRequestLog(books.database),
+        videos=cinema.videos,
+        deliveries=cinema.deliveries,
+        find_secret=cinema.find_secret,
         reload=reloader.reload,
         reload_logged=reloader.reload_logged,
         sync_interval=reloader.find_sync_interval_s,

@@ -101,6 +101,7 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     replays = Replays(SqlReplayStore(materials.database), videos.owner, clock)
     await videos.open()
     await replays.open()
+    await deliveries.free_deliveries(videos.owner)
     stack.push_async_callback(videos.close)
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again

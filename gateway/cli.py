@@ -50,6 +50,7 @@ from gateway.cli_options import (
 from gateway.cli_show import print_answer
 from gateway.cli_show_channels import print_report
 from gateway.cli_switches import add_switches
+from gateway.cli_videos import videos
 from gateway.store.folder import FolderBusy, FolderDamaged
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def main(ctx: click.Context) -> None:
       gateway models                     what can be called
       gateway explain gpt-5-mini         who would serve that, and at what price
       gateway requests --follow          watch the calls come in
+      gateway videos --follow            watch videos being made
       gateway usage                      what they cost, day by day
       gateway accounts top-up team 20    $20 more for an account that has a quota
       gateway audit                      is every balance the sum of its entries?
@@ -194,6 +196,8 @@ def keys() -> None:
       gateway keys create --account team --models 'gpt-*,demo-*' --expires-at 2027-01-31
       gateway keys edit 3 --quota-usd 5 --quota-period daily --models none
       gateway keys set-balance 3 2.50
+      gateway keys edit 3 --webhook-url https://app.example.com/videos
+      gateway keys webhook-secret 3
       gateway keys disable 3
     """
 
@@ -227,6 +231,16 @@ def edit_key(place: Place, key_id: int, **options: Any) -> None:
     print_answer(place, changed, cli_show.print_fields)
 
 
+@keys.command("webhook-secret")
+@click.argument("key_id", metavar="ID", type=int)
+@client_command
+def show_webhook_secret(place: Place, key_id: int) -> None:
+    """Print what signs that which is told of the key ID's videos, as libraries of Standard Webhooks take it."""
+    print_answer(
+        place, call(place, "GET", "keys", str(key_id), "webhook-secret"), lambda told: click.echo(told["secret"])
+    )
+
+
 def _add_show(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
     @group.command("show", help=f"Show everything about the {noun}.")
     @which
@@ -242,6 +256,7 @@ main.add_command(channels)
 main.add_command(explain)
 main.add_command(usage)
 main.add_command(audit)
+main.add_command(videos)
 
 
 @main.group(cls=ListByDefault)

@@ -188,6 +188,7 @@ def key_options(command: Command) -> Command:
         click.option("--group", "--groups", metavar="GROUP", help="Only the channels of this group."),
         click.option("--expires-at", metavar="TIME", help="Such as 2027-01-31 or 2027-01-31T12:00:00Z."),
         click.option("--allow-ips", multiple=True, metavar="NETWORK,…", help="Only from there. May be repeated."),
+        click.option("--webhook-url", metavar="URL", help="Told of the end of each of its videos."),
     )
     return bound_options(more)
 

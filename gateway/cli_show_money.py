@@ -185,7 +185,8 @@ def print_audit(report: Json) -> None:
     facts: tuple[tuple[str, Any], ...] = (
         ("balances", report["purses"]),
         ("charged", write_usd(report["charged_usd"])),
-        ("open holds", f"{report['open_holds']} ({write_usd(report['held_usd'])})"),
+        ("open holds", f"{report['open_holds'] + report['video_holds']} ({write_usd(report['held_usd'])})"),
+        ("of videos", f"{report['video_holds']} ({write_usd(report['video_held_usd'])})"),
         ("not written", f"{report['waiting_rows']} requests"),
     )
     click.echo("The books agree: every balance is the sum of its entries.\n")

@@ -19,7 +19,7 @@ from gateway.domain.media import MediaRules
 from gateway.domain.picture import MAX_PICTURES, PictureForm
 from gateway.domain.price import Price, Tier, nanos
 from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, between, must
-from gateway.domain.video import VideoRules
+from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.flow.declaration import URL, ChannelSpec
 from gateway.flow.switchboard import Settings
 
@@ -37,7 +37,7 @@ _SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}\Z")
 _MODEL = must("a model's name or a glob", lambda value: 0 < len(value) <= 256 and value.isprintable())  # noqa: PLR2004
 _SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
 _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))
-_LENGTHS = must("lengths of 1 to 3600 seconds", lambda value: all(1 <= one <= 3_600 for one in value))  # noqa: PLR2004
+_LENGTHS = must("lengths of 1 to 600 seconds", lambda value: all(1 <= one <= MAX_SECONDS for one in value))
 # A link's end is written in twelve digits (domain/media.py), and a sweep counts bytes and seconds that are finite.
 _HOURS = must("a number of hours above 0 and up to 876000", lambda value: 0 < value <= 876_000)  # noqa: PLR2004
 _DAYS = must("a number of days above 0 and up to 36500", lambda value: 0 < value <= 36_500)  # noqa: PLR2004

@@ -4,6 +4,9 @@
     .venv/bin/python scripts/update_prices.py           # the prices of today
     .venv/bin/python scripts/update_prices.py --check   # exit code 1 where the file is not what this would write
 
+Of videos the package knows nothing: what they cost stands here (``STUDIOS``), each vendor's with its page, and is
+renewed by hand.
+
 Before anything is written the new list is asked for every name the package knows, and a few more that its patterns
 match, and every answer is compared with the package's own arithmetic.
 """
@@ -25,7 +28,7 @@ from genai_prices.data import providers
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from gateway.config import PriceSection, TierSection
+from gateway.config import PriceSection, SizeSection, TierSection
 from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
 from gateway.domain.reading import read_table
 from gateway.domain.usage import Usage
@@ -44,6 +47,8 @@ HEADER = """\
 # Not told apart here: sound and pictures in a prompt (as text; to a model that transcribes it is all sound), searches,
 # batch and priority service. Answers in pictures, sound or video have their own, higher price. Where a price changes
 # with the hour it is the highest of the day. Changes already known: {changes}.
+# Videos are from the vendors' own pages, which the script names: a second of what is made where no size is named, and
+# then of sizes; where one costs more or less in a longer video or with a picture to start from, it is the most.
 """
 
 DEMO = (
@@ -55,9 +60,124 @@ DEMO = (
     ),
     PriceSection("demo-embedding", input_usd_per_million=Decimal("0.02")),
     PriceSection("demo-image", usd_per_image=Decimal("0.002")),
-    PriceSection("demo-video", usd_per_second=Decimal("0.01")),
+    PriceSection("demo-video*", usd_per_second=Decimal("0.01")),
     PriceSection("demo-speech", usd_per_million_characters=Decimal(15)),
     PriceSection("demo-transcribe", usd_per_second=Decimal("0.0001")),
+)
+
+
+@attrs.frozen
+class Film:
+    """What a second costs of some models' videos, in dollars.
+
+    Args:
+        models: their names or globs, with spaces between them.
+        usd: of the size that is made where nobody names one, and of every size that is not in ``sizes``.
+        sizes: by globs of sizes, with spaces between them; the first that matches counts.
+    """
+
+    models: str
+    usd: str | Decimal
+    sizes: Mapping[str, str | Decimal] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Studio:
+    """The videos of one vendor, for its own channels: others sell models of the same names at other prices."""
+
+    slug: str
+    title: str
+    films: tuple[Film, ...]
+
+
+def find_dearest_second(*videos: tuple[str, int]) -> Decimal:
+    """What a second of the dearest costs, rounded up, where each is sold as a whole: its dollars and its seconds."""
+    return max((Decimal(usd) / seconds).quantize(Decimal("1e-9"), ROUND_CEILING) for usd, seconds in videos)
+
+
+_480P = "*480* 624x624"
+_720P = "*720* 960x960 *832*"
+_1080P = "*1080*"
+_4K = "*2160*"
+STUDIOS = (
+    # openai.com/api/pricing, "Sora Video API". The day: developers.openai.com/api/docs/deprecations.
+    Studio(
+        "openai",
+        "OpenAI's videos: the last prices, for they ended on 2026-09-24",
+        (Film("sora-2*", "0.1"), Film("sora-2-pro*", "0.3", {"*1792*": "0.5"})),
+    ),
+    # ai.google.dev/gemini-api/docs/pricing, "Veo 3.1": always with sound. The day: .../docs/deprecations.
+    Studio(
+        "gemini",
+        "Google Gemini's videos: the last prices, for Veo 3.1 ended on 2026-10-22",
+        (
+            Film("veo-3.1-generate-preview", "0.4", {_4K: "0.6"}),
+            Film("veo-3.1-fast-generate-preview", "0.1", {_1080P: "0.12", _4K: "0.3"}),
+            Film("veo-3.1-lite-generate-preview", "0.05", {_1080P: "0.08"}),
+        ),
+    ),
+    # kling.ai/document-api/pricing/base/video.md, without sound where a model can do without: so it is asked.
+    Studio(
+        "kling",
+        "Kling's videos",
+        (
+            Film("kling-3.0 kling-v3 kling-3.0-omni", "0.084", {_1080P: "0.112", _4K: "0.42"}),
+            Film("kling-3.0-turbo", "0.112", {_1080P: "0.14"}),
+            Film("kling-o1", "0.084", {_1080P: "0.112"}),
+            Film("kling-2.6 kling-v2-6 kling-v2-5-turbo", "0.042", {_1080P: "0.07"}),
+        ),
+    ),
+    # platform.minimax.io/docs/guides/pricing-paygo.md. It has no price of T2V-01 and I2V-01.
+    Studio(
+        "minimax",
+        "MiniMax's videos",
+        (
+            Film("MiniMax-H3", "0.08", {"*1440*": "0.13"}),
+            Film("MiniMax-H3-Max", "0.08", {"*480*": "0.05"}),
+            Film(
+                "MiniMax-Hailuo-2.3 MiniMax-Hailuo-02",
+                find_dearest_second(("0.28", 6), ("0.56", 10)),
+                {_1080P: find_dearest_second(("0.49", 6))},
+            ),
+            Film(
+                "MiniMax-Hailuo-2.3-Fast",
+                find_dearest_second(("0.19", 6), ("0.32", 10)),
+                {_1080P: find_dearest_second(("0.33", 6))},
+            ),
+        ),
+    ),
+    # docs.dev.runwayml.com/guides/pricing, a cent a credit; with sound, which is made where nothing is said of it. The
+    # last one takes 10 credits a second and another for a picture; its shortest video has three seconds.
+    Studio(
+        "runway",
+        "Runway's videos",
+        (
+            Film("gen4.5", "0.12"),
+            Film("gen4_turbo", "0.05"),
+            Film("veo3.1", "0.4"),
+            Film("veo3.1_fast", "0.15"),
+            Film("seedance2", "0.36", {"*3840*": "1.5", f"{_1080P} 1440x1440 *1664* 2206x946": "0.4"}),
+            Film("seedance2_fast", "0.29"),
+            Film("seedance2_mini", "0.16"),
+            Film("gemini_omni_flash", find_dearest_second(("0.31", 3))),
+        ),
+    ),
+    # help.aliyun.com/zh/model-studio/model-pricing: Singapore's, told there in yuan, 7.33924 a dollar (as
+    # alibabacloud.com/help/en/model-studio/text-to-video-api-reference tells two of them in dollars); with sound, which
+    # is made where nothing is said of it. Beijing's are lower; 1080P of wan2.2-i2v-flash is sold there alone.
+    Studio(
+        "dashscope",
+        "Alibaba Cloud Model Studio's videos, in Singapore",
+        (
+            Film("wan2.7-t2v* wan2.7-i2v* wan2.6-t2v* wan2.6-i2v*", "0.15", {_720P: "0.1"}),
+            Film("wan2.6-i2v-flash*", "0.075", {_720P: "0.05"}),
+            Film("wan2.5-t2v* wan2.5-i2v*", "0.15", {_480P: "0.05", _720P: "0.1"}),
+            Film("wan2.2-t2v-plus wan2.2-i2v-plus", "0.1", {_480P: "0.02"}),
+            Film("wan2.2-i2v-flash", "0.036", {_480P: "0.015", f"{_1080P} 1440x1440 *1248*": "0.06881"}),
+            Film("wan*2.1-t2v-turbo wan*2.1-i2v-turbo", "0.036"),
+            Film("wan*2.1-t2v-plus wan*2.1-i2v-plus", "0.1"),
+        ),
+    ),
 )
 
 
@@ -265,6 +385,15 @@ def collect(source: Source, day: date, left_out: collections.Counter[str]) -> It
         yield found[name]
 
 
+def list_films(studio: Studio) -> Iterator[PriceSection]:
+    """The models of a vendor of videos, in its order."""
+    for film in studio.films:
+        told = [(glob, Decimal(usd)) for globs, usd in film.sizes.items() for glob in globs.split()]
+        sizes = tuple(SizeSection(glob, usd) for glob, usd in told)
+        for model in film.models.split():
+            yield PriceSection(model, studio.slug, usd_per_second=Decimal(film.usd), sizes=sizes)
+
+
 def find_reason(model: types.ModelInfo, prices: types.ModelPrice) -> str | None:
     """Why a model is left out; None where it is not."""
     told = _find_told_keys(prices)
@@ -298,6 +427,9 @@ def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[Pr
             sections = [section for section in sections if not _says_the_same(prices, section)]
         own += sections
         tables[source.title] = sections
+    for studio in STUDIOS:
+        tables[studio.title] = list(list_films(studio))
+        own += tables[studio.title]
     names = collections.Counter((section.model, section.provider) for section in own)
     if twice := [name for (name, _), count in names.items() if count > 1]:
         raise SystemExit(f"Sold by several vendors; one of them resells: {', '.join(twice)}")
@@ -318,7 +450,7 @@ def write_file(tables: Mapping[str, Iterable[PriceSection]], day: date) -> str:
     return "\n".join([*lines, "]", ""])
 
 
-def _write_table(section: PriceSection | TierSection) -> str:
+def _write_table(section: PriceSection | TierSection | SizeSection) -> str:
     fields = attrs.fields(type(section))
     told = {field.name: value for field in fields if (value := getattr(section, field.name)) != field.default}
     if told.keys() <= {"model", "provider"}:

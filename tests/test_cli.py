@@ -48,7 +48,8 @@ heavy = {"sqlalchemy", "aiohttp", "rich.console"} & set(sys.modules)
 print(json.dumps({"done": done, "heavy": sorted(heavy)}))
 """
 
-DEMO_MODELS = ("demo-chat", "demo-embedding", "demo-image", "demo-speech", "demo-transcribe")
+FILMS = ("demo-video", "demo-video-blocked", "demo-video-fail", "demo-video-slow")
+DEMO_MODELS = ("demo-chat", "demo-embedding", "demo-image", "demo-speech", "demo-transcribe", *FILMS)
 
 
 def environment() -> dict[str, str]:

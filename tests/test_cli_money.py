@@ -308,7 +308,7 @@ def test_a_cost_above_a_quota_is_marked(server: Server) -> None:
 def test_books_that_agree_say_what_they_hold(server: Server) -> None:
     lines = table(server, "audit")
     assert lines[0] == "The books agree: every balance is the sum of its entries."
-    assert [line.split()[0] for line in lines[2:]] == ["balances", "charged", "open", "not"]
+    assert [line.split()[0] for line in lines[2:]] == ["balances", "charged", "open", "of", "not"]
     report = server.ask("audit")
     assert report["ok"]
     assert report["charged_nanos"] >= 6_500_000_001

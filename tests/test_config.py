@@ -453,11 +453,25 @@ BAD: list[tuple[str, str, object]] = [
     ("egress", "allow", ["*"]),
     ("egress", "allow", [""]),
     ("egress", "deny", ["10.0.0.0/8"]),
+    ("videos", "store", "discard"),
+    ("videos", "keep_days", 0),
+    ("videos", "keep_days", 36_501),
+    ("videos", "max_gb", 0),
+    ("videos", "deadline_h", 0),
+    ("videos", "deadline_h", "24"),
+    ("videos", "status_words", "mine"),
+    ("videos", "polls_per_channel", 0),
+    ("videos", "polls_per_channel", 1_001),
+    ("videos", "polls_per_channel", 1.5),
+    ("videos", "webhook_hosts", "example.com"),
+    ("videos", "webhook_hosts", [""]),
+    ("videos", "webhook_hosts", ["a\nb"]),
+    ("videos", "webhooks", []),
 ]
 
 
 @pytest.mark.parametrize(("section", "key", "value"), BAD)
-def test_a_bad_setting_of_media_safety_or_egress_is_refused_under_its_key(
+def test_a_bad_setting_of_media_safety_egress_or_videos_is_refused_under_its_key(
     section: str, key: str, value: object
 ) -> None:
     assert set(problems(**{section: {key: value}})) == {f"{section}.{key}"}
@@ -513,6 +527,8 @@ BAD_MODELS: list[tuple[str, object]] = [
     ("seconds", 4),
     ("seconds", [0]),
     ("seconds", [4, 3_601]),
+    ("references", "no"),
+    ("remixes", 1),
     ("n", 1),
     ("max_sources", 1),
     ("capability", {}),
@@ -544,6 +560,8 @@ FULL_MODEL = {
     "masks": False,
     "streams": False,
     "seconds": [1, 3_600],
+    "references": True,
+    "remixes": False,
 }
 
 
@@ -558,6 +576,8 @@ def test_a_model_becomes_what_routing_knows_of_it() -> None:
         masks=False,
         streams=False,
         seconds=(1, 3_600),
+        references=True,
+        remixes=False,
     )
 
 
@@ -663,10 +683,34 @@ def test_a_price_becomes_integers() -> None:
         "usd_per_image": Decimal("0.04"),
         "usd_per_second": Decimal("0.1"),
         "usd_per_million_characters": 15,
+        "sizes": [{"size": "*x1080", "usd_per_second": Decimal("0.5")}, {"size": "640x360", "usd_per_second": 0}],
     }
     expected = Price("m", 150_000_000, 75_000_000, 10**9, 40_000_000, 100_000_000, 15 * 10**9)
+    expected = attrs.evolve(expected, sizes=(("*x1080", 500_000_000), ("640x360", 0)))
     assert read_table(table, PriceSection).price() == expected
     assert read_table({"model": "m"}, PriceSection).price() == Price("m")
+
+
+@pytest.mark.parametrize(
+    ("size", "path"),
+    [
+        ({"usd_per_second": 1}, "size"),
+        ({"size": "", "usd_per_second": 1}, "size"),
+        ({"size": "*x1080"}, "usd_per_second"),
+        ({"size": "*x1080", "usd_per_second": -1}, "usd_per_second"),
+        ({"size": "*x1080", "usd_per_second": 11}, "usd_per_second"),
+        ({"size": "*x1080", "usd_per_second": 1, "usd": 1}, "usd"),
+    ],
+)
+def test_a_bad_size_of_a_price_is_refused_under_its_place(size: dict[str, object], path: str) -> None:
+    assert set(problems(price=[{"model": "m", "sizes": [size]}])) == {f"price[0].sizes[0].{path}"}
+
+
+@pytest.mark.parametrize(
+    "url", ["", "example.com", "ftp://example.com", "https://u:p@example.com", "https://a b", f"https://{'a' * 2048}"]
+)
+def test_a_key_is_told_of_its_videos_at_an_http_url_only(url: str) -> None:
+    assert set(problems(account=[ACCOUNT], key=[KEY | {"webhook_url": url}])) == {"key[0].webhook_url"}
 
 
 def test_the_tree_cannot_be_changed() -> None:

@@ -22,6 +22,7 @@ from gateway.config import (
     SafetySection,
     ServerSection,
     StoreSection,
+    VideosSection,
 )
 from gateway.config_file import ConfigError, find_data, read_config, read_prices
 
@@ -242,8 +243,9 @@ def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
     config = read(path, text, OPENAI_API_KEY="k", GATEWAY_DEV_KEY="sk-0123456789abcdef")
     assert (config.server, config.store) == (ServerSection(), StoreSection())
     assert (config.ledger, config.billing, config.routing) == (LedgerSection(), BillingSection(), RoutingSection())
-    tables = (config.channel, config.group, config.account, config.key, config.price)
-    assert [len(table) for table in tables] == [1] * 5
+    assert config.videos == VideosSection()
+    tables = (config.channel, config.group, config.account, config.key, config.price, config.model)
+    assert [len(table) for table in tables] == [1] * 6
 
 
 def test_the_file_that_ships_is_what_people_find_in_the_checkout() -> None:

@@ -14,9 +14,13 @@ from genai_prices import types
 
 from gateway.config import Config, PriceSection
 from gateway.config_file import ConfigError, find_data, read_config, read_prices
+from gateway.demo.asks import VIDEO_MODELS
+from gateway.dialects import dashscope_videos, gemini_videos, kling_videos, minimax_videos
+from gateway.domain.capability import Capability, find_capability
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
 from gateway.domain.reading import Problems, read_table
 from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
+from gateway.providers.registry import PROVIDERS
 from scripts import update_prices
 
 SCRIPT = Path(update_prices.__file__)
@@ -219,6 +223,119 @@ def test_the_operators_general_price_wins_over_a_shipped_one_for_a_provider() ->
     assert prices.find("glm-4.7", "zhipu") == read_prices(Config()).find("glm-4.7", "zhipu")
 
 
+# Videos
+
+_WAN = {"720P": "0.1", "1080P": "0.15"}
+_WAN_5 = {"480P": "0.05", **_WAN}
+_WAN_2 = {"480P": "0.02", "1080P": "0.1"}
+_WAN_TURBO = {"480P": "0.036", "720P": "0.036"}
+_WAN_PLUS = {"720P": "0.1"}
+_KLING_3 = {"720p": "0.084", "1080p": "0.112", "4k": "0.42"}
+_KLING_2 = {"720p": "0.042", "1080p": "0.07"}
+_HAILUO = {"768P": "0.056", "1080P": "0.081666667"}
+A_SECOND = {
+    "demo": {model: {"small": "0.01"} for model in VIDEO_MODELS},
+    "openai": {"sora-2": {"small": "0.1"}, "sora-2-pro": {"small": "0.3", "middle": "0.5"}},
+    "gemini": {
+        "veo-3.1-generate-preview": {"720p": "0.4", "1080p": "0.4", "4k": "0.6"},
+        "veo-3.1-fast-generate-preview": {"720p": "0.1", "1080p": "0.12", "4k": "0.3"},
+        "veo-3.1-lite-generate-preview": {"720p": "0.05", "1080p": "0.08"},
+    },
+    "kling": {
+        **dict.fromkeys(("kling-3.0", "kling-v3", "kling-3.0-omni"), _KLING_3),
+        "kling-3.0-turbo": {"720p": "0.112", "1080p": "0.14"},
+        "kling-o1": {"720p": "0.084", "1080p": "0.112"},
+        **dict.fromkeys(("kling-2.6", "kling-v2-6", "kling-v2-5-turbo"), _KLING_2),
+    },
+    "minimax": {
+        "MiniMax-H3": {"768P": "0.08", "2K": "0.13"},
+        "MiniMax-H3-Max": {"768P": "0.08", "480P": "0.05"},
+        **dict.fromkeys(("MiniMax-Hailuo-2.3", "MiniMax-Hailuo-02"), _HAILUO),
+        "MiniMax-Hailuo-2.3-Fast": {"768P": "0.032", "1080P": "0.055"},
+    },
+    "runway": {
+        "gen4.5": {"small": "0.12"},
+        "gen4_turbo": {"small": "0.05"},
+        "veo3.1": {"small": "0.4", "middle": "0.4"},
+        "veo3.1_fast": {"small": "0.15", "middle": "0.15"},
+        "seedance2": {"small": "0.36", "middle": "0.4", "large": "1.5"},
+        "seedance2_fast": {"small": "0.29"},
+        "seedance2_mini": {"small": "0.16"},
+        "gemini_omni_flash": {"small": "0.103333334"},
+    },
+    "dashscope": {
+        **dict.fromkeys(("wan2.7-t2v", "wan2.7-i2v-2026-04-25", "wan2.6-t2v", "wan2.6-i2v", "wan2.6-i2v-us"), _WAN),
+        "wan2.6-i2v-flash": {"720P": "0.05", "1080P": "0.075"},
+        **dict.fromkeys(("wan2.5-t2v-preview", "wan2.5-i2v-preview"), _WAN_5),
+        **dict.fromkeys(("wan2.2-t2v-plus", "wan2.2-i2v-plus"), _WAN_2),
+        "wan2.2-i2v-flash": {"480P": "0.015", "720P": "0.036", "1080P": "0.06881"},
+        **dict.fromkeys(("wanx2.1-t2v-turbo", "wan2.1-i2v-turbo"), _WAN_TURBO),
+        **dict.fromkeys(("wan2.1-t2v-plus", "wanx2.1-i2v-plus"), _WAN_PLUS),
+    },
+}
+"""Dollars, by the vendors' own words for their sizes."""
+UNPRICED = ("T2V-01", "I2V-01", "*seedance-")
+"""What no page names in dollars and seconds."""
+
+
+def find_entry(provider: str, model: str) -> Capability:
+    entry = find_capability(PROVIDERS[provider].capabilities, model)
+    assert entry is not None
+    return entry
+
+
+def tell_size(provider: str, entry: Capability, size: str) -> str:
+    """A size as its vendor is told it; to those who are told pixels, by how many there are."""
+    match provider:
+        case "gemini":
+            return gemini_videos.SIZES[size][1]
+        case "kling":
+            return kling_videos.MODELS[entry.name].sizes[size][1]
+        case "minimax":
+            return minimax_videos.MODELS[entry.name].sizes[size][0]
+        case "dashscope":
+            return dashscope_videos.MODELS[entry.name].sizes[size][0]
+    wide, high = map(int, size.split("x"))
+    return "small" if wide * high < 1_200_000 else "middle" if wide * high < 3_000_000 else "large"
+
+
+def test_every_size_of_every_video_costs_what_its_vendor_asks(shipped: PriceList) -> None:
+    told: dict[str, dict[str, set[tuple[str, str]]]] = {}
+    for provider, models in A_SECOND.items():
+        for model in models:
+            price, entry = shipped.find(model, provider), find_entry(provider, model)
+            told.setdefault(provider, {})[model] = {
+                (tell_size(provider, entry, size), usd(cost_nanos(price, Usage(duration_ms=1_000, size=size))))
+                for size in entry.sizes or ()
+            }
+    asked = {
+        provider: {model: set(dollars.items()) for model, dollars in models.items()}
+        for provider, models in A_SECOND.items()
+    }
+    assert told == asked
+
+
+def test_every_model_that_is_known_to_film_is_among_them_but_those_that_nobody_prices() -> None:
+    priced = {(slug, find_entry(slug, model).name) for slug, models in A_SECOND.items() for model in models}
+    known = {(slug, entry.name) for slug, one in PROVIDERS.items() for entry in one.capabilities if entry.seconds}
+    assert {pair for pair in known - priced if not pair[1].startswith(UNPRICED)} == set()
+    assert not any(name.startswith(UNPRICED) for _, name in priced)
+
+
+def test_where_no_size_is_named_a_video_costs_as_the_one_that_is_made(shipped: PriceList) -> None:
+    for provider, models in A_SECOND.items():
+        for model in models:
+            price, sizes = shipped.find(model, provider), find_entry(provider, model).sizes
+            assert price is not None
+            assert sizes
+            assert price.find_second_nanos("") == price.find_second_nanos(sizes[0]) > 0, model
+
+
+def test_a_vendors_price_of_a_video_is_not_that_of_others_who_sell_it(shipped: PriceList) -> None:
+    models = [model for provider, models in A_SECOND.items() if provider != "demo" for model in models]
+    assert [model for model in models if shipped.find(model, "custom")] == []
+
+
 # The script
 
 
@@ -304,6 +421,16 @@ def test_of_a_price_that_changes_with_the_hour_it_is_the_highest(rush: int) -> N
     model = make_model((None, 2), (hours, rush))
     assert model.get_prices(datetime(2026, 11, 21, 2, tzinfo=UTC)).input_mtok == rush
     assert update_prices.find_prices(model, DAY).input_mtok == max(2, rush)
+
+
+@pytest.mark.parametrize(
+    ("videos", "dollars"),
+    [([("0.28", 6), ("0.56", 10)], "0.056"), ([("0.19", 6), ("0.32", 10)], "0.032"), ([("0.49", 6)], "0.081666667")],
+)
+def test_no_video_that_is_sold_as_a_whole_costs_less_by_the_second(videos: list[tuple[str, int]], dollars: str) -> None:
+    second = update_prices.find_dearest_second(*videos)
+    assert second == Decimal(dollars)
+    assert all(seconds * second >= Decimal(price) for price, seconds in videos)
 
 
 def test_characters_and_sound_that_is_transcribed_become_a_price() -> None:

@@ -124,7 +124,7 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
             catalog=rooms.catalog,
             router=rooms.router,
             switchboard=rooms.switchboard,
-            images=rooms.images,
+            studios=(rooms.images, rooms.submissions),
         )
         return Reloadable(gateway, file, reloader, in_force)
 

@@ -36,7 +36,7 @@ _BEND = 1.35  # the last percent take longer
 _NEARLY = 99
 _EXPIRES_S = 24 * 3600
 _SOONEST_MS, _LATEST_MS = 100, 2_000
-_MAX_REELS_MB = 32
+_MAX_REELS_MB = 12
 _MAX_DELETED = 10_000
 _T = TypeVar("_T")
 

@@ -16,7 +16,7 @@ import attrs
 from attrs import field, frozen
 
 from gateway.demo.asks import VIDEO_MODELS
-from gateway.demo.film_asks import SIZES, FilmAsk
+from gateway.demo.film_asks import LENGTHS, SIZES, FilmAsk
 from gateway.demo.scenery import Colour, imagine
 
 MAX_ID_CHARS = 400
@@ -65,7 +65,7 @@ class Slate:
 
     @property
     def parent_id(self) -> str | None:
-        """The id of the task this is a remix of; None where it is none, or one of a remix of a remix."""
+        """The id of the task this is a remix of; None where it is none, or nobody knows any more."""
         return _write_id(self.parent) if self.parent else None
 
     @property
@@ -147,7 +147,7 @@ def _unpack(packed: bytes) -> Slate | None:
         return Slate(
             model=VIDEO_MODELS[model],
             size=SIZES[size],
-            seconds=seconds,
+            seconds=LENGTHS[LENGTHS.index(seconds)],
             created_ms=created_ms,
             opening=texts[:opening].decode(),
             seed=seed,
@@ -157,7 +157,7 @@ def _unpack(packed: bytes) -> Slate | None:
             parent=texts[opening + look :],
             nonce=nonce,
         )
-    except (struct.error, IndexError, UnicodeDecodeError):
+    except (struct.error, IndexError, ValueError):
         return None
 
 

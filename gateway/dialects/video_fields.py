@@ -1,9 +1,9 @@
 """Calls for videos in the convention: JSON, or a form, as the client libraries send one even without a file.
 
 Shapes: the convention's OpenAPI document, ``CreateVideoMultipartBody``, ``CreateVideoJsonBody`` and
-``CreateVideoRemixBody``. How long and how large a video is to be is said as ``seconds`` and ``size``, which are checked, set aside for and
-charged. What vendors call the same is refused by name: a wish that is dropped is missed, and one that passes is not
-paid for.
+``CreateVideoRemixBody``. How long and how large a video is to be is said as ``seconds`` and ``size``, which are
+checked, set aside for and charged. What vendors call the same is refused by name: a wish that is dropped is missed, and
+one that passes is not paid for.
 """
 
 import binascii

@@ -78,7 +78,8 @@ class Channel:
 
         Its keys, the values of its headers, the password of its proxy.
         """
-        plain = [*self.api_keys, *_list_parts(self.api_keys), *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
+        keys = (*self.api_keys, *_list_parts(self.api_keys))
+        plain = [*keys, *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
         return tuple(dict.fromkeys(form for secret in plain for form in _list_forms(secret)))
 
     def find_alias(self, model: str) -> str | None:

@@ -3,7 +3,6 @@
 Amounts are dollars here and nano-USD in the nouns; a time without a zone is UTC.
 """
 
-import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from ipaddress import ip_network
@@ -16,6 +15,7 @@ from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.domain.quota import Quota, QuotaPeriod
 from gateway.domain.rate import Limits
 from gateway.domain.reading import between, must
+from gateway.domain.webhook import find_webhook_problem
 
 
 def _is_network(value: str) -> bool:
@@ -40,8 +40,7 @@ _AMOUNT = must("an amount from 0 to 9000000000", lambda value: 0 <= value <= _MA
 _CREDIT = must("an amount from -9000000000 to 9000000000", lambda value: -_MAX_USD <= value <= _MAX_USD)
 _REFERENCE = must("1 to 64 printable characters", lambda value: 0 < len(value) <= 64 and value.isprintable())  # noqa: PLR2004
 _NOTE = must("at most 256 printable characters", lambda value: len(value) <= 256 and value.isprintable())  # noqa: PLR2004
-_WEB_URL = re.compile(r"https?://[^\s@/]+(?:[/?][!-~]*)?")
-_WEB = must("an http or https URL", lambda value: len(value) <= 2_048 and bool(_WEB_URL.fullmatch(value)))  # noqa: PLR2004
+_WEB = must("a plain http or https URL without a user name", lambda value: find_webhook_problem(value, ("*",)) is None)
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _AT_LEAST_ONE = between(1)
 _MAX_USD = 9 * 10**9  # in nano-USD still a 64-bit integer
@@ -151,6 +150,7 @@ def write_key(key: ApiKey, account: str) -> dict[str, Any]:
         "models": list(key.models),
         "group": key.group,
         "allow_ips": list(key.allow_ips),
+        "webhook_url": key.webhook_url,
         "declared": key.declared,
         "created_at": write_time(key.created_ms // 1000),
     }

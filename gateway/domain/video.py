@@ -1,6 +1,11 @@
 """Videos: jobs that outlive whoever asked for them, their states, and the port that stores them.
 
-DRAWING
+    created -> submitting -> queued -> processing -> fetching -> completed    failed
+                   o-^
+                   o-------------------------^
+                               o--------------------------^
+                               o-----------o--------------------------^
+      o------------o-----------o-----------o------------o-------------------------^
 
 What holds, whatever happens: a job and what is held for it are on record before its provider is asked; the provider is
 asked to begin it once; and how it ended is on record together with its charge, or the release of what was held.

@@ -6,8 +6,10 @@ is written ``whsec_`` and its bytes in base64.
 """
 
 import hmac
+import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
@@ -18,8 +20,17 @@ DeliveryStatus = Literal["pending", "delivered", "failed"]
 RETRY_AFTER_S: tuple[int, ...] = (5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800)
 """Waits between attempts; together about a day, after which nobody is told any more."""
 PATIENCE_S = 86_400
+MAX_WEBHOOK_URL = 2_048
+_MAX_PORT = 65_535
+_URL = re.compile(
+    r"(?i:https?)://(?P<host>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?:[/?#].*)?"
+)
+"""Strict where libraries disagree: whoever sends there has to read the same host out of it."""
 SECRET_PREFIX = "whsec_"  # noqa: S105 - how every secret begins
 _OK = range(200, 300)
+_GONE = 410
+"""The specification: whoever says so wants to be told nothing more."""
 
 
 @attrs.frozen
@@ -55,15 +66,35 @@ class Delivery:
     lease_until_ms: int = 0
 
     def note(self, answer: int | None, error: str | None, now_ms: int) -> "Delivery":
-        """After an attempt: over where it was taken (2xx), or where there was none for a day."""
+        """After an attempt: over where it was taken (2xx), is wanted no more (410), or was not taken for a day."""
         attempts = self.attempts + 1
         told: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}
         if answer is not None and answer in _OK:
             return attrs.evolve(self, status="delivered", error=None, ended_ms=now_ms, due_ms=None, **told)
+        if answer == _GONE:
+            return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **told)
         wait_s = RETRY_AFTER_S[min(attempts, len(RETRY_AFTER_S)) - 1]
         if attempts > len(RETRY_AFTER_S) or now_ms + wait_s * 1000 > self.created_ms + PATIENCE_S * 1000:
             return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **told)
         return attrs.evolve(self, error=error, due_ms=now_ms + wait_s * 1000, **told)
+
+
+def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
+    """Why a call may not have the end of its job told there; None where it may.
+
+    Args:
+        url: as the caller wrote it.
+        hosts: globs of the hosts that are allowed, an IPv6 address without its brackets; none of them: no host is.
+    """
+    if len(url) > MAX_WEBHOOK_URL:
+        return f"The webhook's URL is longer than {MAX_WEBHOOK_URL} characters"
+    found = _URL.fullmatch(url) if url.isprintable() and "\\" not in url else None
+    if found is None or int(found["port"] or 1) > _MAX_PORT:
+        return "The webhook is not a plain http or https URL without a user name"
+    host = found["host"].lower().strip("[]")
+    if not any(fnmatchcase(host, glob.lower()) for glob in hosts):
+        return "The webhook's host is not one that this gateway sends to"
+    return None
 
 
 def derive_secret(master: bytes, key_id: int) -> bytes:
@@ -98,7 +129,11 @@ class DeliveryStore(Protocol):
         ...
 
     async def find_next_delivery(self) -> int | None:
-        """When the first is due (Unix ms); None where none is."""
+        """When the first is due (Unix ms), whoever is at it; None where all are over."""
+        ...
+
+    async def free_deliveries(self, owner: str) -> int:
+        """What every process but this one was at is free. For a process that is alone with the store."""
         ...
 
     async def sweep_deliveries(self, before_ms: int) -> int:

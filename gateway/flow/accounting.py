@@ -1,8 +1,8 @@
 """The books: what every purse holds, money added to it, what was used, and whether it all adds up."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import attrs
 
@@ -13,6 +13,7 @@ from gateway.domain.ledger import Entry, Ledger, Spending, UsageAxis, UsageFilte
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.domain.quota import Day, Owner, Purse
 from gateway.domain.request import RequestRow
+from gateway.domain.video import VideoJob, VideoStore
 from gateway.flow.admission import Bank
 from gateway.flow.outbox import Outbox
 
@@ -20,6 +21,22 @@ Fields = dict[str, Any]
 Sums = tuple[int, int, int, int, int, int]
 MAX_BALANCE_NANOS = 2**62
 """No cap with its credits goes further; sums of two such are still 64-bit integers."""
+LOOKS = 5
+LOOK_AGAIN_S = 0.05
+_OWNERS: tuple[Owner, ...] = ("account", "key")
+
+
+class Jobs(Protocol):
+    """What money is held for beyond the call that asked for it."""
+
+    @property
+    def store(self) -> VideoStore:
+        """Where jobs are on record."""
+        ...
+
+    def list_held(self) -> Mapping[str, int]:
+        """What is held in memory for each job that has not ended, in nano-USD."""
+        ...
 
 
 class Accounting:
@@ -28,8 +45,11 @@ class Accounting:
     Args:
         bank: the purses.
         ledger: where entries live.
-        outbox: rows that the ledger does not have yet.
+        outbox: rows that the ledger does not have yet; no job ends while its ``writing`` is held.
         clock: Unix seconds.
+
+    Attributes:
+        jobs: set by the roof, under which jobs are made.
     """
 
     def __init__(self, bank: Bank, ledger: Ledger, outbox: Outbox, *, clock: Callable[[], float]) -> None:
@@ -38,6 +58,7 @@ class Accounting:
         self._outbox = outbox
         self._clock = clock
         self._crediting = asyncio.Lock()
+        self.jobs: Jobs | None = None
 
     def describe(self, owner: Account | ApiKey) -> Fields:
         """What is spent, held and left of an account or a key, in dollars; what is left is None without a cap."""
@@ -89,7 +110,10 @@ class Accounting:
         return await self._ledger.list_usage(axis, wanted)
 
     async def audit(self) -> Fields:
-        """Add every purse up again, from its entries, and compare. The gateway may be at work meanwhile."""
+        """Add every purse up again, from its entries, and compare. The gateway may be at work meanwhile.
+
+        ``open_holds`` are those of calls under way, ``video_holds`` those of jobs; ``held_usd`` is both.
+        """
         async with self._crediting, self._outbox.writing:
             # One moment: nothing is on its way to the store, and nothing below waits before the copies are made.
             day = self._bank.today
@@ -97,6 +121,9 @@ class Accounting:
             problems = _find_bad_purses(self._bank, day)
             open_holds, pending = len(self._bank.holds), self._outbox.look()
             held = sum(purse.held_nanos for _, purse in self._bank.list_purses("account"))
+            for_jobs = {} if self.jobs is None else dict(self.jobs.list_held())
+            if self.jobs is not None:
+                problems += await _find_bad_jobs(self.jobs, self._bank)
             again = Bank(self._clock)
             again.load(await self._ledger.list_spending(day), day)
             totals = await self._ledger.list_totals()
@@ -114,8 +141,10 @@ class Accounting:
             "purses": len(found),
             "charged_usd": sum(total.entries_nanos for total in totals) / NANOS_PER_USD,
             "charged_nanos": sum(total.entries_nanos for total in totals),
-            "open_holds": open_holds,
+            "open_holds": open_holds - len(for_jobs),
+            "video_holds": len(for_jobs),
             "held_usd": held / NANOS_PER_USD,
+            "video_held_usd": sum(for_jobs.values()) / NANOS_PER_USD,
             "waiting_rows": len(pending),
         }
 
@@ -147,8 +176,7 @@ def _write_entry(entry: Entry) -> Fields:
 def _copy(bank: Bank, day: Day) -> dict[tuple[Owner, int], Sums]:
     """The sums of every purse that has any, as of ``day``."""
     copies: dict[tuple[Owner, int], Sums] = {}
-    owners: tuple[Owner, ...] = ("account", "key")
-    for owner in owners:
+    for owner in _OWNERS:
         for owner_id, purse in bank.list_purses(owner):
             purse.tally(day)  # what a new day leaves above the cap goes on record
             month, today = purse.monthly.at(day.month_start_s), purse.daily.at(day.start_s)
@@ -186,8 +214,7 @@ def _find_bad_purses(bank: Bank, day: Day) -> list[str]:
         for purse in hold.purses:
             held[id(purse)] = held.get(id(purse), 0) + hold.nanos
     problems = []
-    owners: tuple[Owner, ...] = ("account", "key")
-    for owner in owners:
+    for owner in _OWNERS:
         for owner_id, purse in bank.list_purses(owner):
             tally, expected = purse.tally(day), held.get(id(purse), 0)
             if purse.held_nanos != expected:
@@ -196,3 +223,61 @@ def _find_bad_purses(bank: Bank, day: Day) -> list[str]:
             if tally.spent_nanos < 0 or (room is not None and room + tally.overrun_nanos < 0):
                 problems.append(f"{owner} {owner_id}: more is spent and held than its cap and its overrun allow")
     return problems
+
+
+async def _find_bad_jobs(jobs: Jobs, bank: Bank) -> list[str]:
+    """Jobs whose money is not held as they are on record, or that ended otherwise than their requests say."""
+    purses: dict[tuple[Owner, int], int] = {
+        (owner, owner_id): purse.held_nanos for owner in _OWNERS for owner_id, purse in bank.list_purses(owner)
+    }
+    held = jobs.list_held()
+    live = await jobs.store.list_open()
+    problems = _find_short_purses(purses, [(job, held[job.id]) for job in live if job.id in held])
+    problems += await _insist(jobs, _compare_jobs(held, live))
+    for video_id in await jobs.store.list_contradictions():
+        problems.append(f"{video_id}: it has ended, and its request is not stored, or not with its cost")
+    return problems
+
+
+async def _insist(jobs: Jobs, problems: dict[str, str]) -> list[str]:
+    """What does not agree however often it is looked at.
+
+    A job is on record a moment before its money is its own, and is struck off a moment before the money is free.
+    """
+    for _ in range(LOOKS - 1):
+        if not problems:
+            break
+        await asyncio.sleep(LOOK_AGAIN_S)
+        held = jobs.list_held()
+        again = _compare_jobs(held, await jobs.store.list_open())
+        problems = {video_id: again[video_id] for video_id in problems if video_id in again}
+    return list(problems.values())
+
+
+def _compare_jobs(held: Mapping[str, int], live: Iterable[VideoJob]) -> dict[str, str]:
+    """What is wrong with which job."""
+    recorded = {job.id: job.held_nanos for job in live}
+    problems = {}
+    for video_id in sorted(held.keys() | recorded.keys()):
+        here, there = held.get(video_id), recorded.get(video_id)
+        if here is None:
+            problems[video_id] = f"{video_id}: no hold is open, its record says {there} (nano-USD)"
+        elif there is None:
+            problems[video_id] = f"{video_id}: {here} held, and there is no such job that goes on (nano-USD)"
+        elif here != there:
+            problems[video_id] = f"{video_id}: {here} held, its record says {there} (nano-USD)"
+    return problems
+
+
+def _find_short_purses(purses: Mapping[tuple[Owner, int], int], live: Iterable[tuple[VideoJob, int]]) -> list[str]:
+    """Purses of which less is held than their jobs take alone: somebody else has let go of a job's hold."""
+    taken: dict[tuple[Owner, int], int] = {}
+    for job, amount in live:
+        places: tuple[tuple[Owner, int], ...] = (("account", job.account_id), ("key", job.key_id))
+        for place in places:
+            taken[place] = taken.get(place, 0) + amount
+    return [
+        f"{owner} {owner_id}: {held} held, its jobs alone say {needed} (nano-USD)"
+        for (owner, owner_id), needed in sorted(taken.items())
+        if (held := purses.get((owner, owner_id), 0)) < needed
+    ]

@@ -58,10 +58,10 @@ class Footage:
         draft = self._store.open_draft()
         kept, size = False, 0
         try:
+            _check_size(file.length or 0)
             while piece := await file.read():
                 size += len(piece)
-                if size > MAX_VIDEO_BYTES:
-                    raise UpstreamError("The provider's video is larger than any that is kept", phase="body")
+                _check_size(size)
                 await draft.write(piece)
             if file.length is not None and size != file.length:
                 raise UpstreamError("The provider's video did not arrive whole", phase="body")
@@ -101,6 +101,11 @@ class Footage:
             await self._store.remove(media_id)
         except StoreUnavailable as fault:
             log.warning("media_not_removed", error=fault.message)
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_VIDEO_BYTES:
+        raise UpstreamError("The provider's video is larger than any that is kept", phase="body")
 
 
 def make_gone() -> NotFound:

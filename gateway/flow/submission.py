@@ -22,6 +22,7 @@ from gateway.domain.fault import (
     SensitiveWords,
     ShuttingDown,
     UpstreamFault,
+    UpstreamRefused,
     UpstreamTimeout,
 )
 from gateway.domain.rate import Standing
@@ -258,7 +259,8 @@ class Submissions:
     async def _drop(self, ticket: Ticket, fault: Fault) -> None:
         """No provider took it: only the row of its call is left."""
         job, grant = _get(ticket.job), _get(ticket.grant)
-        ending: Ending = "upstream_failed" if isinstance(fault, UpstreamFault) else "refused"
+        failed = isinstance(fault, UpstreamFault) and not isinstance(fault, UpstreamRefused)
+        ending: Ending = "upstream_failed" if failed else "refused"
         outcome = Outcome(ending, self._loop_s, self._videos.now_ms, fault)
         row = write_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery, reserved_nanos=job.held_nanos)
         ticket.row = row

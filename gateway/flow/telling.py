@@ -5,9 +5,7 @@ notifications"; its other events are listed in the API reference under "Webhook 
 is attempted again: ``domain/webhook.py``.
 """
 
-import re
-from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 
 import orjson
 
@@ -17,15 +15,7 @@ from gateway.domain.webhook import Delivery, sign
 from gateway.upstream.port import Fetcher
 
 TIMEOUT_S = 15.0
-MAX_WEBHOOK_URL = 2_048
 USER_AGENT = "model-gateway"
-
-_MAX_PORT = 65_535
-_URL = re.compile(
-    r"(?i:https?)://(?P<host>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
-    r"(?:[/?#].*)?"
-)
-"""Strict where libraries disagree: whoever sends there has to read the same host out of it."""
 
 
 def write_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> Delivery | None:
@@ -60,24 +50,6 @@ def write_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> Delivery | N
         created_ms=now_ms,
         due_ms=now_ms,
     )
-
-
-def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
-    """Why a call may not have the end of its job told there; None where it may.
-
-    Args:
-        url: as the caller wrote it.
-        hosts: globs of the hosts that are allowed, an IPv6 address without its brackets; none of them: no host is.
-    """
-    if len(url) > MAX_WEBHOOK_URL:
-        return f"The webhook's URL is longer than {MAX_WEBHOOK_URL} characters"
-    found = _URL.fullmatch(url) if url.isprintable() and "\\" not in url else None
-    if found is None or int(found["port"] or 1) > _MAX_PORT:
-        return "The webhook is not a plain http or https URL without a user name"
-    host = found["host"].lower().strip("[]")
-    if not any(fnmatchcase(host, glob.lower()) for glob in hosts):
-        return "The webhook's host is not one that this gateway sends to"
-    return None
 
 
 class Teller:

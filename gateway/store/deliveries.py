@@ -63,6 +63,11 @@ class SqlDeliveryStore:
         ((due_ms,),) = await self._database.read(select(func.min(deliveries.c.due_ms)).where(DUE))
         return None if due_ms is None else int(due_ms)
 
+    async def free_deliveries(self, owner: str) -> int:
+        """What every other process was at is free."""
+        foreign = update(deliveries).where(DUE, deliveries.c.owner != owner, deliveries.c.owner != "")
+        return await self._database.change(foreign.values(owner="", lease_until_ms=0))
+
     async def sweep_deliveries(self, before_ms: int) -> int:
         """Forget what has long been over."""
         return await self._database.change(delete(deliveries).where(deliveries.c.ended_ms < before_ms))

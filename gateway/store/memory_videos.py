@@ -50,6 +50,12 @@ class MemoryDeliveryStore:
         """When the first is due."""
         return min((one.due_ms for one in self._deliveries.values() if one.due_ms is not None), default=None)
 
+    async def free_deliveries(self, owner: str) -> int:
+        """What every other process was at is free."""
+        foreign = [one for one in self._deliveries.values() if one.due_ms is not None and one.owner not in {"", owner}]
+        self._deliveries.update((one.id, attrs.evolve(one, owner="", lease_until_ms=0)) for one in foreign)
+        return len(foreign)
+
     async def sweep_deliveries(self, before_ms: int) -> int:
         """Forget what has long been over."""
         over = [one.id for one in self._deliveries.values() if one.ended_ms is not None and one.ended_ms < before_ms]

@@ -11,6 +11,7 @@ from gateway.domain.caller import Caller
 from gateway.domain.network import Networks
 from gateway.domain.rate import Standing
 from gateway.domain.request import RequestLog, RequestRow
+from gateway.domain.webhook import DeliveryStore
 from gateway.flow.accounting import Accounting
 from gateway.flow.administration import Administration
 from gateway.flow.admission import Admission
@@ -72,7 +73,7 @@ class Rooms:
 
 @attrs.frozen
 class Office:
-    """What the admin API reads and changes."""
+    """What the admin API reads and changes. ``find_secret``: what signs the deliveries of a key, by the key's id."""
 
     administration: Administration
     accounting: Accounting
@@ -80,6 +81,9 @@ class Office:
     fleet: Fleet
     explainer: Explainer
     requests: RequestLog
+    videos: Videos
+    deliveries: DeliveryStore
+    find_secret: Callable[[int], bytes]
     reload: Callable[[], Awaitable[dict[str, Any]]]
     reload_logged: Callable[[], Awaitable[None]]
     sync_interval: Callable[[], float]

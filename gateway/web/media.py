@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import IO, Any
 
 from aiohttp import web
@@ -11,6 +12,7 @@ from aiohttp.web_request import BaseRequest
 from gateway.domain.fault import ClientGone, InvalidRequest
 from gateway.domain.media import MEDIA_PATH, Media
 from gateway.flow.keeping import Keeper, make_not_found
+from gateway.web.outlet import await_reader
 
 KEEPER = web.AppKey("keeper", Keeper)
 RESPONSE_TIMEOUT_S = 600.0
@@ -93,7 +95,16 @@ class FileAnswer(web.FileResponse):
 
     async def _sendfile(self, request: BaseRequest, fobj: IO[Any], offset: int, count: int) -> AbstractStreamWriter:
         # Not the kernel's: uvloop has none, and on the standard loop it fails in its own way where a reader leaves.
-        writer = await web.StreamResponse.prepare(self, request)
+        # And its way out of that waits for ever for a reader who does not read.
+        writer, transport = await web.StreamResponse.prepare(self, request), request.transport
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, fobj.seek, offset)
+        while count > 0:
+            piece = await loop.run_in_executor(None, fobj.read, min(_CHUNK_BYTES, count))
+            if writer is None or transport is None or not piece:
+                raise ConnectionResetError("The answer has ended, or the file")
+            await await_reader(partial(self.write, piece), transport)
+            count -= len(piece)
         if writer is None:
             raise ConnectionResetError("The answer has ended")
-        return await self._sendfile_fallback(writer, fobj, offset, count)
+        return writer

@@ -14,9 +14,9 @@ from gateway.domain.fault import Fault, InvalidRequest
 from gateway.domain.price import usd
 from gateway.domain.request import Ending
 from gateway.domain.video import VideoAsk, VideoJob, find_poll_after_ms
+from gateway.domain.webhook import find_webhook_problem
 from gateway.flow.filming import SubmitUnknown
 from gateway.flow.submission import Ticket
-from gateway.flow.telling import find_webhook_problem
 from gateway.flow.videos import check_completed
 from gateway.web.form import FormReader
 from gateway.web.keys import DELIVERY, ROW, STANDING

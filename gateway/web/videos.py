@@ -21,7 +21,9 @@ from gateway.web.submitting import POLL_AFTER, post_remix, post_videos
 from gateway.web.words import find_status_words
 
 PAGE = 20
+_MAX_RANGE = 256
 MAX_PAGE = 100
+_LIMITS = frozenset(map(str, range(1, MAX_PAGE + 1)))
 LOOK_AGAIN_S = 2.0
 """Whoever follows a job hears of its moves at once; those of another process's making a little later."""
 _VARIANTS: tuple[str, ...] = get_args(Variant)
@@ -41,7 +43,7 @@ def add_video_routes(app: web.Application) -> None:
     app.router.add_get(_PATH, get_videos)
     app.router.add_delete(f"{_PATH}{_BY_ID}", delete_video)
     app.router.add_get(f"{_PATH}{_BY_ID}/content", get_content)
-    app.router.add_get(f"{_PATH}{_BY_ID}/events", get_events)
+    app.router.add_get(f"{_PATH}{_BY_ID}/events", get_events, allow_head=False)
     app.router.add_post(f"{_PATH}{_BY_ID}/remix", post_remix)
 
 
@@ -69,7 +71,7 @@ async def get_videos(request: web.Request) -> web.Response:
 def _read_page(request: web.Request) -> tuple[int, str | None, str]:
     query = request.query
     limit = query.get("limit", str(PAGE))
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= MAX_PAGE:
+    if limit not in _LIMITS:
         raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE}", param="limit")
     order = query.get("order", "desc")
     if order not in {"asc", "desc"}:
@@ -100,7 +102,8 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     check_completed(job)
     if job.expires_ms is not None and rooms.videos.now_ms >= job.expires_ms:
         raise NotFound("The video is not kept any more", param="id", should_retry=False)
-    wanted = request.headers.get("Range")
+    told = request.headers.get("Range", "")
+    wanted = told if told.startswith("bytes=") and len(told) <= _MAX_RANGE else None
     found = await rooms.footage.open(job, cast("Variant", variant), wanted)
     if isinstance(found, Media):
         answer = FileAnswer(found, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, found.id)}"'})
@@ -127,6 +130,8 @@ async def _pass_through(request: web.Request, file: OpenFile) -> web.StreamRespo
         response.headers["Content-Type"] = "application/octet-stream"
     response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
     await response.prepare(request)
+    if request.method == "HEAD":
+        return response
     transport = request.transport
     try:
         while piece := await file.read():

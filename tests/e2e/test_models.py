@@ -21,6 +21,10 @@ async def test_a_fresh_gateway_lists_the_demo_models(gateway_with: StartGateway,
         "demo-image",
         "demo-speech",
         "demo-transcribe",
+        "demo-video",
+        "demo-video-blocked",
+        "demo-video-fail",
+        "demo-video-slow",
     ]
     assert all(model.object == "model" and model.created > 0 and model.owned_by for model in models)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -10,12 +10,18 @@ import pytest
 from sqlalchemy import text
 
 from gateway.domain.price import NANOS_PER_USD
-from gateway.flow.accounting import Accounting
+from gateway.domain.quota import Hold
+from gateway.domain.video import CANCELLED, VideoJob, VideoRules
+from gateway.flow.accounting import LOOK_AGAIN_S, Accounting
+from gateway.flow.record import write_row
+from gateway.flow.videos import Videos
 from gateway.jobs.flush_ledger import FlushLedger
 from gateway.store.engine import Database, open_database
 from gateway.store.ledger import SqlLedger
+from gateway.store.memory_videos import MemoryDeliveryStore, MemoryVideoStore
 from tests.fakes.gateway import make_template
 from tests.flow.books import NOON, Books, Disk, SlowDisk, begin, call_for, caller_of, capped, put, top_up, unix
+from tests.store.rows import ROW
 
 DOLLAR = NANOS_PER_USD
 
@@ -49,7 +55,9 @@ async def test_the_audit_of_a_busy_gateway_finds_nothing(books: Books) -> None:
         "charged_usd": 66 / DOLLAR,
         "charged_nanos": 66,
         "open_holds": 1,
+        "video_holds": 0,
         "held_usd": 20 / DOLLAR,
+        "video_held_usd": 0,
         "waiting_rows": 1,
     }
 
@@ -207,6 +215,178 @@ async def test_an_audit_waits_for_rows_that_are_on_their_way_to_the_store(tmp_pa
     report = await auditing
     assert (report["problems"], report["waiting_rows"], report["charged_nanos"]) == ([], 0, 5)
     assert await flushing
+    books.close()
+
+
+# jobs, whose money is held from their beginning to their end, whoever asked for them
+
+
+@attrs.frozen
+class Studio:
+    """Jobs over ``books``; no provider is asked."""
+
+    books: Books
+    videos: Videos
+    store: MemoryVideoStore
+
+    def propose(self, number: int, nanos: int) -> tuple[VideoJob, Hold]:
+        """A job that is neither on record nor known to have its money, which is held."""
+        caller = caller_of(capped(1_000), capped(500))
+        arrival = self.books.arrive(caller)
+        held = self.books.bank.hold(caller, nanos)
+        receipt = write_row(arrival, call_for(nanos), self.books.outcome(ending="interrupted"), reserved_nanos=nanos)
+        job = VideoJob(f"video_{number}", receipt, "a cat", state="queued", held_nanos=nanos, cost_nanos=nanos - 5)
+        return job, held
+
+    async def begin(self, number: int, nanos: int) -> VideoJob:
+        """A job that goes on."""
+        job, held = self.propose(number, nanos)
+        await self.store.create(job)
+        self.videos.hold(job, held)
+        return job
+
+
+@pytest.fixture
+def studio(books: Books) -> Studio:
+    return build_studio(books)
+
+
+def build_studio(books: Books, store: MemoryVideoStore | None = None) -> Studio:
+    store = store or MemoryVideoStore(books.disk, MemoryDeliveryStore())
+    videos = Videos(
+        store,
+        books.bank,
+        books.outbox,
+        None,  # type: ignore[arg-type]
+        rules=VideoRules,
+        clock=lambda: books.now,
+    )
+    books.accounting.jobs = videos
+    return Studio(books, videos, store)
+
+
+async def test_what_jobs_hold_is_told_beside_what_calls_hold(books: Books, studio: Studio) -> None:
+    running = await books.admit(caller_of(capped(1_000), capped(500)), call_for(20))
+    first, second, free = [await studio.begin(number, nanos) for number, nanos in ((1, 30), (2, 40), (3, 0))]
+    report = await books.accounting.audit()
+    assert report["ok"], report["problems"]
+    assert (report["open_holds"], report["video_holds"]) == (1, 3)
+    assert (report["held_usd"], report["video_held_usd"]) == (90 / DOLLAR, 70 / DOLLAR)
+    assert await studio.videos.complete(first)
+    assert await studio.videos.fail(second, CANCELLED)
+    assert await studio.videos.fail(free, CANCELLED)
+    books.settle(running, 20)
+    report = await books.accounting.audit()
+    assert report["ok"], report["problems"]
+    assert (report["open_holds"], report["video_holds"], report["held_usd"], report["waiting_rows"]) == (0, 0, 0, 1)
+    assert report["charged_nanos"] == 25
+
+
+JOB_TAMPERINGS: dict[str, tuple[Callable[[Studio], object], str]] = {
+    "a hold that nobody knows of": (
+        lambda studio: studio.videos._holds.pop("video_1"),
+        "video_1: no hold is open, its record says 30",
+    ),
+    "a job that is no more": (
+        lambda studio: studio.store._jobs.pop("video_1"),
+        "video_1: 30 held, and there is no such job that goes on",
+    ),
+    "a record of another amount": (
+        lambda studio: tamper_job(studio, "video_1", held_nanos=31),
+        "video_1: 30 held, its record says 31",
+    ),
+    "a hold that somebody else let go of": (
+        lambda studio: studio.books.bank.release(studio.videos._holds["video_1"]),
+        "account 1: 40 held, its jobs alone say 70",
+    ),
+    "a hold on another account": (
+        lambda studio: tamper_job(studio, "video_1", receipt=attrs.evolve(ROW, account_id=2, key_id=7)),
+        "account 2: 0 held, its jobs alone say 30",
+    ),
+    "a job that ended past its hold": (
+        lambda studio: tamper_job(studio, "video_1", state="failed"),
+        "video_1: 30 held, and there is no such job that goes on",
+    ),
+    "an end without its row": (
+        lambda studio: tamper_job(studio, "video_3", receipt=attrs.evolve(ROW, id="req_lost")),
+        "video_3: it has ended, and its request is not stored",
+    ),
+    "an end at another cost": (
+        lambda studio: tamper_job(studio, "video_3", cost_nanos=1),
+        "video_3: it has ended, and its request is not stored, or not with its cost",
+    ),
+}
+
+
+def tamper_job(studio: Studio, name: str, **changes: object) -> None:
+    studio.store._jobs[name] = attrs.evolve(studio.store._jobs[name], **changes)
+
+
+@pytest.mark.parametrize("name", JOB_TAMPERINGS)
+async def test_the_audit_finds_what_was_tampered_with_of_a_job(books: Books, studio: Studio, name: str) -> None:
+    await studio.begin(1, 30)
+    await studio.begin(2, 40)
+    await studio.videos.complete(await studio.begin(3, 50))
+    assert await problems(books) == []
+    tamper, told = JOB_TAMPERINGS[name]
+    tamper(studio)
+    found = await problems(books)
+    assert any(problem.startswith(told) for problem in found), found
+    assert len(found) == len(set(found))
+
+
+async def test_a_job_that_is_on_record_a_moment_before_its_money_is_its_own_is_no_problem(
+    books: Books, studio: Studio
+) -> None:
+    job, held = studio.propose(1, 30)
+    await studio.store.create(job)
+    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, studio.videos.hold, job, held)
+    assert await problems(books) == []
+    assert studio.videos.list_held() == {"video_1": 30}
+
+
+async def test_a_job_that_is_struck_off_a_moment_before_its_money_is_free_is_no_problem(
+    books: Books, studio: Studio
+) -> None:
+    job = await studio.begin(1, 30)
+    studio.store._jobs.clear()
+    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, studio.videos.release, job)
+    assert await problems(books) == []
+    assert (await books.accounting.audit())["held_usd"] == 0
+
+
+class Restless(MemoryVideoStore):
+    """At every look another job has just been put on record, and is refused right after."""
+
+    looks = 0
+
+    async def list_open(self) -> Sequence[VideoJob]:
+        self.looks += 1
+        passing = VideoJob(f"video_1{self.looks}", ROW, "a dog", held_nanos=30)
+        return [*await super().list_open(), passing]
+
+
+async def test_another_job_at_every_look_is_one_that_comes_and_goes(books: Books) -> None:
+    store = Restless(books.disk, MemoryDeliveryStore())
+    await build_studio(books, store).begin(1, 30)
+    assert await problems(books) == []
+    assert store.looks == 2
+
+
+async def test_no_job_ends_while_the_books_are_audited(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    books = Books(tmp_path, disk=disk)
+    studio = build_studio(books)
+    job = await studio.begin(1, 30)
+    auditing = await begin(books.accounting.audit(), disk)
+    ending = asyncio.create_task(studio.videos.complete(job))
+    await asyncio.sleep(0)
+    disk.go.set()
+    report = await auditing
+    assert (report["problems"], report["video_holds"], report["charged_nanos"]) == ([], 1, 0)
+    assert await ending
+    report = await books.accounting.audit()
+    assert (report["problems"], report["video_holds"], report["charged_nanos"]) == ([], 0, 25)
     books.close()
 
 

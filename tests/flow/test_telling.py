@@ -14,8 +14,16 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from gateway.domain.fault import UpstreamError, UpstreamTimeout
 from gateway.domain.network import Networks, read_networks
 from gateway.domain.video import TIMEOUT, VideoJob
-from gateway.domain.webhook import PATIENCE_S, RETRY_AFTER_S, Delivery, derive_secret, write_secret
-from gateway.flow.telling import MAX_WEBHOOK_URL, TIMEOUT_S, USER_AGENT, Teller, find_webhook_problem, write_delivery
+from gateway.domain.webhook import (
+    MAX_WEBHOOK_URL,
+    PATIENCE_S,
+    RETRY_AFTER_S,
+    Delivery,
+    derive_secret,
+    find_webhook_problem,
+    write_secret,
+)
+from gateway.flow.telling import TIMEOUT_S, USER_AGENT, Teller, write_delivery
 from gateway.upstream.guard import GuardedFetcher, _read_url
 from tests.conftest import NO_TLS
 from tests.fakes.upstream import FIN, RST, Script, ScriptedUpstream, answer
@@ -215,12 +223,12 @@ async def test_every_attempt_has_a_time_of_its_own_and_the_same_id(guarded: Guar
     ("script", "status", "error"),
     [
         ([answer(b"", 302, location="/elsewhere")], 302, "answered with status 302"),
-        ([answer(b"", 410)], 410, "answered with status 410"),
+        ([answer(b"", 404)], 404, "answered with status 404"),
         ([FIN], None, "broke the connection"),
         ([RST], None, "broke the connection"),
         ([b"no http\r\n\r\n", FIN], None, "does not speak valid HTTP"),
     ],
-    ids=["redirect", "gone", "closed", "reset", "no http"],
+    ids=["redirect", "not found", "closed", "reset", "no http"],
 )
 async def test_whatever_a_receiver_does_is_an_attempt(
     guarded: Guarded, script: Script, status: int | None, error: str
@@ -230,6 +238,12 @@ async def test_whatever_a_receiver_does_is_an_attempt(
         assert (told.status, told.attempts, told.answer) == ("pending", 1, status)
         assert error in (told.error or "")
         assert [seen.path for seen in up.received] == ["/v1/hook"]
+
+
+async def test_whoever_says_that_it_is_gone_is_told_nothing_more(guarded: Guarded) -> None:
+    async with ScriptedUpstream([answer(b"", 410)]) as up:
+        told = await guarded.teller.tell(make_delivery(f"{up.base_url}/hook"))
+        assert (told.status, told.attempts, told.answer, told.due_ms) == ("failed", 1, 410, None)
 
 
 async def test_a_private_address_is_not_told_where_it_is_not_allowed(guarded: Guarded) -> None:

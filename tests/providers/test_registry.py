@@ -92,11 +92,12 @@ def test_a_vendor_speaks_known_languages_each_at_one_place(provider: Provider) -
 
 
 ONLY_PICTURES = {"replicate"}
+ONLY_VIDEOS = {"kling", "minimax", "runway"}
 
 
 def test_every_vendor_can_be_chatted_with_from_both_chat_languages() -> None:
     for provider in PROVIDERS.values():
-        if provider.slug in ONLY_PICTURES:
+        if provider.slug in ONLY_PICTURES | ONLY_VIDEOS:
             continue
         assert provider.find_endpoint(WIRES["chat"], "m"), provider.slug
         assert provider.find_endpoint(WIRES["messages"], "m"), provider.slug
@@ -117,9 +118,16 @@ SPEAKS = {
     },
     "openai_moderations": {"openai", "mistral", "custom"},
     "rerank": {"openrouter", "llama_cpp", "siliconflow", "together", "vllm", "zhipu", "custom"},
+    "openai_videos": {"openai", "custom", "demo"},
+    "gemini_videos": {"gemini"},
+    "kling_videos": {"kling"},
+    "minimax_videos": {"minimax"},
+    "runway_videos": {"runway"},
+    "dashscope_videos": {"dashscope"},
+    "volcengine_videos": {"volcengine"},
 }  # fmt: skip
-WITHOUT_EMBEDDINGS = {"anthropic", "deepseek", "groq", "moonshot", "replicate", "xai", "zai"}
-NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate"}
+WITHOUT_EMBEDDINGS = {"anthropic", "deepseek", "groq", "moonshot", "replicate", "xai", "zai"} | ONLY_VIDEOS
+NOT_THE_CONVENTION = {"anthropic", "gemini", "replicate"} | ONLY_VIDEOS
 
 
 @pytest.mark.parametrize("wire", SPEAKS)

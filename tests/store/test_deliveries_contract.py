@@ -105,3 +105,11 @@ async def test_only_what_was_over_before_then_is_forgotten(archive: Archive) -> 
     await tell(archive, old, fresh, pending)
     assert await archive.deliveries.sweep_deliveries(NOW) == 1
     assert await list_all(archive) == [pending, fresh]
+
+
+async def test_what_another_process_was_at_is_free_at_once_and_ones_own_is_not(archive: Archive) -> None:
+    await tell(archive, make_delivery("a", due_ms=NOW - 1), make_delivery("b", due_ms=NOW))
+    assert await take(archive, "dead", most=1) == ["evt_a"]
+    assert await take(archive, "me", most=1) == ["evt_b"]
+    assert await archive.deliveries.free_deliveries("me") == 1
+    assert await take(archive, "me") == ["evt_a"]

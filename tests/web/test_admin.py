@@ -46,6 +46,11 @@ OPERATIONS = (
     ("POST", "/keys/1/credits"),
     ("GET", "/usage"),
     ("GET", "/audit"),
+    ("GET", "/videos"),
+    ("GET", "/videos/1"),
+    ("POST", "/videos/1/cancel"),
+    ("GET", "/deliveries"),
+    ("GET", "/keys/1/webhook-secret"),
 )
 
 

@@ -483,7 +483,7 @@ async def test_the_log_has_no_link_that_works(shop: Shop) -> None:
 
 
 def test_aiohttp_still_has_the_private_methods_that_the_response_overrides() -> None:
-    for name in ("_sendfile", "_sendfile_fallback", "prepare"):
+    for name in ("_sendfile", "prepare"):
         assert name in vars(web.FileResponse)
     assert "_prepare_headers" in vars(StreamResponse)
     assert "_prepare_headers" not in vars(web.FileResponse)

@@ -15,6 +15,7 @@ from gateway.domain.request import RequestFilter, StoredRequest
 from gateway.web.admin.channels import CHANNEL_DOORS
 from gateway.web.admin.forms import read_id, write_json, write_listing
 from gateway.web.admin.money import MONEY_DOORS
+from gateway.web.admin.videos import VIDEO_DOORS
 from gateway.web.body import read_json
 from gateway.web.keys import OFFICE
 from gateway.web.query import read_number
@@ -42,6 +43,7 @@ def add_admin_routes(app: web.Application) -> None:
         ("GET", "/requests", list_requests),
         *CHANNEL_DOORS,
         *MONEY_DOORS,
+        *VIDEO_DOORS,
     ):
         add(method, PREFIX + path, door)
 

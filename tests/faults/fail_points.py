@@ -1,0 +1,122 @@
+"""A gateway that kills itself where a test says, in the middle of what it does with videos.
+
+    python -m tests.faults.fail_points POINT,POINT,… serve --data DATA …
+
+A point is a verb, what it is about, and whether it has been done by then: ``create after``, ``advance queued
+processing before``, ``finish completed after``, ``draft written``. It is reached by the job whose prompt is that very
+point, or begins with it. Whatever reaches one stops there, and the log says ``held``; the last of the points is where
+the process ends, by ``kill -9``, once all the others are held. What holds up everything else can only be the last.
+
+Nothing waits here for a provider as long as elsewhere: see ``Site.task_pace``.
+"""
+
+import asyncio
+import functools
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import orjson
+
+PACE = 0.02
+
+
+class FailPoints:
+    """Where the gateway stops, and where it ends."""
+
+    def __init__(self, points: list[str]) -> None:
+        *self._left, self._last = points
+
+    async def reach(self, point: str, prompt: str) -> None:
+        """A job has come to ``point``; returns where that is none of its own."""
+        if not prompt.startswith(point):
+            return
+        if prompt == self._last and not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if prompt in self._left:
+            self._left.remove(prompt)
+            sys.stderr.write(f"{orjson.dumps({'event': 'held', 'point': prompt}).decode()}\n")
+            sys.stderr.flush()
+            await asyncio.Event().wait()
+
+
+Look = Callable[..., list[tuple[str, str]]]
+"""Of a call's arguments: what it is about, and the prompt of the job."""
+
+
+def surround(owner: type, verb: str, look: Look, points: FailPoints) -> None:
+    """Have a method's calls reach their points, before it does anything and when it has done it."""
+    method: Callable[..., Awaitable[Any]] = getattr(owner, verb)
+    name = verb.partition("_")[0]
+
+    @functools.wraps(method)
+    async def surrounded(*args: Any, **kwargs: Any) -> Any:
+        found = look(*args, **kwargs)
+        for what, prompt in found:
+            await points.reach(f"{name}{what} before", prompt)
+        result = await method(*args, **kwargs)
+        for what, prompt in found or _look_at_claimed(result):
+            await points.reach(f"{name}{what} after", prompt)
+        return result
+
+    setattr(owner, verb, surrounded)
+
+
+def _look_at_claimed(result: Any) -> list[tuple[str, str]]:
+    """The jobs that were claimed; nobody knows of them before."""
+    return [(f" {job.state}", job.prompt) for job in result] if isinstance(result, list) else []
+
+
+_prompt: ContextVar[str] = ContextVar("prompt", default="")
+"""Whose file is being fetched, or whose end is being told."""
+
+
+def place(points: FailPoints) -> None:
+    """Put every point where it belongs."""
+    from gateway.flow.footage import Footage  # noqa: PLC0415 - nothing of this before it is known what is served
+    from gateway.flow.telling import Teller  # noqa: PLC0415
+    from gateway.store.deliveries import SqlDeliveryStore  # noqa: PLC0415
+    from gateway.store.media import FileDraft  # noqa: PLC0415
+    from gateway.store.videos import SqlVideoStore  # noqa: PLC0415
+
+    surround(SqlVideoStore, "create", lambda _, job: [("", job.prompt)], points)
+    surround(SqlVideoStore, "advance", lambda _, pairs: [(f" {a.state} {b.state}", b.prompt) for a, b in pairs], points)
+    surround(SqlVideoStore, "finish", lambda _, job, *_rest: [(f" {job.state}", job.prompt)], points)
+    surround(SqlVideoStore, "drop", lambda _, job, _row: [("", job.prompt)], points)
+    surround(SqlVideoStore, "claim_due", lambda *_: [], points)
+    surround(Footage, "fetch", lambda _, _way, job: _remember(job.prompt), points)
+    surround(FileDraft, "write", lambda *_: [("", _prompt.get())], points)
+    surround(FileDraft, "keep", lambda *_: [("", _prompt.get())], points)
+    surround(Teller, "tell", lambda _, delivery: [("", _read_hook(delivery))], points)
+    surround(SqlDeliveryStore, "note_delivery", lambda _, delivery: [("", _read_hook(delivery))], points)
+
+
+def _remember(prompt: str) -> list[tuple[str, str]]:
+    _prompt.set(prompt)
+    return []
+
+
+def _read_hook(delivery: Any) -> str:
+    """Whose end it tells of: a test's hooks have it in their addresses."""
+    return str(delivery.url).rpartition("/")[2].replace("-", " ")
+
+
+def run(points: list[str], serve: list[str]) -> None:
+    """The command ``gateway serve …``."""
+    import gateway.site as house  # noqa: PLC0415
+
+    house.Site = partial(house.Site, task_pace=PACE)  # type: ignore[misc, assignment]
+    if points:
+        place(FailPoints(points))
+
+    from gateway.cli import main  # noqa: PLC0415
+
+    main(serve)
+
+
+if __name__ == "__main__":
+    run([point for point in sys.argv[1].split(",") if point], sys.argv[2:])

@@ -1,0 +1,248 @@
+"""Whatever is said of a task in passing, its job goes on; only the provider's verdict, or the deadline, fails it."""
+
+import asyncio
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from gateway.domain.video import (
+    BLOCKED_CODE,
+    CHANNEL_GONE,
+    LONGEST_HINT_S,
+    TIMEOUT,
+    find_failing_wait_s,
+    find_wait_s,
+)
+from gateway.web.keys import ROOMS
+from tests.conftest import StartGateway
+from tests.fakes.gateway import channel
+from tests.fakes.openai_videos import BREAK, CLOSE, KEY, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
+from tests.faults.film_set import A_VIDEO, audit, await_ends, await_job, find_jobs, site, submit, write_mark
+from tests.faults.scene import until
+from tests.web.test_admin import ask_office
+
+PACE = 0.02
+"""Of a gateway in a test; see ``tests/fakes/gateway.py``."""
+HTML = Said(b"<!DOCTYPE html><html>Sign in</html>", content_type="text/html")
+TASK = {"id": "video_up1", "object": "video", "progress": 5}
+PASSING: dict[str, tuple[Turn, ...]] = {
+    "500": (Said({"error": {"message": "The server had an error"}}, 500),),
+    "401": (Said({"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}, 401),),
+    "403": (Said({"error": {"message": "Not in your region"}}, 403),),
+    "a filter's words, and no verdict": (Said({"error": {"message": "x", "code": "moderation_blocked"}}, 400),),
+    "404": (Said({"error": {"message": "Video not found"}}, 404),),
+    "410": (Said(b"", 410),),
+    "429": (Said({"error": {"message": "Slow down"}}, 429, {"Retry-After": "2"}),),
+    "503, to come back later": (Said(b"", 503, {"Retry-After": "1"}),),
+    "502 in HTML": (Said(HTML.body, 502, content_type="text/html"),),
+    "HTML with 200": (HTML,),
+    "an empty body": (Said(b""),),
+    "204": (Said(b"", 204),),
+    "a redirect": (Said(b"", 302, {"Location": "http://127.0.0.1:9/"}),),
+    "garbage": (Said(b"\x00\xff{]"),),
+    "half of an object": (Said(b'{"id": "video_up1", "status": "comple'),),
+    "another shape": (Said(b'[{"status": "completed"}]'), Said(b"null"), Said(b'"failed"')),
+    "no status": (Said(TASK),),
+    "a status of another kind": (Said({**TASK, "status": 7}), Said({**TASK, "status": None})),
+    "an unknown word": ("hibernating", "FAILED"),
+    "an error beside it": (Said({**TASK, "status": "in_progress", "error": {"code": "x", "message": "y"}}),),
+    "deep nesting": (Said(b"[" * 100_000),),
+    "a body without an end": (Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{"),),
+    "no HTTP": (Raw(b"WHAT\r\n\r\n"),),
+    "a reset": (BREAK, BREAK),
+    "a hang-up": (CLOSE, CLOSE),
+    "silence": (SILENCE,),
+}
+VERDICTS: dict[str, tuple[dict[str, Any] | None, str, str]] = {
+    "failed": ({"code": "internal_error", "message": "No film left"}, "upstream_error", "No film left"),
+    "cancelled": (None, "upstream_error", "The provider gave no reason"),
+    "expired": ({"code": 5}, "upstream_error", "The provider gave no reason"),
+    "failed for what it shows": ({"code": "moderation_blocked", "message": "Not that"}, BLOCKED_CODE, "Not that"),
+}
+
+
+async def test_a_job_goes_on_whatever_is_said_of_it_in_passing_and_only_a_verdict_fails_it(
+    gateway_with: StartGateway,
+) -> None:
+    """What goes on is completed and paid for; what has failed costs nothing, and is not begun anew elsewhere."""
+    passing = {name: Play(polls=("queued", *turns, "in_progress", "completed")) for name, turns in PASSING.items()}
+    async with OpenAiVideos() as up:
+        up.plays |= passing
+        for prompt, (error, _, _) in VERDICTS.items():
+            up.plays[prompt] = Play(polls=("in_progress", prompt.split()[0]), more={"error": error})
+        gateway = await gateway_with(site(up.channel(total_timeout_s=0.3), up.channel("spare", priority=-1)))
+        for prompt in up.plays:
+            assert (await submit(gateway, prompt)).status == 200
+        jobs = await await_ends(gateway)
+        rows = await audit(gateway, up)
+        for prompt, play in passing.items():
+            job, row = jobs[prompt], rows[write_mark(prompt)]
+            assert (job.state, job.channel, job.failures) == ("completed", "up", 0), job
+            assert (row.ending, row.attempts, row.error_code) == ("completed", 1, None)
+            assert up.find(prompt).polls >= len(play.polls)
+        for prompt, (_, code, message) in VERDICTS.items():
+            job, row = jobs[prompt], rows[write_mark(prompt)]
+            assert (job.state, job.error_code, job.error_message) == ("failed", code, message)
+            assert (row.ending, row.status, row.attempts) == ("upstream_failed", 200, 1)
+            assert up.find(prompt).polls == 2
+
+
+async def test_a_provider_that_cannot_be_heard_is_asked_less_often_and_after_an_answer_as_usual(
+    gateway_with: StartGateway,
+) -> None:
+    go_on, end = asyncio.Event(), asyncio.Event()
+    broken = Said(b"", 500)
+    async with OpenAiVideos(Play(polls=(broken, broken, broken, go_on, "queued", "queued", end, "completed"))) as up:
+        gateway = await gateway_with(site(up.channel()))
+        with capture_logs() as lines:
+            await submit(gateway, "take")
+            await until(lambda: up.tasks and up.find("take").polls == 4)
+            job = (await find_jobs(gateway))["take"]
+            assert (job.failures, job.polls) == (3, 0)
+            assert job.due_ms is not None
+            assert job.due_ms - job.updated_ms == round(find_failing_wait_s(3) * 1_000 * PACE)
+            go_on.set()
+            await until(lambda: up.find("take").polls == 6)
+            job = (await find_jobs(gateway))["take"]
+            assert (job.failures, job.polls) == (0, 2)
+            assert job.due_ms is not None
+            assert job.due_ms - job.updated_ms == round(find_wait_s(2) * 1_000 * PACE)
+            end.set()
+            await await_ends(gateway)
+        told = [line["failures"] for line in lines if line["event"] == "video_not_heard_of"]
+        assert told == [1, 2, 3]
+        await audit(gateway, up)
+
+
+async def test_the_provider_says_when_it_wants_to_be_asked_again(gateway_with: StartGateway) -> None:
+    """But it may not put a job off for hours, nor have itself asked without a pause."""
+    end = asyncio.Event()
+    plays = {
+        "a hint": (Play(polls=("queued", end, "completed"), hint_ms=9_000), 9.0),
+        "a hint that is too short": (Play(polls=("queued", end, "completed"), hint_ms=1), 0.5),
+        "a hint that is too long": (Play(polls=("queued", end, "completed"), hint_ms=10**9), LONGEST_HINT_S),
+        "a limit": (Play(polls=(Said(b"", 429, {"Retry-After": "7"}), end, "completed")), 7.0),
+        "a limit for a day": (Play(polls=(Said(b"", 429, {"Retry-After": "86400"}), "completed")), LONGEST_HINT_S),
+    }
+    async with OpenAiVideos() as up:
+        up.plays |= {prompt: play for prompt, (play, _) in plays.items()}
+        gateway = await gateway_with(site(up.channel()))
+        for prompt in plays:
+            await submit(gateway, prompt)
+        await until(lambda: all(task.polls for task in up.tasks.values()))
+        await until(lambda: up.find("a hint that is too short").polls > 1)  # the others are on record by then
+        jobs = await find_jobs(gateway)
+        for prompt, (_, wait_s) in plays.items():
+            job = jobs[prompt]
+            assert job.due_ms is not None
+            assert job.due_ms - job.updated_ms == round(wait_s * 1_000 * PACE)
+            if wait_s == LONGEST_HINT_S:  # nobody waits for it here
+                await gateway.app[ROOMS].videos.cancel(job.id)
+        end.set()
+        assert Counter(job.state for job in (await await_ends(gateway)).values()) == {"completed": 3, "failed": 2}
+        await audit(gateway, up)
+
+
+def is_polled(up: OpenAiVideos, prompt: str, times: int = 1) -> bool:
+    return any(task.prompt == prompt and task.polls >= times for task in up.tasks.values())
+
+
+async def test_a_task_is_asked_after_with_the_key_that_began_it(gateway_with: StartGateway) -> None:
+    """Another account's would not find it."""
+    keys = ["provider-key-number-one", "provider-key-number-two"]
+    async with OpenAiVideos() as up:
+        made = up.channel(api_keys=keys)
+        del made["api_key"]
+        gateway = await gateway_with(site(made))
+        for prompt in ("one", "two"):
+            await submit(gateway, prompt)
+        await await_ends(gateway)
+        used = {path: {key for _, other, key in up.asked if other.startswith(path)} for path in PATHS}
+        assert sorted(used.values()) == [{f"Bearer {key}"} for key in sorted(keys)]
+        await audit(gateway, up)
+
+
+PATHS = ("/v1/videos/video_up1", "/v1/videos/video_up2")
+
+
+async def test_a_channel_that_is_removed_fails_its_jobs_and_no_others(gateway_with: StartGateway) -> None:
+    """Whatever they were at: waiting in the queue, being asked after, having their file fetched."""
+    never = asyncio.Event()
+    plays = {
+        "queued": Play(polls=("queued",)),
+        "processing": Play(polls=("in_progress",)),
+        "fetching": Play(polls=("completed",), file=(never, "ok")),
+        "broken": Play(polls=(Said(b"", 500),)),
+    }
+    stays = Play(polls=("in_progress", never, "completed"))
+    async with OpenAiVideos(**plays) as up, OpenAiVideos(stays) as other:
+        gateway = await gateway_with(site(other.channel("stays", models=["other"])))
+        office = partial(ask_office, gateway)
+        assert (await office("POST", "/channels", up.channel("goes")))[0] == 201
+        for prompt in plays:
+            await submit(gateway, prompt)
+        await submit(gateway, "stays", model="other")
+        for prompt in ("processing", "fetching"):
+            await await_job(gateway, prompt, prompt)
+        await until(lambda: up.find("fetching").ranges and is_polled(up, "broken", 2))
+        assert gateway.app[ROOMS].videos.list_held().keys() == {job.id for job in (await find_jobs(gateway)).values()}
+        assert (await office("DELETE", "/channels/goes"))[0] in {200, 204}
+        for prompt in plays.keys() - {"fetching"}:
+            job = await await_job(gateway, prompt)
+            assert (job.state, job.error_code) == ("failed", CHANNEL_GONE.code), job
+        assert list(gateway.app[ROOMS].videos.list_held().values()) == [A_VIDEO] * 2
+        never.set()  # what was under way may end as it does
+        jobs = await await_ends(gateway)
+        assert {prompt: job.state for prompt, job in jobs.items()} == {
+            **dict.fromkeys(plays, "failed"),
+            "fetching": "completed",
+            "stays": "completed",
+        }
+        await audit(gateway, up, other)
+
+
+async def test_a_channel_that_is_disabled_or_moves_keeps_its_jobs(gateway_with: StartGateway) -> None:
+    """What it has begun is asked after; a provider that has another address by now is asked there."""
+    async with OpenAiVideos(Play(polls=("queued",))) as up, OpenAiVideos() as moved:
+        gateway = await gateway_with(site(channel("http://127.0.0.1:9/v1", "filed", models=["other"])))
+        office = partial(ask_office, gateway)
+        await office("POST", "/channels", up.channel("goes"))
+        await submit(gateway, "take")
+        await until(lambda: is_polled(up, "take"))
+        assert (await office("PATCH", "/channels/goes", {"status": "disabled"}))[0] == 200
+        asked = up.find("take").polls
+        await until(lambda: is_polled(up, "take", asked + 2))
+        moved.tasks = up.tasks
+        assert (await office("PATCH", "/channels/goes", {"base_url": moved.base_url, "api_key": KEY}))[0] == 200
+        (job,) = (await await_ends(gateway)).values()
+        assert job.state == "completed"
+        assert moved.asked
+        moved.tasks = {}
+        await audit(gateway, up)
+
+
+async def test_after_the_deadline_a_job_fails_and_one_that_is_completed_then_is_not(gateway_with: StartGateway) -> None:
+    late = asyncio.Event()
+    plays = {
+        "for ever": Play(polls=("in_progress",)),
+        "never heard of": Play(polls=(Said(b"", 500),)),
+        "in no known state": Play(polls=("hibernating",)),
+        "just in time": Play(polls=(late, "completed")),
+    }
+    async with OpenAiVideos() as up:
+        up.plays |= plays
+        gateway = await gateway_with(site(up.channel(), videos={"deadline_h": 0.8 / 3_600}))
+        for prompt in plays:
+            await submit(gateway, prompt)
+        for prompt in plays.keys() - {"just in time"}:
+            job = await await_job(gateway, prompt)
+            assert (job.state, job.error_code) == ("failed", TIMEOUT.code)
+            assert job.completed_ms is not None
+            assert job.completed_ms >= job.deadline_ms
+        late.set()
+        job = await await_job(gateway, "just in time", "completed")
+        assert job.completed_ms is not None
+        assert job.completed_ms > job.deadline_ms
+        await audit(gateway, up)
