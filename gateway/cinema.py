@@ -14,6 +14,7 @@ from gateway.flow.filming import Filming
 from gateway.flow.footage import Footage
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
+from gateway.flow.references import References
 from gateway.flow.relay import Relay
 from gateway.flow.replays import Replays
 from gateway.flow.settlement import Settlement
@@ -31,6 +32,7 @@ from gateway.store.deliveries import SqlDeliveryStore
 from gateway.store.engine import Database
 from gateway.store.media import FileMediaStore
 from gateway.store.replays import SqlReplayStore
+from gateway.store.spool import Spool
 from gateway.store.videos import SqlVideoStore
 from gateway.upstream.port import Fetcher, Upstream
 
@@ -52,6 +54,7 @@ class Materials:
     in_force: InForce
     upstream: Upstream
     fetcher: Fetcher
+    spool: Spool
     catalog: Catalog
     bank: Bank
     outbox: Outbox
@@ -108,15 +111,26 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     find_secret = partial(derive_secret, materials.webhook_key)
     poll = PollVideos(videos, Watch(videos, footage), polls=in_force.find_polls)
     deliver = DeliverWebhooks(deliveries, Teller(materials.fetcher, find_secret, clock), videos.owner, clock)
-    videos.begun, videos.ended = poll.wake, deliver.wake
-    submissions = Submissions(videos, materials.admission, materials.settlement, relay=materials.relay, footage=footage)
+    videos.begun, videos.ended, videos.cancelled = poll.wake, deliver.wake, poll.drop
     jobs = (
         ("poll_videos", poll.run),
         ("deliver_webhooks", deliver.run),
         ("sweep_videos", SweepMedia(store, in_force.find_footage_rules, materials.clock).run),
-        ("sweep_records", SweepRecords(replays, deliveries, clock).run),
+        ("sweep_records", SweepRecords(replays, deliveries, videos.store, clock).run),
     )
+    submissions = _build_submissions(materials, videos, footage)
     return Cinema(videos, submissions, footage, replays, deliveries, find_secret, runner, jobs)
+
+
+def _build_submissions(materials: Materials, videos: Videos, footage: Footage) -> Submissions:
+    return Submissions(
+        videos,
+        materials.admission,
+        materials.settlement,
+        relay=materials.relay,
+        footage=footage,
+        references=References(materials.fetcher, materials.spool),
+    )
 
 
 def make_steady(clock: Callable[[], float]) -> Callable[[], float]:

@@ -160,6 +160,7 @@ class VideosSection:
     keep_days: float = attrs.field(default=7.0, metadata=_DAYS)
     max_gb: float = attrs.field(default=50.0, metadata=_GIGABYTES)
     deadline_h: float = attrs.field(default=24.0, metadata=_HOURS)
+    max_open: int = attrs.field(default=1_000, metadata=between(1, 1_000_000))
     status_words: Literal["auto", "spec", "openai"] = "auto"
     polls_per_channel: int = attrs.field(default=16, metadata=between(1, 1_000))
     webhook_hosts: tuple[str, ...] = attrs.field(default=(), metadata=_HOSTS)
@@ -170,7 +171,12 @@ class VideosSection:
 
     def rules(self) -> VideoRules:
         """Those of the jobs."""
-        return VideoRules(keep=self.store == "keep", keep_days=self.keep_days, deadline_h=self.deadline_h)
+        return VideoRules(
+            keep=self.store == "keep",
+            keep_days=self.keep_days,
+            deadline_h=self.deadline_h,
+            max_open=self.max_open,
+        )
 
 
 @attrs.frozen

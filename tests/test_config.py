@@ -526,7 +526,7 @@ BAD_MODELS: list[tuple[str, object]] = [
     ("streams", "no"),
     ("seconds", 4),
     ("seconds", [0]),
-    ("seconds", [4, 3_601]),
+    ("seconds", [4, 601]),
     ("references", "no"),
     ("remixes", 1),
     ("n", 1),
@@ -559,7 +559,7 @@ FULL_MODEL = {
     "edits": True,
     "masks": False,
     "streams": False,
-    "seconds": [1, 3_600],
+    "seconds": [1, 600],
     "references": True,
     "remixes": False,
 }
@@ -575,7 +575,7 @@ def test_a_model_becomes_what_routing_knows_of_it() -> None:
         edits=True,
         masks=False,
         streams=False,
-        seconds=(1, 3_600),
+        seconds=(1, 600),
         references=True,
         remixes=False,
     )

@@ -25,6 +25,7 @@ import attrs
 import orjson
 
 from gateway.dialects.filming import (
+    MAX_ID_CHARS,
     Place,
     Shot,
     Take,
@@ -313,7 +314,7 @@ def _read_seconds(value: object) -> str | None:
 def _read_text(value: object) -> str | None:
     """An id, which some answers have as a number."""
     text = str(value) if type(value) is int and value > 0 else value
-    return text if isinstance(text, str) and text else None
+    return text if isinstance(text, str) and 0 < len(text) <= MAX_ID_CHARS else None
 
 
 def _find_url(value: object) -> str | None:

@@ -25,13 +25,16 @@ from gateway.domain.fault import (
 )
 
 _MAX_MESSAGE = 2_000
+_MAX_MASKED = 32_000
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
 # An id has a digit or a capital in it; a word such as account_deactivated has neither. It is looked for nearby only:
 # a text of nothing but such words would be looked through from each of them to its end.
 _SECRET = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|AIza|Bearer)[-_ ]?[A-Za-z0-9*._-]{12,}"
     r"|\bkey[-_ ]?(?=[a-z*._-]{0,64}[A-Z0-9])[A-Za-z0-9*._-]{12,}"
-    r"|\b(?:org|proj|acct|account|user|team)[-_](?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}",
+    r"|\b(?:org|proj|acct|account|user|team)[-_](?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}"
+    r"|\b(?<=[Aa]ccount )[0-9]{6,}|(?<=account id )[0-9]{6,}|(?<=project_number:)[0-9]{6,}"
+    r"|\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b",
 )
 _SHORTEST_SECRET = 6
 
@@ -84,7 +87,11 @@ def write_error_event(fault: Fault, request_id: str) -> bytes:
 
 
 def mask(text: str, secrets: Secrets = ()) -> str:
-    """``text`` without ``secrets``, addresses, keys and provider account ids, on one line of bounded length."""
+    """``text`` without ``secrets``, addresses, keys and provider account ids, on one line of bounded length.
+
+    What is far behind what is shown is not looked at: a secret that is cut there is not shown either.
+    """
+    text = text[:_MAX_MASKED]
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, "[masked]")

@@ -24,7 +24,7 @@ from gateway.dialects.filming import (
 from gateway.dialects.openai_error import Secrets
 from gateway.dialects.painting import Ask
 from gateway.dialects.payload import Body, Form
-from gateway.domain.fault import UpstreamError, UpstreamFault
+from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault
 from gateway.domain.video import VideoJob, VideoState
 
 StatusWords = Literal["spec", "openai"]
@@ -89,6 +89,14 @@ def _seconds(ms: int | None) -> int | None:
 
 
 PATH = "/videos"
+SHADES = frozenset(
+    {
+        "enhance_prompt", "guidance_scale", "negative_prompt", "prompt_extend", "safety_identifier", "seed", "user",
+        "watermark",
+    },
+)  # fmt: skip
+"""How a video is to be, or for whom: nothing that makes it longer, larger or dearer."""
+_SHOWN_CHARS = 64
 _STATES: dict[str, TaskState] = {
     "queued": "queued",
     "in_progress": "processing",
@@ -109,8 +117,12 @@ class OpenAiFilmmaker:
     takes_urls = True
 
     def submit(self, shot: Shot) -> Ask:
-        """JSON, or a form where a file goes with it, as the client libraries send it."""
-        body: dict[str, Any] = {**shot.extra, "model": shot.model, "prompt": shot.prompt}
+        """JSON, or a form where a file goes with it, as the client libraries send it.
+
+        Of what else the caller said only ``SHADES`` pass: nobody knows what a server makes of the others, and by some
+        of them (``quality``, ``metadata``, …) servers make longer and larger videos than are set aside for.
+        """
+        body: dict[str, Any] = {**_read_shades(shot.extra), "model": shot.model, "prompt": shot.prompt}
         if shot.seconds is not None:
             body["seconds"] = str(shot.seconds)
         if shot.size is not None:
@@ -176,6 +188,16 @@ class OpenAiFilmmaker:
     def delete(self, task: Task) -> Ask | None:
         """Have it forgotten."""
         return Ask(method="DELETE", path=_path(task), passing=True)
+
+
+def _read_shades(extra: Body) -> Body:
+    """Raise ``InvalidRequest`` for whatever is none of ``SHADES``, or is no plain value."""
+    said = {name: value for name, value in extra.items() if value is not None}
+    for name, value in said.items():
+        if name not in SHADES or not isinstance(value, str | int | float):
+            shown = name[:_SHOWN_CHARS]
+            raise InvalidRequest(f"'{shown}' is not taken by the channels of this model", param=shown)
+    return said
 
 
 def _path(task: Task) -> str:

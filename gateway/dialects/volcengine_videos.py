@@ -66,7 +66,8 @@ _UNSAYABLE: Mapping[str, object] = MappingProxyType(
 )
 """What is not taken, and what is made all the same."""
 _COMMAND = re.compile(
-    r"--\s*(resolution|rs|ratio|rt|duration|dur|frames|framespersecond|fps)(?![a-z])", re.ASCII | re.IGNORECASE
+    "--[\\s\u200b-\u200f\u2060\ufeff]*(resolution|rs|ratio|rt|duration|dur|frames|framespersecond|fps)(?![a-z])",
+    re.IGNORECASE,
 )
 _NO_REASON = "The provider gave no reason"
 _MOST_WORDS = 300

@@ -279,6 +279,10 @@ class UpstreamError(UpstreamFault):
     """Garbage, a broken connection, or a status that is the provider's own trouble."""
 
 
+class EgressRefused(UpstreamError):  # noqa: N818 - a condition, as the faults are
+    """What is written in a URL is enough for nothing to be asked there, or sent; it says so tomorrow, too."""
+
+
 class ContentGone(UpstreamFault):
     """The provider says that a file is not there, or no more."""
 

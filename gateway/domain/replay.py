@@ -9,7 +9,7 @@ ReplayState = Literal["running", "answered", "lost"]
 
 MAX_KEY_CHARS = 255
 KEEP_MS = 24 * 3_600 * 1000
-MAX_ANSWER_BYTES = 4 * 1024 * 1024
+MAX_ANSWER_BYTES = 1024 * 1024
 """What is larger is not kept: it would hold up every other write."""
 
 

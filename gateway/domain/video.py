@@ -191,6 +191,11 @@ class VideoJob:
         """Whether nothing more becomes of it."""
         return self.state in ENDED
 
+    @property
+    def over_ms(self) -> int | None:
+        """When nothing is left of it to be had: its video expires, or it failed; None where it has not ended."""
+        return (self.completed_ms if self.expires_ms is None else self.expires_ms) if self.ended else None
+
     def move(self, state: VideoState, now_ms: int, **changes: Any) -> "VideoJob":
         """The job in another state. Raises ``ValueError`` where ``TRANSITIONS`` does not lead there."""
         if state not in TRANSITIONS[self.state]:
@@ -255,11 +260,13 @@ class VideoRules:
         keep: whether videos are fetched and kept; else they pass through.
         keep_days: how long they are there.
         deadline_h: after which a job that has not ended fails.
+        max_open: jobs of an account that have not ended, at the most.
     """
 
     keep: bool = True
     keep_days: float = 7.0
     deadline_h: float = 24.0
+    max_open: int = 1_000
 
 
 @attrs.frozen
@@ -292,10 +299,15 @@ class VideoFilter:
     newest_first: bool = True
     live: bool = False
     """Only those that have not ended."""
+    state: VideoState | None = None
 
 
 class VideoStore(Protocol):
-    """Where jobs live. All of it raises ``StoreUnavailable``; then nothing of it is stored."""
+    """Where jobs live. All of it raises ``StoreUnavailable``; then nothing of it is stored.
+
+    A prompt may be long, and nobody who works on a job needs it: ``create`` alone writes it, and jobs come with it
+    from where they are shown (``find``, ``find_by_request``, ``list_videos``). Elsewhere theirs is empty.
+    """
 
     async def create(self, job: VideoJob) -> None:
         """Put a job on record, with what is held for it."""
@@ -305,7 +317,7 @@ class VideoStore(Protocol):
         """Put every first job of a pair into the condition of the second, in one commit; whether each was.
 
         It is not where the job is gone, is in another state by now, or another process works on it.
-        Not for a job that ends: ``finish``.
+        Not for a job that ends: ``finish``. The first has the receipt that is on record; the prompt stays as it is.
         """
         ...
 
@@ -325,7 +337,10 @@ class VideoStore(Protocol):
         ...
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
-        """Take on jobs that are due and that no living process works on, those that are due longest first."""
+        """Take on jobs that are due and that no living process works on, those that are due longest first.
+
+        They come without their prompts.
+        """
         ...
 
     async def renew(self, owner: str, until_ms: int) -> int:
@@ -352,7 +367,11 @@ class VideoStore(Protocol):
         ...
 
     async def list_open(self) -> Sequence[VideoJob]:
-        """Every job that has not ended: those that money is held for."""
+        """Every job that has not ended: those that money is held for. They come without their prompts."""
+        ...
+
+    async def count_open(self, account_id: int) -> int:
+        """How many jobs of an account have not ended."""
         ...
 
     async def find_next_due(self) -> int | None:
@@ -365,4 +384,11 @@ class VideoStore(Protocol):
 
     async def remove(self, job: VideoJob) -> bool:
         """Forget a job that has ended; its request and its charge stay. False where there is none."""
+        ...
+
+    async def sweep_ended(self, before_ms: int, most: int) -> int:
+        """Forget jobs that have been over (``VideoJob.over_ms``) since before then, ``most`` in one commit.
+
+        Those that were over first go first. Their requests and charges stay, and what was told of them. How many.
+        """
         ...

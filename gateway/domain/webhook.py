@@ -65,13 +65,20 @@ class Delivery:
     owner: str = ""
     lease_until_ms: int = 0
 
-    def note(self, answer: int | None, error: str | None, now_ms: int) -> "Delivery":
-        """After an attempt: over where it was taken (2xx), is wanted no more (410), or was not taken for a day."""
+    def note(self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False) -> "Delivery":
+        """After an attempt: over where it was taken (2xx), is wanted no more (410), or was not taken for a day.
+
+        Args:
+            answer: the status; None where there was none.
+            error: what was wrong, unless it was taken.
+            now_ms: Unix milliseconds.
+            hopeless: no later attempt can end otherwise.
+        """
         attempts = self.attempts + 1
         told: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}
         if answer is not None and answer in _OK:
             return attrs.evolve(self, status="delivered", error=None, ended_ms=now_ms, due_ms=None, **told)
-        if answer == _GONE:
+        if hopeless or answer == _GONE:
             return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **told)
         wait_s = RETRY_AFTER_S[min(attempts, len(RETRY_AFTER_S)) - 1]
         if attempts > len(RETRY_AFTER_S) or now_ms + wait_s * 1000 > self.created_ms + PATIENCE_S * 1000:
@@ -116,8 +123,18 @@ def sign(secret: bytes, delivery_id: str, timestamp_s: int, body: bytes) -> str:
 class DeliveryStore(Protocol):
     """Where deliveries live; they come with the job that ended (``VideoStore.finish``). Raises ``StoreUnavailable``."""
 
-    async def claim_deliveries(self, owner: str, now_ms: int, *, lease_ms: int, most: int) -> Sequence[Delivery]:
-        """Take on what is due and nobody alive is at, what is due longest first."""
+    async def claim_deliveries(
+        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
+    ) -> Sequence[Delivery]:
+        """Take on what is due and nobody alive is at, what is due longest first.
+
+        Args:
+            owner: who will be at it.
+            now_ms: Unix milliseconds.
+            lease_ms: for how long.
+            most: of all accounts. Where more are due, those come first of whose account fewer are attended to.
+            each: of one account, with what somebody alive is at already.
+        """
         ...
 
     async def note_delivery(self, delivery: Delivery) -> None:

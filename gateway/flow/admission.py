@@ -4,7 +4,8 @@ Money is decided in memory, in one go on the event loop, over the key and its ac
 provider before it, and nothing that was set aside outlives its call.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 import attrs
 
@@ -176,6 +177,21 @@ class Admission:
             if not serves_free():
                 raise
         await self._counters.check(_list_subjects(caller))
+
+    async def check_rate(self, caller: Caller) -> None:
+        """Raise ``RateLimited`` where the next call would be one too many; nothing is taken."""
+        await self._counters.check(_list_subjects(caller))
+
+    @asynccontextmanager
+    async def enter(self, caller: Caller) -> AsyncIterator[None]:
+        """A turn at the rate limits for what costs nothing but asks a provider. Raises ``RateLimited``."""
+        subjects = _list_subjects(caller)
+        turn = await self._counters.take(subjects, 0) if subjects else None
+        try:
+            yield
+        finally:
+            if turn is not None:
+                self._counters.give_back(turn, 0)
 
     async def admit(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
         """Set the money aside, take a turn, and note that the call is about to be made.

@@ -4,7 +4,6 @@ Nothing here keeps records: whoever asks does (``flow/videos.py``).
 """
 
 import asyncio
-import base64
 from collections.abc import Callable
 from hashlib import sha256
 
@@ -27,25 +26,29 @@ from gateway.domain.fault import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.domain.media import sniff_picture
-from gateway.domain.picture import MAX_PICTURE_BYTES
-from gateway.domain.video import LONGEST_HINT_S, Reference, VideoJob
+from gateway.domain.video import LONGEST_HINT_S, VideoJob
 from gateway.flow.attempt import Attempt, Way
 from gateway.flow.models import Catalog
 from gateway.flow.visit import MAX_ERROR_BYTES, OK
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.port import Fetcher, FileAsk, OpenFile, Reply, Upstream
 
-MAX_ANSWER_BYTES = 4 * 1024 * 1024
+MAX_ANSWER_BYTES = 256 * 1024
+"""Of what is said of a task: it is read in one go."""
 POLL_TIMEOUT_S = 30.0
-REFERENCE_TIMEOUT_S = 60.0
 _SHORTEST_HINT_S = 0.5
 _PRINT_CHARS = 12
 _OF_NOBODY = frozenset({408, 502, 504, *range(520, 528)})
 """What servers between here and the provider say of it: nothing that tells whether it heard."""
+_GONE = frozenset({404, 410})
 _LATER = "openai-poll-after-ms"
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+def must_fetch(wire: str) -> bool:
+    """Whether addresses of pictures have to be fetched for whoever speaks a language."""
+    return not FILMMAKERS[wire].takes_urls
 
 
 class SubmitUnknown(UpstreamFault):
@@ -98,7 +101,7 @@ class Filming:
         """
         maker = FILMMAKERS[attempt.option.endpoint.wire]
         way = attrs.evolve(attempt.way, mark=job.id)
-        plan = way.plan(await self._prepare(attempt, maker, shot, original), self._now_s, once=True)
+        plan = way.plan(self._prepare(maker, shot, original), self._now_s, once=True)
         try:
             reply = await self._upstream.send(plan)
         except UpstreamFault as fault:
@@ -122,11 +125,9 @@ class Filming:
         except UpstreamFault as fault:
             raise SubmitUnknown(fault) from fault
 
-    async def _prepare(self, attempt: Attempt, maker: Filmmaker, shot: Shot, original: VideoJob | None) -> Ask:
+    @staticmethod
+    def _prepare(maker: Filmmaker, shot: Shot, original: VideoJob | None) -> Ask:
         """The submit, or the remix. Raises ``NotExpressible``."""
-        reference = shot.reference
-        if reference is not None and reference.is_remote and not maker.takes_urls:
-            shot = attrs.evolve(shot, reference=await self._fetch_reference(reference, attempt.channel))
         try:
             if original is None:
                 return maker.submit(shot)
@@ -136,24 +137,6 @@ class Filming:
         if ask is None:
             raise NotExpressible("The provider cannot make a video anew by another prompt", param="video_id")
         return ask
-
-    async def _fetch_reference(self, reference: Reference, channel: Channel) -> Reference:
-        """A picture that the provider would not fetch itself, as a ``data:`` URL. Raises ``NotExpressible``."""
-        try:
-            data = await self._fetcher.fetch(
-                reference.url or "",
-                trusted_origin=None,
-                proxy=channel.proxy,
-                limit_bytes=MAX_PICTURE_BYTES,
-                timeout_s=REFERENCE_TIMEOUT_S,
-            )
-        except UpstreamFault:
-            raise NotExpressible("The picture could not be fetched from its address", param="input_reference") from None
-        media_type = sniff_picture(data)
-        if media_type is None:
-            raise NotExpressible("What is at the address is no picture", param="input_reference")
-        coded = await asyncio.to_thread(base64.b64encode, data)
-        return Reference(url=f"data:{media_type};base64,{coded.decode()}")
 
     def find_way(self, job: VideoJob) -> Way | None:
         """The way to a job's task; None where its channel is no more, or leads to another vendor."""
@@ -192,19 +175,33 @@ class Filming:
         maker = FILMMAKERS[job.wire]
         found = maker.find_content(_name_task(job), variant)
         if isinstance(found, Ask):
-            raw, _ = await self._ask(way, maker, found)
-            found = maker.read_content(raw, way.channel.secrets)
+            found = maker.read_content(await self._ask_place(way, maker, found), way.channel.secrets)
         return None if found is None else await self._fetcher.open(self._locate(way, found, wanted))
+
+    async def _ask_place(self, way: Way, maker: Filmmaker, ask: Ask) -> bytes:
+        """Raises as ``open`` does: that the provider refuses to say is no mistake of whoever wants the file."""
+        try:
+            return (await self._ask(way, maker, ask))[0]
+        except UpstreamRefused as refused:
+            kind = ContentGone if refused.status in _GONE else UpstreamError
+            raise kind(f"The provider does not say where the video is: {refused.message}") from refused
 
     async def open_anew(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> OpenFile | None:
         """The same, by an address that is fresh: those that were given once expire."""
         try:
             return await self.open(way, job, variant, wanted)
         except (ContentGone, UpstreamError):
-            polled = await self.poll(way, job)
-            if polled.take.clue is None or polled.take.clue == job.clue:
+            clue = await self._find_clue(way, job)
+            if clue is None or clue == job.clue:
                 raise
-            return await self.open(way, attrs.evolve(job, clue=polled.take.clue), variant, wanted)
+            return await self.open(way, attrs.evolve(job, clue=clue), variant, wanted)
+
+    async def _find_clue(self, way: Way, job: VideoJob) -> str | None:
+        """Where its provider says now that a video is; None where it says nothing of it, or nothing at all."""
+        try:
+            return (await self.poll(way, job)).take.clue
+        except UpstreamFault:
+            return None
 
     def _locate(self, way: Way, place: Place, wanted: str | None) -> FileAsk:
         channel = way.channel

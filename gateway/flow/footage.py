@@ -1,5 +1,8 @@
 """Footage: the files of videos, fetched once and kept, or passed through."""
 
+import asyncio
+from collections.abc import Callable
+
 import structlog
 
 from gateway.dialects.filming import Variant
@@ -9,6 +12,7 @@ from gateway.domain.fault import (
     NotFound,
     StoreUnavailable,
     UpstreamError,
+    UpstreamTimeout,
 )
 from gateway.domain.media import Media, MediaStore, UnknownMedia
 from gateway.domain.video import VideoJob
@@ -17,6 +21,10 @@ from gateway.flow.filming import Filming
 from gateway.upstream.port import OpenFile
 
 MAX_VIDEO_BYTES = 8 * 1024**3
+MAX_FETCH_S = 3_600.0
+PACE_S = 30.0
+LEAST_RATE = 32 * 1024
+"""Bytes a second, on the average of so long."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -56,34 +64,38 @@ class Footage:
 
     async def _keep(self, file: OpenFile) -> Media:
         draft = self._store.open_draft()
-        kept, size = False, 0
+        kept, pace = False, _Pace(asyncio.get_running_loop().time)
         try:
             _check_size(file.length or 0)
-            while piece := await file.read():
-                size += len(piece)
-                _check_size(size)
-                await draft.write(piece)
-            if file.length is not None and size != file.length:
+            async with asyncio.timeout(MAX_FETCH_S):
+                while piece := await file.read():
+                    pace.note(len(piece))
+                    await draft.write(piece)
+            if file.length is not None and pace.size != file.length:
                 raise UpstreamError("The provider's video did not arrive whole", phase="body")
             media = await draft.keep()
             kept = True
         except UnknownMedia:
             raise UpstreamError("What the provider gave for the video is none", phase="body") from None
+        except TimeoutError:
+            raise UpstreamTimeout("The provider's video took too long to arrive", phase="body") from None
         finally:
             if not kept:
                 draft.discard()
         return media
 
-    async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> Media | OpenFile:
-        """What is there of a completed job: the file that is kept, or the provider's own at its headers.
+    async def find(self, job: VideoJob, variant: Variant) -> Media | None:
+        """The file that is kept of a completed job; None where none is. Raises ``StoreUnavailable``."""
+        if variant != "video" or job.media_id is None:
+            return None
+        return await self._store.find(job.media_id)
+
+    async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> OpenFile:
+        """The provider's own file of a completed job, at its headers.
 
         Raises ``NotFound`` where it is gone, ``InvalidRequest`` naming a variant that there is not, an
-        ``UpstreamFault``, ``StoreUnavailable``.
+        ``UpstreamFault``.
         """
-        if variant == "video" and job.media_id is not None:
-            media = await self._store.find(job.media_id)
-            if media is not None:
-                return media
         way = self._filming.find_way(job)
         if way is None:
             raise make_gone()
@@ -105,7 +117,27 @@ class Footage:
 
 def _check_size(size: int) -> None:
     if size > MAX_VIDEO_BYTES:
-        raise UpstreamError("The provider's video is larger than any that is kept", phase="body")
+        raise ContentGone("The provider's video is larger than any that is kept", phase="body")
+
+
+class _Pace:
+    """Watches a file arrive: whoever trickles takes a place that others wait for."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since_s = clock()
+        self._before = 0
+        self.size = 0
+
+    def note(self, count: int) -> None:
+        """So many bytes have come. Raises an ``UpstreamFault``."""
+        self.size += count
+        _check_size(self.size)
+        passed_s = self._clock() - self._since_s
+        if passed_s >= PACE_S:
+            if self.size - self._before < LEAST_RATE * passed_s:
+                raise UpstreamTimeout("The provider's video arrives too slowly", phase="body")
+            self._since_s, self._before = self._clock(), self.size
 
 
 def make_gone() -> NotFound:

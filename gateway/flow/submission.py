@@ -7,6 +7,7 @@ end of its submit in a task of its own, and nothing is asked of a provider that 
 import asyncio
 import math
 import secrets
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from gateway.domain.fault import (
     Conflict,
     ContentForbidden,
     Fault,
+    RateLimited,
     SensitiveWords,
     ShuttingDown,
     UpstreamFault,
@@ -31,9 +33,10 @@ from gateway.domain.usage import MAX_DURATION_MS, Usage
 from gateway.domain.video import SUBMIT_UNKNOWN, VideoAsk, VideoJob, find_wait_s
 from gateway.flow.admission import Admission, Grant
 from gateway.flow.attempt import UNKNOWN_SECONDS, Attempt
-from gateway.flow.filming import SubmitUnknown, write_print
+from gateway.flow.filming import SubmitUnknown, must_fetch, write_print
 from gateway.flow.footage import Footage
 from gateway.flow.record import Arrival, Delivery, Outcome, write_row
+from gateway.flow.references import References
 from gateway.flow.relay import Relay
 from gateway.flow.routing import Route
 from gateway.flow.safety import WordList, check_body
@@ -75,6 +78,7 @@ class Submissions:
         settlement: writes the rows of those that are refused.
         relay: makes attempts.
         footage: must have room for what is to come.
+        references: brings in what videos start from.
 
     Attributes:
         words: what nobody may ask a video of; may be replaced.
@@ -88,12 +92,14 @@ class Submissions:
         *,
         relay: Relay,
         footage: Footage,
+        references: References,
     ) -> None:
         self._videos = videos
         self._admission = admission
         self._settlement = settlement
         self._relay = relay
         self._footage = footage
+        self._references = references
         self.words: WordList | None = None
 
     def check(self, call: Call) -> None:
@@ -110,12 +116,27 @@ class Submissions:
 
         Raises the fault that refused it; then no job is left of it, unless whether it was begun is not known.
         """
-        try:
-            job = await self._put_on_record(ticket)
-        except Fault as fault:
-            outcome = Outcome("refused", self._loop_s, self._videos.now_ms, fault)
-            ticket.row = self._settlement.refuse(ticket.arrival, ticket.call, outcome)
-            raise
+        async with AsyncExitStack() as stack:
+            try:
+                await self._bring_in(ticket, stack)
+                job = await self._put_on_record(ticket)
+            except Fault as fault:
+                outcome = Outcome("refused", self._loop_s, self._videos.now_ms, fault)
+                ticket.row = self._settlement.refuse(ticket.arrival, ticket.call, outcome)
+                raise
+            return await self._have_begun(ticket, job)
+
+    async def _bring_in(self, ticket: Ticket, stack: AsyncExitStack) -> None:
+        """The picture that it starts from, before anything is held. Raises as ``References.bring_in`` does."""
+        ask, account = _get_ask(ticket.call), ticket.arrival.caller.account
+        if ask.reference is None:
+            return
+        await self._admission.peek(ticket.arrival.caller, lambda: True)
+        fetch = any(must_fetch(option.endpoint.wire) for option in ticket.route.options)
+        reference = await stack.enter_async_context(self._references.bring_in(ask.reference, account.id, fetch=fetch))
+        ticket.call = attrs.evolve(ticket.call, video=attrs.evolve(ask, reference=reference))
+
+    async def _have_begun(self, ticket: Ticket, job: VideoJob) -> VideoJob:
         judged = False
         try:
             take = await self._begin(ticket)
@@ -140,11 +161,28 @@ class Submissions:
         """The job with what is held for it. Raises a fault; then neither is."""
         if self._relay.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
-        arrival, call = ticket.arrival, ticket.call
-        grant = ticket.grant = await self._admission.open(arrival, call, ticket.route.rank())
+        grant = await self._admission.open(ticket.arrival, ticket.call, ticket.route.rank())
+        ticket.grant = grant
         ticket.standing = grant.turn.standing if grant.turn else None
+        job = self._make_job(ticket, grant)
+        most, stored = self._videos.rules.max_open, False
+        try:
+            if self._videos.count_open(job.account_id) >= most:
+                raise RateLimited(f"The account has {most} videos under way already", retry_after_s=30)
+            self._videos.hold(job, grant.hold)
+            await self._videos.store.create(job)
+            stored = True
+        finally:
+            if not stored:
+                self._videos.release(job)
+                self._admission.give_back(grant)
+        ticket.job = job
+        return job
+
+    def _make_job(self, ticket: Ticket, grant: Grant) -> VideoJob:
+        arrival, call = ticket.arrival, ticket.call
         now_ms, ask = self._videos.now_ms, _get_ask(call)
-        job = VideoJob(
+        return VideoJob(
             id=f"video_{secrets.token_hex(_ID_BYTES)}",
             receipt=write_row(
                 arrival,
@@ -164,16 +202,6 @@ class Submissions:
             due_ms=now_ms,
             webhook_url=ask.webhook_url or arrival.caller.key.webhook_url,
         )
-        stored = False
-        try:
-            await self._videos.store.create(job)
-            stored = True
-        finally:
-            if not stored:
-                self._admission.give_back(grant)
-        ticket.job = job
-        self._videos.hold(job, grant.hold)
-        return job
 
     async def _begin(self, ticket: Ticket) -> Take:
         grant = _get(ticket.grant)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import orjson
 
-from gateway.domain.fault import UpstreamFault
+from gateway.domain.fault import EgressRefused, UpstreamFault
 from gateway.domain.video import VideoJob
 from gateway.domain.webhook import Delivery, sign
 from gateway.upstream.port import Fetcher
@@ -68,13 +68,13 @@ class Teller:
 
     async def tell(self, delivery: Delivery) -> Delivery:
         """The delivery after one attempt, whatever the other side did: a redirect is an answer, and not followed."""
-        answer = None
+        answer, hopeless = None, False
         try:
             answer = await self._fetcher.post(delivery.url, delivery.body, self._write_headers(delivery), TIMEOUT_S)
             error = f"The webhook's receiver answered with status {answer}"
         except UpstreamFault as fault:
-            error = fault.message
-        return delivery.note(answer, error, round(self._clock() * 1000))
+            error, hopeless = fault.message, isinstance(fault, EgressRefused)
+        return delivery.note(answer, error, round(self._clock() * 1000), hopeless=hopeless)
 
     def _write_headers(self, delivery: Delivery) -> dict[str, str]:
         """Of this attempt: receivers refuse what was signed more than a few minutes ago."""

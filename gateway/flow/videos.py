@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -55,6 +56,7 @@ class Videos:
         signals: rung whenever a job has moved.
         ended: called when a job has ended; set by whoever tells others of it.
         begun: called when a job is to be looked at.
+        cancelled: called with the id of a job that was ended under the hands of whoever looks at it.
     """
 
     def __init__(
@@ -76,11 +78,13 @@ class Videos:
         self._clock = clock
         self.pace = pace
         self._holds: dict[str, Hold] = {}
+        self._open: Counter[int] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.owner = secrets.token_hex(8)
         self.signals = Signals()
         self.ended: Callable[[], None] = lambda: None
         self.begun: Callable[[], None] = lambda: None
+        self.cancelled: Callable[[str], None] = lambda _: None
 
     @property
     def now_ms(self) -> int:
@@ -101,15 +105,16 @@ class Videos:
         """At start: what is held for jobs that go on is held again. For a process that is alone with its store."""
         await self.store.release(self.owner, others=True)
         for job in await self.store.list_open():
-            self._holds[job.id] = self._bank.restore(job.account_id, job.key_id, job.held_nanos)
+            self.hold(job, self._bank.restore(job.account_id, job.key_id, job.held_nanos))
 
     async def close(self) -> None:
         """Wait for what is being recorded, not for long; then let go of every job."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:  # one that ends may begin another
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self.store.release(self.owner)
         except StoreUnavailable:
@@ -118,12 +123,25 @@ class Videos:
     def hold(self, job: VideoJob, held: Hold) -> None:
         """What was set aside for a new job is the job's, until it ends."""
         self._holds[job.id] = held
+        self._open[job.account_id] += 1
+
+    def count_open(self, account_id: int) -> int:
+        """Jobs of an account that have not ended."""
+        return self._open[account_id]
 
     def release(self, job: VideoJob) -> None:
         """Nothing is left of a job, and nothing is held for it."""
-        held = self._holds.pop(job.id, None)
+        held = self._let_go_of(job)
         if held is not None:
             self._bank.release(held)
+
+    def _let_go_of(self, job: VideoJob) -> Hold | None:
+        held = self._holds.pop(job.id, None)
+        if held is not None:
+            self._open[job.account_id] -= 1
+            if not self._open[job.account_id]:
+                del self._open[job.account_id]
+        return held
 
     def list_held(self) -> dict[str, int]:
         """What is held for each job, in nano-USD."""
@@ -165,7 +183,7 @@ class Videos:
         return finished
 
     def _settle(self, job: VideoJob, cost_nanos: int) -> None:
-        held = self._holds.pop(job.id, None)
+        held = self._let_go_of(job)
         if held is not None:
             self._bank.settle(held, cost_nanos, self._clock())
 
@@ -186,6 +204,7 @@ class Videos:
         job = await self.get(video_id)
         if job.ended or not await self.fail(job, CANCELLED):
             raise Conflict(f"The job {video_id} has ended")
+        self.cancelled(video_id)
         way = self.filming.find_way(job) if job.upstream_id else None
         if way is not None:
             self.run(self.filming.cancel(way, job))

@@ -1,6 +1,7 @@
 """Tells callers' servers what has become of their videos: as soon as it is due, and no one at another's cost."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from urllib.parse import urlsplit
@@ -12,15 +13,18 @@ from gateway.domain.fault import StoreUnavailable
 from gateway.domain.webhook import Delivery, DeliveryStore
 from gateway.flow.telling import Teller
 
-MOST = 20
-"""Deliveries in hand: told, or about to be."""
-AT_ONCE = 10
-EACH = 3
-"""Of one host at once."""
-LEASE_MS = 60_000
-"""Longer than a delivery is in hand: it waits for its host, then for its turn, and then for an answer."""
+MOST = 40
+"""Deliveries in hand. Most of them wait for an answer, which costs a socket."""
+EACH = 8
+"""Of one account."""
+AT_ONE_HOST = 3
+"""Of one account at one host."""
+LEASE_MS = 30_000
+"""Longer than a delivery is in hand: it waits for a place at its host, and then for an answer."""
 PLACE_S = 1.0
 """How long a place at a host is waited for, before the delivery makes room for others'."""
+PAUSE_S = 0.05
+"""Before every look: what ends together makes room together."""
 REST_S = 1.0
 """Between two looks while there is something in hand, or somebody else has what is due."""
 LONGEST_REST_S = 30.0
@@ -32,8 +36,10 @@ log = structlog.stdlib.get_logger(__name__)
 class DeliverWebhooks:
     """The job. Whoever is told twice can tell by the delivery's id: after a crash it happens.
 
-    A host that does not answer keeps three places, for 15 s a time. What else is due there is put off to when it would
-    be its turn, by the time that host's deliveries take, and others' come first.
+    A receiver that does not answer is waited for. So an account has a few places and no more, which the store sees to
+    as it hands deliveries out; and one host has fewer still of these. What else an account has due at that host is put
+    off to when it would be its turn, by the time that host's deliveries take, and what is due elsewhere comes first.
+    Accounts share no host's places: a receiver may be silent to one of them only.
 
     Args:
         store: where deliveries live.
@@ -52,8 +58,7 @@ class DeliverWebhooks:
         self._clock = clock
         self._pace = pace
         self._woken = asyncio.Event()
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._hosts: dict[str, _Host] = {}
+        self._hosts: dict[tuple[int, str], _Host] = {}
         self._hand: set[str] = set()
         self._failing = False
 
@@ -68,11 +73,10 @@ class DeliverWebhooks:
                 self._woken.clear()
                 self._forget_hosts()
                 rest_s = await self._look(group)
-                try:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(rest_s * self._pace):
                         await self._woken.wait()
-                except TimeoutError:
-                    pass
+                await asyncio.sleep(PAUSE_S * self._pace)
 
     async def _look(self, group: asyncio.TaskGroup) -> float:
         """Take on what is due, as far as there is room; seconds until the next look, where nobody wakes it before."""
@@ -90,7 +94,8 @@ class DeliverWebhooks:
         return min(max(due_s, REST_S), LONGEST_REST_S)
 
     async def _claim(self, most: int) -> Sequence[Delivery]:
-        return await self._store.claim_deliveries(self._owner, self._now_ms(), lease_ms=LEASE_MS, most=most)
+        now_ms = self._now_ms()
+        return await self._store.claim_deliveries(self._owner, now_ms, lease_ms=LEASE_MS, most=most, each=EACH)
 
     def _take_on(self, group: asyncio.TaskGroup, claimed: Sequence[Delivery]) -> None:
         for delivery in claimed:
@@ -101,12 +106,11 @@ class DeliverWebhooks:
     def _let_go(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
         # Not in the task itself: one that is cancelled before its first step runs no ``finally``.
         self._hand.discard(delivery_id)
-        if len(self._hand) == MOST // 2:  # there is room for more than one, if there is more
-            self.wake()
+        self.wake()  # there is room, and there may be more
 
     async def _attend(self, delivery: Delivery) -> None:
         """Make one attempt, or put it off; then it is the store's again."""
-        host = self._hosts.setdefault(_find_host(delivery.url), _Host())
+        host = self._hosts.setdefault((delivery.account_id, _find_host(delivery.url)), _Host())
         host.guests += 1
         try:
             if await host.enter(PLACE_S * self._pace):
@@ -119,11 +123,10 @@ class DeliverWebhooks:
 
     async def _tell(self, delivery: Delivery, host: "_Host") -> Delivery:
         try:
-            async with self._places:
-                began_ms = self._now_ms()
-                told = await self._teller.tell(delivery)
-                host.took_ms = self._now_ms() - began_ms
-                return told
+            began_ms = self._now_ms()
+            told = await self._teller.tell(delivery)
+            host.took_ms = self._now_ms() - began_ms
+            return told
         finally:
             host.leave()
 
@@ -158,7 +161,7 @@ class DeliverWebhooks:
 
 
 class _Host:
-    """One host that is told something, for as long as something for it is in hand, or put off.
+    """One host that one account tells something, for as long as something for it is in hand, or put off.
 
     Attributes:
         guests: deliveries in hand.
@@ -170,7 +173,7 @@ class _Host:
         self.guests = 0
         self.took_ms = 0
         self.turn_ms = 0
-        self._places = asyncio.Semaphore(EACH)
+        self._places = asyncio.Semaphore(AT_ONE_HOST)
         self._stuck = False
 
     async def enter(self, patience_s: float) -> bool:
@@ -193,7 +196,7 @@ class _Host:
     def put_off(self, delivery: Delivery, now_ms: int) -> Delivery:
         """The delivery without an attempt, due at a time of its own: when those before it will have had theirs."""
         took_ms = max(self.took_ms, round(PLACE_S * 1000))
-        self.turn_ms = max(self.turn_ms, now_ms) + took_ms // EACH
+        self.turn_ms = max(self.turn_ms, now_ms) + took_ms // AT_ONE_HOST
         return attrs.evolve(delivery, owner="", lease_until_ms=0, due_ms=self.turn_ms + took_ms)
 
 

@@ -5,7 +5,6 @@ other's. A process that works on jobs says every few seconds that it is alive; w
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -45,18 +44,25 @@ class PollVideos:
         self._polls = polls
         self._wakened = asyncio.Event()
         self._working: dict[str, tuple[str, bool]] = {}
-        self._tasks: set[asyncio.Task[VideoJob | None]] = set()
+        self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
         self._seen: list[tuple[VideoJob, VideoJob]] = []
-        self._renewed_s = 0.0
+        self._renewed_s = float("-inf")
 
     def wake(self) -> None:
         """There is a job to be looked at."""
         self._wakened.set()
 
+    def drop(self, video_id: str) -> None:
+        """A job has ended under our hands: its place is another's."""
+        task = self._tasks.get(video_id)
+        if task is not None:
+            task.cancel()
+
     async def run(self) -> None:
         """For ever. Cancelled, it leaves what is under way to whoever claims it next."""
         try:
             while True:
+                self._wakened.clear()  # before the turn: who wakes it during one has begun what it may have missed
                 try:
                     wait_s = await self._turn()
                 except StoreUnavailable as fault:
@@ -64,12 +70,11 @@ class PollVideos:
                     wait_s = 1.0
                 await self._rest(wait_s)
         finally:
-            for task in self._tasks:
+            for task in self._tasks.values():
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _rest(self, wait_s: float) -> None:
-        self._wakened.clear()
         try:
             async with asyncio.timeout(wait_s):
                 await self._wakened.wait()
@@ -81,9 +86,9 @@ class PollVideos:
         """Note, claim, begin. Returns after how many seconds there is to be another turn."""
         await self._note()
         await self._renew()
-        claimed = await self._claim(fetching=False) + await self._claim(fetching=True)
-        for job in claimed:
-            self._start(job)
+        for fetching in (False, True):
+            for job in await self._claim(fetching=fetching):
+                self._start(job)
         if self._working or self._seen:
             return TICK_S
         due_ms = await self._videos.store.find_next_due()
@@ -106,7 +111,7 @@ class PollVideos:
                 self._working.pop(after.id, None)
 
     async def _renew(self) -> None:
-        now_s = time.monotonic()
+        now_s = asyncio.get_running_loop().time()
         if now_s - self._renewed_s >= RENEW_S and (self._working or self._videos.busy):
             await self._videos.store.renew(self._videos.owner, self._videos.now_ms + LEASE_MS)
             self._renewed_s = now_s
@@ -129,13 +134,14 @@ class PollVideos:
     def _start(self, job: VideoJob) -> None:
         self._working[job.id] = job.channel, job.state == "fetching"
         task = asyncio.get_running_loop().create_task(self._watch.look(job))
-        self._tasks.add(task)
+        self._tasks[job.id] = task
         task.add_done_callback(partial(self._end, job))
 
     def _end(self, job: VideoJob, task: "asyncio.Task[VideoJob | None]") -> None:
         """A job was looked at. What went wrong is said, and it is looked at again."""
-        self._tasks.discard(task)
+        del self._tasks[job.id]
         if task.cancelled():
+            self._seen.append((job, job.let_go(self._videos.now_ms)))  # where this is no stop, but a new start
             return
         error = task.exception()
         if error is not None:

@@ -1,4 +1,4 @@
-"""Forgets what nobody asks for any more: answers that could be given again, and tellings that are over."""
+"""Forgets what nobody asks for any more: answers that could be given again, tellings and jobs that are over."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,12 +7,17 @@ import structlog
 
 from gateway.domain.fault import StoreUnavailable
 from gateway.domain.replay import KEEP_MS
+from gateway.domain.video import VideoStore
 from gateway.domain.webhook import DeliveryStore
 from gateway.flow.replays import Replays
 
 FIRST_AFTER_S = 30.0
 SWEEP_EVERY_S = 3_600.0
 DELIVERIES_KEPT_MS = 30 * 24 * 3_600 * 1000
+VIDEOS_KEPT_MS = 30 * 24 * 3_600 * 1000
+"""After their files have expired."""
+MOST = 100
+"""Videos forgotten in one commit: whoever else writes waits no longer than for those."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -23,12 +28,16 @@ class SweepRecords:
     Args:
         replays: kept for a day.
         deliveries: kept for a month after they were over.
+        videos: kept for a month after they failed, or their files expired.
         clock: Unix seconds.
     """
 
-    def __init__(self, replays: Replays, deliveries: DeliveryStore, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, replays: Replays, deliveries: DeliveryStore, videos: VideoStore, clock: Callable[[], float]
+    ) -> None:
         self._replays = replays
         self._deliveries = deliveries
+        self._videos = videos
         self._clock = clock
 
     async def run(self) -> None:
@@ -42,10 +51,17 @@ class SweepRecords:
         """Sweep once. A store that fails is swept the next time."""
         now_ms = int(self._clock() * 1000)
         try:
-            replays = await self._replays.sweep(now_ms - KEEP_MS)
-            deliveries = await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
+            rows = await self._replays.sweep(now_ms - KEEP_MS)
+            rows += await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
+            rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
         except StoreUnavailable as fault:
             log.warning("records_not_swept", error=fault.message)
             return
-        if replays or deliveries:
-            log.info("records_swept", rows=replays + deliveries)
+        if rows:
+            log.info("records_swept", rows=rows)
+
+    async def _sweep_videos(self, before_ms: int) -> int:
+        swept = gone = await self._videos.sweep_ended(before_ms, MOST)
+        while gone == MOST:
+            swept += (gone := await self._videos.sweep_ended(before_ms, MOST))
+        return swept

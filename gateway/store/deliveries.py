@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import and_, bindparam, delete, func, select, update
+from sqlalchemy import Select, bindparam, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.webhook import Delivery
@@ -12,12 +12,29 @@ from gateway.store.schema import DUE, deliveries
 
 _COLUMNS = tuple(deliveries.c[name] for name in DELIVERY_COLUMNS)
 _DUE_PLACE = DELIVERY_COLUMNS.index("due_ms")
-_IS_DUE = and_(deliveries.c.due_ms <= bindparam("now_ms"), deliveries.c.lease_until_ms <= bindparam("now_ms"))
-_SOME = select(deliveries.c.sequence).where(_IS_DUE).limit(1)
-_OLDEST = select(deliveries.c.sequence).where(_IS_DUE).order_by(deliveries.c.due_ms, deliveries.c.sequence)
+_IS_DUE = deliveries.c.due_ms <= bindparam("now_ms")
+_IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
+
+
+def _write_choice() -> Select[tuple[int]]:
+    """What may be taken on. Places are counted in each account: what is leased is due as well, and has the first."""
+    due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
+    place = func.row_number().over(
+        partition_by=deliveries.c.account_id, order_by=(case((_IS_FREE, 1), else_=0), due_ms, sequence)
+    )
+    ranked = select(due_ms, sequence, lease_until_ms, place.label("place")).where(_IS_DUE).subquery()
+    return (
+        select(ranked.c.sequence)
+        .where(ranked.c.lease_until_ms <= bindparam("now_ms"), ranked.c.place <= bindparam("each"))
+        .order_by(ranked.c.place, ranked.c.due_ms, ranked.c.sequence)
+        .limit(bindparam("most"))
+    )
+
+
+_CHOICE = _write_choice()
 _CLAIM = (
     update(deliveries)
-    .where(deliveries.c.sequence.in_(_OLDEST.limit(bindparam("most"))), _IS_DUE)
+    .where(deliveries.c.sequence.in_(_CHOICE), _IS_DUE, _IS_FREE)  # asked twice, for databases with many writers
     .values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
     .returning(*_COLUMNS, deliveries.c.sequence)
 )
@@ -31,11 +48,14 @@ class SqlDeliveryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def claim_deliveries(self, owner: str, now_ms: int, *, lease_ms: int, most: int) -> Sequence[Delivery]:
-        """Take on what is due longest."""
-        if not await self._database.read(_SOME.params(now_ms=now_ms)):
+    async def claim_deliveries(
+        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
+    ) -> Sequence[Delivery]:
+        """Take on what is due longest, no more of each account than it may have in hands."""
+        choice = {"now_ms": now_ms, "most": most, "each": each}
+        if not await self._database.read(_CHOICE.params(choice)):  # a reader needs neither the writer nor a commit
             return []
-        values = {"now_ms": now_ms, "most": most, "by": owner, "until_ms": now_ms + lease_ms}
+        values = {**choice, "by": owner, "until_ms": now_ms + lease_ms}
 
         async def work(connection: AsyncConnection) -> list[Delivery]:
             rows = (await connection.execute(_CLAIM, values)).all()

@@ -26,12 +26,21 @@ class MemoryDeliveryStore:
         """A job has ended that somebody wants to be told of."""
         self._deliveries[delivery.id] = delivery
 
-    async def claim_deliveries(self, owner: str, now_ms: int, *, lease_ms: int, most: int) -> Sequence[Delivery]:
-        """Take on what is due longest."""
+    async def claim_deliveries(
+        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
+    ) -> Sequence[Delivery]:
+        """Take on what is due longest, no more of each account than it may have in hands."""
         due = [(one.due_ms, one) for one in self._deliveries.values() if one.due_ms is not None]
-        due = [(due_ms, one) for due_ms, one in due if max(due_ms, one.lease_until_ms) <= now_ms]
-        due.sort(key=lambda pair: pair[0])
-        taken = [attrs.evolve(one, owner=owner, lease_until_ms=now_ms + lease_ms) for _, one in due[:most]]
+        due = sorted((pair for pair in due if pair[0] <= now_ms), key=lambda pair: pair[0])
+        places = Counter(one.account_id for _, one in due if one.lease_until_ms > now_ms)
+        free: list[tuple[int, int, Delivery]] = []
+        for due_ms, one in due:
+            if one.lease_until_ms <= now_ms:
+                places[one.account_id] += 1
+                free.append((places[one.account_id], due_ms, one))
+        chosen = sorted((triple for triple in free if triple[0] <= each), key=lambda triple: triple[0])[:most]
+        chosen.sort(key=lambda triple: triple[1])
+        taken = [attrs.evolve(one, owner=owner, lease_until_ms=now_ms + lease_ms) for *_, one in chosen]
         self._deliveries.update((one.id, one) for one in taken)
         return taken
 
@@ -90,7 +99,7 @@ class MemoryVideoStore:
         known = self._jobs.get(job.id)
         if known is None or known.ended:
             return False
-        self._jobs[job.id] = job
+        self._jobs[job.id] = attrs.evolve(job, prompt=known.prompt)
         await self._books.post([row])
         if delivery is not None:
             self._deliveries.add(delivery)
@@ -117,7 +126,7 @@ class MemoryVideoStore:
             if places[job.channel] <= claim.each and len(taken) < claim.most:
                 taken.append(attrs.evolve(job, owner=claim.owner, lease_until_ms=claim.now_ms + claim.lease_ms))
         self._jobs.update((job.id, job) for job in taken)
-        return taken
+        return [attrs.evolve(job, prompt="") for job in taken]
 
     async def renew(self, owner: str, until_ms: int) -> int:
         """A process is alive: its jobs are its own until then."""
@@ -147,11 +156,16 @@ class MemoryVideoStore:
         if wanted.after is not None:
             ids = [job.id for job in found]
             found = found[ids.index(wanted.after) + 1 :] if wanted.after in ids else []
-        return [job for job in found if not (wanted.live and job.ended)][:limit]
+        found = [job for job in found if not (wanted.live and job.ended)]
+        return [job for job in found if wanted.state in {None, job.state}][:limit]
 
     async def list_open(self) -> Sequence[VideoJob]:
         """Every job that has not ended."""
-        return [job for job in self._jobs.values() if not job.ended]
+        return [attrs.evolve(job, prompt="") for job in self._jobs.values() if not job.ended]
+
+    async def count_open(self, account_id: int) -> int:
+        """How many jobs of an account have not ended."""
+        return sum(job.account_id == account_id and not job.ended for job in self._jobs.values())
 
     async def find_next_due(self) -> int | None:
         """When the first job is due."""
@@ -172,11 +186,19 @@ class MemoryVideoStore:
         del self._jobs[job.id]
         return True
 
+    async def sweep_ended(self, before_ms: int, most: int) -> int:
+        """Forget jobs that have long been over."""
+        over = [(job.over_ms, job.id) for job in self._jobs.values() if job.over_ms is not None]
+        old = sorted((pair for pair in over if pair[0] < before_ms), key=lambda pair: pair[0])[:most]
+        for _, video_id in old:
+            del self._jobs[video_id]
+        return len(old)
+
     def _advance(self, before: VideoJob, after: VideoJob) -> bool:
         known = self._jobs.get(before.id)
         if known is None or (known.state, known.owner) != (before.state, before.owner):
             return False
-        self._jobs[before.id] = after
+        self._jobs[before.id] = attrs.evolve(after, prompt=known.prompt)
         return True
 
 

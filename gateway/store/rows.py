@@ -21,7 +21,7 @@ Values = dict[str, Any]
 
 _REQUEST_FIELDS = tuple(field.name for field in attrs.fields(RequestRow))
 _request_values = attrgetter(*_REQUEST_FIELDS)  # a third of the time of attrs.asdict
-_JOB_FIELDS = tuple(field.name for field in attrs.fields(VideoJob) if field.name != "receipt")
+_JOB_FIELDS = tuple(field.name for field in attrs.fields(VideoJob) if field.name not in {"receipt", "prompt"})
 _job_values = attrgetter(*_JOB_FIELDS)
 VIDEO_COLUMNS = (*_JOB_FIELDS, "receipt")
 """In the order in which ``read_video`` takes them."""
@@ -139,9 +139,11 @@ def read_entry(row: Row[Any]) -> Entry:
 
 
 def write_video(job: VideoJob) -> Values:
-    """Everything; the sequence is the database's."""
+    """Everything but the prompt; the sequence is the database's."""
     return {
         **write_progress(job),
+        **write_receipt(job),
+        "id": job.id,
         "account_id": job.account_id,
         "key_id": job.key_id,
         "request_id": job.receipt.id,
@@ -151,18 +153,24 @@ def write_video(job: VideoJob) -> Values:
 
 
 def write_progress(job: VideoJob) -> Values:
-    """What may change of a job: all but whose it is, and the call that asked for it."""
+    """What changes of a job as it goes on and ends, its receipt apart: an index of what stays is not written to."""
     values = dict(zip(_JOB_FIELDS, _job_values(job), strict=True))
-    values["receipt"] = orjson.dumps(write_request(job.receipt)).decode()
+    del values["id"]
+    values["over_ms"] = job.over_ms
     return values
 
 
-def read_video(row: Sequence[Any]) -> VideoJob:
+def write_receipt(job: VideoJob) -> Values:
+    """The row of the call that asked for it."""
+    return {"receipt": orjson.dumps(write_request(job.receipt)).decode()}
+
+
+def read_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
     """``VIDEO_COLUMNS`` of a row of ``videos``. What another version knew more of its receipt is left out."""
     *values, receipt = row
     told = orjson.loads(receipt)
     known = RequestRow(**{name: told[name] for name in _REQUEST_FIELDS if name in told})
-    return VideoJob(receipt=known, **dict(zip(_JOB_FIELDS, values, strict=True)))
+    return VideoJob(receipt=known, prompt=prompt, **dict(zip(_JOB_FIELDS, values, strict=True)))
 
 
 def write_delivery(delivery: Delivery) -> Values:

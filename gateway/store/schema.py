@@ -170,6 +170,8 @@ usage_days = Table(
 DUE = text("due_ms IS NOT NULL")
 OWNED = text("owner != ''")
 LIVE = text("state NOT IN ('completed', 'failed')")
+FAILED = text("state = 'failed'")
+OVER = text("over_ms IS NOT NULL")
 RUNNING = text("state = 'running'")
 
 videos = Table(
@@ -194,6 +196,7 @@ videos = Table(
     Column("deadline_ms", BigInteger, nullable=False),
     Column("completed_ms", BigInteger),
     Column("expires_ms", BigInteger),
+    Column("over_ms", BigInteger),
     Column("held_nanos", BigInteger, nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
     Column("provider", String(64), nullable=False),
@@ -212,17 +215,27 @@ videos = Table(
     Column("webhook_url", Text),
     Column("receipt", Text, nullable=False),
     Column("clue", Text),
-    Column("prompt", Text, nullable=False),
     Index("videos_by_account", "account_id", "sequence"),
     Index("videos_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
     Index("videos_owned", "owner", sqlite_where=OWNED, postgresql_where=OWNED),
     Index("videos_live", "sequence", sqlite_where=LIVE, postgresql_where=LIVE),
+    Index("videos_live_by_account", "account_id", sqlite_where=LIVE, postgresql_where=LIVE),
+    Index("videos_failed", "sequence", sqlite_where=FAILED, postgresql_where=FAILED),
+    Index("videos_over", "over_ms", sqlite_where=OVER, postgresql_where=OVER),
     sqlite_autoincrement=True,
 )
 """Jobs; ``receipt`` is the row of the call that asked for one, in JSON, and what queries need of it beside it.
 
 What is long comes last: who only looks for a job does not read it. Nothing here goes with its key or its account.
 """
+
+video_prompts = Table(
+    "video_prompts",
+    metadata,
+    Column("video_id", String(64), ForeignKey("videos.id", ondelete="CASCADE"), primary_key=True),
+    Column("prompt", Text, nullable=False),
+)
+"""Written once, while the job beside it is written at every answer of its provider: a row is only written whole."""
 
 deliveries = Table(
     "deliveries",

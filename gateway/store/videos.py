@@ -1,8 +1,22 @@
 """Videos in the database: what becomes of a job is committed together with what follows from it."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import ColumnElement, Select, Update, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.request import RequestRow
@@ -10,13 +24,23 @@ from gateway.domain.video import ENDED, UNSENT, Claim, VideoFilter, VideoJob
 from gateway.domain.webhook import Delivery
 from gateway.store.engine import Database
 from gateway.store.ledger import post_rows
-from gateway.store.rows import VIDEO_COLUMNS, Values, read_video, write_delivery, write_progress, write_video
-from gateway.store.schema import DUE, LIVE, OWNED, deliveries, requests, videos
+from gateway.store.rows import (
+    VIDEO_COLUMNS,
+    Values,
+    read_video,
+    write_delivery,
+    write_progress,
+    write_receipt,
+    write_video,
+)
+from gateway.store.schema import DUE, FAILED, LIVE, OWNED, deliveries, requests, video_prompts, videos
 
 _LOOKED_UP = 500
 """Ids a statement: a database bounds the values that one may have."""
 _COLUMNS = tuple(videos.c[name] for name in VIDEO_COLUMNS)
 _DUE_PLACE = VIDEO_COLUMNS.index("due_ms")
+_SHOWN = select(*_COLUMNS, func.coalesce(video_prompts.c.prompt, "")).outerjoin(video_prompts)
+"""Jobs with their prompts."""
 _HAS_ENDED = videos.c.state.in_(ENDED)
 _CHANGE = update(videos).where(videos.c.id == bindparam("job_id"))
 _END = _CHANGE.where(~_HAS_ENDED)
@@ -55,7 +79,15 @@ def _write_claim(*, fetching: bool) -> Update:
     return claim.returning(*_COLUMNS, videos.c.sequence)
 
 
+def _write_sweep(before_ms: int, most: int) -> Delete:
+    """Forget what has been over longest; the prompts go along."""
+    old = select(videos.c.sequence).where(videos.c.over_ms < before_ms)
+    old = old.order_by(videos.c.over_ms, videos.c.sequence).limit(most)
+    return delete(videos).where(videos.c.sequence.in_(old))
+
+
 _SOME = tuple(select(videos.c.sequence).where(_is_due(fetching=fetching)).limit(1) for fetching in (False, True))
+_COUNT_OPEN = select(func.count()).select_from(videos).where(LIVE, videos.c.account_id == bindparam("account"))
 _CLAIM = tuple(_write_claim(fetching=fetching) for fetching in (False, True))
 
 
@@ -70,6 +102,7 @@ class SqlVideoStore:
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(insert(videos), write_video(job))
+            await connection.execute(insert(video_prompts), {"video_id": job.id, "prompt": job.prompt})
 
         await self._database.write(work)
 
@@ -82,7 +115,8 @@ class SqlVideoStore:
         """The end of a job, its request with its charge, and what is told of it, in one commit; once."""
 
         async def work(connection: AsyncConnection) -> bool:
-            ended = await connection.execute(_END, {"job_id": job.id, **write_progress(job)})
+            values = {"job_id": job.id, **write_progress(job), **write_receipt(job)}
+            ended = await connection.execute(_END, values)
             if not ended.rowcount:
                 return False
             await post_rows(connection, [row])
@@ -140,14 +174,18 @@ class SqlVideoStore:
 
     async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
         """Jobs by the time when they were asked for."""
-        statement = _filter(select(*_COLUMNS), wanted)
-        order = videos.c.sequence.desc() if wanted.newest_first else videos.c.sequence
-        return [read_video(row) for row in await self._database.read(statement.order_by(order).limit(limit))]
+        rows = await self._database.read(_list(wanted).limit(limit))
+        return [read_video(row[:-1], row[-1]) for row in rows]
 
     async def list_open(self) -> Sequence[VideoJob]:
         """Every job that has not ended."""
         statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
         return [read_video(row) for row in await self._database.read(statement)]
+
+    async def count_open(self, account_id: int) -> int:
+        """How many jobs of an account have not ended."""
+        ((count,),) = await self._database.read(_COUNT_OPEN.params(account=account_id))
+        return int(count)
 
     async def find_next_due(self) -> int | None:
         """When the first job is due."""
@@ -167,9 +205,13 @@ class SqlVideoStore:
         """Forget a job that has ended."""
         return bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
 
+    async def sweep_ended(self, before_ms: int, most: int) -> int:
+        """Forget jobs that have long been over."""
+        return await self._database.change(_write_sweep(before_ms, most))
+
     async def _find(self, condition: ColumnElement[bool]) -> VideoJob | None:
-        rows = await self._database.read(select(*_COLUMNS).where(condition))
-        return read_video(rows[0]) if rows else None
+        rows = await self._database.read(_SHOWN.where(condition))
+        return read_video(rows[0][:-1], rows[0][-1]) if rows else None
 
 
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:
@@ -178,25 +220,40 @@ async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, 
     for first in range(0, len(pairs), _LOOKED_UP):
         ids = [before.id for before, _ in pairs[first : first + _LOOKED_UP]]
         known.update((row[0], (row[1], row[2])) for row in await connection.execute(_STANDING, {"ids": ids}))
-    changed: list[Values] = []
+    moves: dict[str, tuple[VideoJob, VideoJob]] = {}
     answers: list[bool] = []
     for before, after in pairs:
         found = known.get(before.id) == (before.state, before.owner)
         if found:
             known[before.id] = (after.state, after.owner)
-            changed.append({"job_id": before.id, **write_progress(after)})
+            moves[before.id] = moves.get(before.id, (before, after))[0], after
         answers.append(found)
-    if changed:
-        await connection.execute(_CHANGE, changed)
+    changes: defaultdict[tuple[str, ...], list[Values]] = defaultdict(list)
+    for before, after in moves.values():
+        values = _write_change(before, after)
+        changes[tuple(values)].append(values)
+    for alike in changes.values():
+        await connection.execute(_CHANGE, alike)
     return answers
 
 
-def _filter(statement: Select[tuple[object, ...]], wanted: VideoFilter) -> Select[tuple[object, ...]]:
+def _write_change(before: VideoJob, after: VideoJob) -> Values:
+    """A job's next condition, without what it is known to have already: what is written, its indexes are too."""
+    values = {"job_id": after.id, **write_progress(after)}
+    if after.state == before.state:
+        del values["state"]
+    return values if after.receipt == before.receipt else values | write_receipt(after)
+
+
+def _list(wanted: VideoFilter) -> Select[tuple[object, ...]]:
+    statement: Select[tuple[object, ...]] = _SHOWN
     is_theirs = videos.c.account_id == wanted.account_id
     if wanted.account_id is not None:
         statement = statement.where(is_theirs)
-    if wanted.live:
+    if wanted.live or wanted.state not in {None, *ENDED}:
         statement = statement.where(LIVE)
+    if wanted.state is not None:
+        statement = statement.where(FAILED if wanted.state == "failed" else videos.c.state == wanted.state)
     if wanted.after is not None:
         other = videos.alias()
         place = select(other.c.sequence).where(other.c.id == wanted.after)
@@ -205,4 +262,4 @@ def _filter(statement: Select[tuple[object, ...]], wanted: VideoFilter) -> Selec
         there = place.scalar_subquery()
         follows = videos.c.sequence < there if wanted.newest_first else videos.c.sequence > there
         statement = statement.where(follows)
-    return statement
+    return statement.order_by(videos.c.sequence.desc() if wanted.newest_first else videos.c.sequence)

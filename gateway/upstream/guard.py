@@ -21,7 +21,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from gateway.domain.fault import UpstreamError
+from gateway.domain.fault import EgressRefused, UpstreamError
 from gateway.domain.network import Networks, is_inside, is_public
 from gateway.upstream.guarded_file import (
     FILE,
@@ -166,15 +166,16 @@ class GuardedFetcher:
         return await session.get(url, headers=headers, proxy=ask.proxy, allow_redirects=False)
 
     def _judge(self, url: URL, words: Words, *, proxied: bool) -> None:
-        """Raise ``UpstreamError`` where what is written in the URL is enough to refuse it."""
+        """Raise ``EgressRefused`` where what is written in the URL is enough to refuse it."""
         _, host, port = _find_origin(url)
         if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):
-            raise UpstreamError(words.forbidden, phase="connect")
-        literal = _is_literal(host)
-        if not literal and not _is_name(host):
-            raise UpstreamError(words.forbidden, phase="connect")
-        if proxied and not (self._may_connect(host) if literal else _may_be_public(host)):
-            raise UpstreamError(words.forbidden, phase="connect")
+            raise EgressRefused(words.forbidden, phase="connect")
+        if is_literal(host):
+            welcome = self._may_connect(host)
+        else:
+            welcome = _is_name(host) and (not proxied or may_be_public(host))
+        if not welcome:
+            raise EgressRefused(words.forbidden, phase="connect")
 
     def _may_connect(self, address: str) -> bool:
         return is_public(address) or ("%" not in address and is_inside(address, self._allow()))
@@ -208,21 +209,21 @@ def _open_session(
 
 
 def _read_url(text: str, base: URL | None = None, words: Words = FILE) -> URL:
-    """A URL to make a request of; ``base`` is what a redirect is relative to. Raises ``UpstreamError``.
+    """A URL to make a request of; ``base`` is what a redirect is relative to. Raises ``EgressRefused``.
 
     A well-written one is kept as it is: links to object stores are signed as they are written, and yarl's own quoting
     (``%2F`` in a query becomes ``/``) breaks the signatures of some.
     """
     if not text or len(text) > MAX_URL or _MISLEADING.search(text):
-        raise UpstreamError(words.malformed, phase="connect")
+        raise EgressRefused(words.malformed, phase="connect")
     try:
         url = URL(text, encoded=_WELL_WRITTEN.fullmatch(text) is not None)
         if base is not None and not url.scheme and (url.raw_host or not text.startswith("//")):
             url = base.join(url)
         if url.scheme not in {"http", "https"} or not url.raw_host or not url.port or "@" in url.raw_authority:
-            raise UpstreamError(words.malformed, phase="connect")
+            raise EgressRefused(words.malformed, phase="connect")
     except (ValueError, IndexError) as error:  # yarl says IndexError of "x://[]@"
-        raise UpstreamError(words.malformed, phase="connect") from error
+        raise EgressRefused(words.malformed, phase="connect") from error
     return url
 
 
@@ -240,7 +241,7 @@ def _find_origin(url: URL) -> tuple[str, str, int | None]:
     return url.scheme, (url.raw_host or "").lower(), url.port
 
 
-def _is_literal(host: str) -> bool:
+def is_literal(host: str) -> bool:
     """Whether it is an address in the one spelling that everybody reads alike, without a zone."""
     try:
         address = IPv6Address(host) if ":" in host else IPv4Address(host)
@@ -259,7 +260,7 @@ def _is_name(host: str) -> bool:
     return _NAME.fullmatch(name) is not None and _NUMERIC.fullmatch(name.rpartition(".")[2]) is None
 
 
-def _may_be_public(name: str) -> bool:
+def may_be_public(name: str) -> bool:
     """Whether a name, as it stands, may be a public server's: one without a dot is completed by whoever resolves it."""
     dotted = f".{name.removesuffix('.')}"
     return dotted.count(".") > 1 and not any(dotted.endswith(f".{private}") for private in _PRIVATE_NAMES)

@@ -143,7 +143,8 @@ class Fetcher(Protocol):
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
         """Send ``body`` to a stranger's address, and hear the status of the answer. No redirect is followed.
 
-        Raises ``UpstreamError``, or ``UpstreamTimeout``; neither says an address.
+        Raises ``UpstreamError``, or ``UpstreamTimeout``; neither says an address. ``EgressRefused`` is what would be
+        raised of that URL every time; a name that leads to a private address today may lead elsewhere tomorrow.
         """
         ...
 

@@ -41,10 +41,20 @@ class Named:
         self._digest = ""
         self._mine: Replay | None = None
 
-    def note_body(self, body: dict[str, Any]) -> None:
+    async def note_body(self, body: dict[str, Any]) -> None:
         """What is asked for."""
-        if self._name is not None:
-            self._digest = self._sum_up(orjson.dumps(body, option=orjson.OPT_SORT_KEYS))
+        if self._name is None:
+            return
+        if (self._request.content_length or 0) > _PIECE_BYTES:
+            self._digest = await asyncio.to_thread(self._sum_up_body, body)
+        else:
+            self._digest = self._sum_up_body(body)
+
+    def _sum_up_body(self, body: dict[str, Any]) -> str:
+        try:
+            return self._sum_up(orjson.dumps(body, option=orjson.OPT_SORT_KEYS))
+        except orjson.JSONEncodeError:
+            raise InvalidRequest("The request is nested too deeply to be passed on") from None
 
     async def note_form(self, form: ReceivedForm) -> None:
         """The same of a form, in whatever order its fields came, and whatever stood between them."""
@@ -64,7 +74,9 @@ class Named:
             return None
         if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
             raise InvalidRequest(f"'{HEADER}' must have 1 to {MAX_KEY_CHARS} printable characters", param=HEADER)
-        replays = self._request.app[ROOMS].replays
+        rooms = self._request.app[ROOMS]
+        await rooms.admission.check_rate(self._request[CALLER])  # what is refused in a loop must not write in one
+        replays = rooms.replays
         mine, known = await replays.begin(self._request[CALLER].key.id, self._name, self._digest, arrival.id)
         if known is not None and known.state == "lost":
             lost, known = known, await self._find_job(known)

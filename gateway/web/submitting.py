@@ -101,18 +101,22 @@ class _VideoWalk(Walk):
         return web.Response(body=body, headers=headers)
 
     async def _carry(self, ticket: Ticket, named: Named, reader: FormReader | None) -> tuple[VideoJob, bytes]:
-        """The call to its end, whoever waits for it: a provider that was asked is listened to."""
+        """The call to its end, whoever waits for it: a provider that was asked is listened to, also by a drain."""
+        gate = self._rooms.gate
+        gate.inside += 1
         try:
             job = await self._rooms.submissions.submit(ticket)
             body = orjson.dumps(write_video(job, find_status_words(self._request)))
             await named.keep(body)
-        except SubmitUnknown:
-            await named.lose()
+        except Fault as fault:
+            if not isinstance(fault, SubmitUnknown):
+                named.close()
             raise
         finally:
-            named.close()
+            await named.lose()  # cut off, it may have left a job: its name is not free for another one
             if reader is not None:
                 reader.close()
+            gate.inside -= 1
         return job, body
 
     def _settle(self, ending: Ending, fault: Fault | None = None) -> None:

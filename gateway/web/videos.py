@@ -1,35 +1,35 @@
 """Videos after their submit: asked after, listed, followed, downloaded, deleted."""
 
-import asyncio
+from collections.abc import Mapping, Sequence
 from typing import cast, get_args
 
 import orjson
 from aiohttp import web
-from aiohttp_sse import EventSourceResponse
 
 from gateway.dialects.filming import Variant
 from gateway.dialects.openai_videos import write_deleted, write_video, write_videos
 from gateway.domain.fault import ClientGone, InvalidRequest, NotFound, UpstreamFault
-from gateway.domain.media import Media
 from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_video_id
 from gateway.flow.videos import check_completed
 from gateway.upstream.port import OpenFile
+from gateway.web.following import FOLLOWING, Following, get_events
 from gateway.web.keys import CALLER, ROOMS
 from gateway.web.media import FileAnswer, check_dates
-from gateway.web.outlet import await_reader
+from gateway.web.outlet import WholeAnswer, await_reader
 from gateway.web.submitting import POLL_AFTER, post_remix, post_videos
 from gateway.web.words import find_status_words
 
 PAGE = 20
+MAX_PAGE_CHARS = 256 * 1024
+"""Of prompts."""
 _MAX_RANGE = 256
 MAX_PAGE = 100
 _LIMITS = frozenset(map(str, range(1, MAX_PAGE + 1)))
-LOOK_AGAIN_S = 2.0
-"""Whoever follows a job hears of its moves at once; those of another process's making a little later."""
 _VARIANTS: tuple[str, ...] = get_args(Variant)
 _PASSED = ("Content-Type", "Content-Length", "Content-Range", "Accept-Ranges")
 _PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
 _SAFE_TYPES = ("video/", "image/")
+_NO_HEADERS: Mapping[str, str] = {}
 _PATH = "/v1/videos"
 _ALIAS = "/v1/video/generations"
 _BY_ID = "/{id:[^/]+}"
@@ -37,6 +37,7 @@ _BY_ID = "/{id:[^/]+}"
 
 def add_video_routes(app: web.Application) -> None:
     """Every path of videos. ``{id}`` is whatever has no slash: what is no id is nobody's."""
+    app[FOLLOWING] = Following()
     for path in (_PATH, _ALIAS):
         app.router.add_post(path, post_videos)
         app.router.add_get(f"{path}{_BY_ID}", get_video)
@@ -50,7 +51,7 @@ def add_video_routes(app: web.Application) -> None:
 async def get_video(request: web.Request) -> web.Response:
     """``GET /v1/videos/{id}``: how a job stands."""
     job = await _get_job(request)
-    return _answer(write_video(job, find_status_words(request)), _say_when(request, job))
+    return _answer(request, write_video(job, find_status_words(request)), _say_when(request, job))
 
 
 def _say_when(request: web.Request, job: VideoJob) -> dict[str, str]:
@@ -65,7 +66,18 @@ async def get_videos(request: web.Request) -> web.Response:
     limit, after, order = _read_page(request)
     wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
     found = await request.app[ROOMS].videos.list_videos(wanted, limit + 1)
-    return _answer(write_videos(found[:limit], find_status_words(request), more=len(found) > limit))
+    page = _bound(found[:limit])
+    return _answer(request, write_videos(page, find_status_words(request), more=len(found) > len(page)))
+
+
+def _bound(found: Sequence[VideoJob]) -> Sequence[VideoJob]:
+    """As many as make no page of endless prompts; the rest is on the next."""
+    chars = 0
+    for count, job in enumerate(found):
+        chars += len(job.prompt)
+        if count and chars > MAX_PAGE_CHARS:
+            return found[:count]
+    return found
 
 
 def _read_page(request: web.Request) -> tuple[int, str | None, str]:
@@ -89,7 +101,7 @@ async def delete_video(request: web.Request) -> web.Response:
     await rooms.videos.remove(job)
     if job.media_id is not None:
         await rooms.footage.remove(job.media_id)
-    return _answer(write_deleted(job.id))
+    return _answer(request, write_deleted(job.id))
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:
@@ -104,15 +116,17 @@ async def get_content(request: web.Request) -> web.StreamResponse:
         raise NotFound("The video is not kept any more", param="id", should_retry=False)
     told = request.headers.get("Range", "")
     wanted = told if told.startswith("bytes=") and len(told) <= _MAX_RANGE else None
-    found = await rooms.footage.open(job, cast("Variant", variant), wanted)
-    if isinstance(found, Media):
-        answer = FileAnswer(found, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, found.id)}"'})
+    kept = await rooms.footage.find(job, cast("Variant", variant))
+    if kept is not None:
+        answer = FileAnswer(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
         await answer.prepare(request)
         return answer
-    try:
-        return await _pass_through(request, found)
-    finally:
-        found.close()
+    async with rooms.admission.enter(request[CALLER]):  # what leaves the house counts as a call
+        file = await rooms.footage.open(job, cast("Variant", variant), wanted)
+        try:
+            return await _pass_through(request, file)
+        finally:
+            file.close()
 
 
 def _name(job: VideoJob, media_id: str) -> str:
@@ -149,39 +163,10 @@ async def _pass_through(request: web.Request, file: OpenFile) -> web.StreamRespo
     return response
 
 
-async def get_events(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/videos/{id}/events``: the task object, now and whenever it has changed, until the job has ended."""
-    rooms, job = request.app[ROOMS], await _get_job(request)
-    words = find_status_words(request)
-    response = EventSourceResponse(sep="\n")
-    told = b""
-    async with rooms.videos.signals.listen(job.id) as bell:
-        await response.prepare(request)
-        async with response:
-            while rooms.gate.open:
-                now = orjson.dumps(write_video(job, words))
-                if now != told:
-                    await response.send(now.decode(), event=f"video.{write_video(job, words)['status']}")
-                    told = now
-                if job.ended:
-                    break
-                bell.clear()
-                try:
-                    async with asyncio.timeout(LOOK_AGAIN_S):
-                        await bell.wait()
-                except TimeoutError:
-                    pass
-                found = await rooms.videos.find(job.id)
-                if found is None:
-                    break
-                job = found
-    return response
-
-
 async def _get_job(request: web.Request) -> VideoJob:
     """The caller's own job. Raises ``NotFound`` for every other."""
     return await request.app[ROOMS].videos.get(request.match_info["id"], request[CALLER].account.id)
 
 
-def _answer(said: object, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(body=orjson.dumps(said), headers={"Content-Type": "application/json", **(headers or {})})
+def _answer(request: web.Request, said: object, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:
+    return WholeAnswer(request, orjson.dumps(said), {"Content-Type": "application/json", **headers})

@@ -84,7 +84,7 @@ class Walk:
         """The call of a JSON body."""
         body = await read_json(self._request)
         self._note_read()
-        self._named.note_body(body)
+        await self._named.note_body(body)
         return read_call(body)
 
     async def read_form(self, reader: FormReader, read_call: ReadForm) -> Call:

@@ -14,11 +14,19 @@ from hypothesis import strategies as st
 from openai.types import Video
 
 from gateway.dialects.filming import Filmmaker, Place, Shot, Task, TaskState
-from gateway.dialects.openai_videos import OpenAiFilmmaker, write_deleted, write_status, write_video, write_videos
+from gateway.dialects.openai_videos import (
+    SHADES,
+    OpenAiFilmmaker,
+    write_deleted,
+    write_status,
+    write_video,
+    write_videos,
+)
 from gateway.dialects.painting import Ask
 from gateway.dialects.payload import Form
 from gateway.domain.fault import (
     ContentBlocked,
+    InvalidRequest,
     UpstreamDenied,
     UpstreamError,
     UpstreamFault,
@@ -145,11 +153,30 @@ def test_what_is_deleted_says_so() -> None:
 
 
 def test_a_video_is_asked_for_in_the_conventions_words_over_the_callers_own() -> None:
-    extra = {"seed": 7, "model": "another", "prompt": "another", "seconds": "60"}
+    extra = {"seed": 7, "negative_prompt": None}
     ask = MAKER.submit(shot(seconds=8, size="1280x720", extra=extra))
     assert (ask.method, ask.path, ask.begins, ask.passing) == ("POST", None, True, False)
     assert read_sent(ask) == {"seed": 7, "model": "sora-2", "prompt": "a cat", "seconds": "8", "size": "1280x720"}
     assert read_sent(MAKER.submit(shot())) == {"model": "sora-2", "prompt": "a cat"}
+
+
+def test_shades_pass_and_nothing_else_that_a_caller_says() -> None:
+    shades = dict.fromkeys(SHADES, "x")
+    assert read_sent(MAKER.submit(shot(extra=shades))) == shades | {"model": "sora-2", "prompt": "a cat"}
+    for name, value in (
+        ("model", "another"),
+        ("seconds", "60"),
+        ("quality", "4k"),
+        ("metadata", {"duration": 60}),
+        ("extra_body", {"n": 4}),
+        ("callback_url", "https://host"),
+        ("seed", [7]),
+        ("user", {"id": 1}),
+        ("x" * 500, 1),
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            MAKER.submit(shot(extra={name: value}))
+        assert refused.value.param == name[:64]
 
 
 def test_every_beginning_is_named_by_the_job() -> None:

@@ -9,8 +9,8 @@ from gateway.domain import fault as module
 from gateway.domain.fault import (
     GATEWAY_TYPE,
     STATUS,
-    Fault,
     ContentBlocked,
+    Fault,
     ImageBlocked,
     NoAvailableChannel,
     NotExpressible,
@@ -104,6 +104,7 @@ def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> 
 VERDICTS = {
     "UpstreamFault": ("channel", False, True),
     "UpstreamError": ("channel", False, True),
+    "EgressRefused": ("channel", False, True),
     "UpstreamTimeout": ("channel", False, True),
     "UpstreamDenied": ("key", True, True),
     "UpstreamLimited": ("model", True, True),

@@ -140,6 +140,12 @@ def test_who_is_gone_is_told_nothing_more() -> None:
     assert (over.due_ms, over.ended_ms, over.owner, over.lease_until_ms) == (None, NOW + 10, "", 0)
 
 
+def test_what_can_never_be_told_is_not_tried_again() -> None:
+    over = make_delivery(1, owner="me", lease_until_ms=5).note(None, "refused", NOW + 10, hopeless=True)
+    assert (over.status, over.answer, over.error, over.due_ms, over.owner) == ("failed", None, "refused", None, "")
+    assert make_delivery(1).note(200, None, NOW, hopeless=True).status == "delivered"
+
+
 def test_an_attempt_after_a_long_stop_is_the_last() -> None:
     late = make_delivery(1).note(503, "no", NOW + PATIENCE_S * 1000 - 4_999)
     assert (late.status, late.due_ms, late.attempts) == ("failed", None, 1)

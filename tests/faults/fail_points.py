@@ -3,9 +3,10 @@
     python -m tests.faults.fail_points POINT,POINT,… serve --data DATA …
 
 A point is a verb, what it is about, and whether it has been done by then: ``create after``, ``advance queued
-processing before``, ``finish completed after``, ``draft written``. It is reached by the job whose prompt is that very
-point, or begins with it. Whatever reaches one stops there, and the log says ``held``; the last of the points is where
-the process ends, by ``kill -9``, once all the others are held. What holds up everything else can only be the last.
+processing before``, ``finish completed after``, ``write after``. It is reached by the job whose name is that very
+point, or begins with it: the ``X-Request-Id`` of its call, with dots for spaces. Whatever reaches one stops there, and
+the log says ``held``; the last of the points is where the process ends, by ``kill -9``, once all the others are held.
+What holds up everything else can only be the last.
 
 Nothing waits here for a provider as long as elsewhere: see ``Site.task_pace``.
 """
@@ -31,36 +32,36 @@ class FailPoints:
     def __init__(self, points: list[str]) -> None:
         *self._left, self._last = points
 
-    async def reach(self, point: str, prompt: str) -> None:
+    async def reach(self, point: str, name: str) -> None:
         """A job has come to ``point``; returns where that is none of its own."""
-        if not prompt.startswith(point):
+        if not name.startswith(point):
             return
-        if prompt == self._last and not self._left:
+        if name == self._last and not self._left:
             os.kill(os.getpid(), signal.SIGKILL)
-        if prompt in self._left:
-            self._left.remove(prompt)
-            sys.stderr.write(f"{orjson.dumps({'event': 'held', 'point': prompt}).decode()}\n")
+        if name in self._left:
+            self._left.remove(name)
+            sys.stderr.write(f"{orjson.dumps({'event': 'held', 'point': name}).decode()}\n")
             sys.stderr.flush()
             await asyncio.Event().wait()
 
 
 Look = Callable[..., list[tuple[str, str]]]
-"""Of a call's arguments: what it is about, and the prompt of the job."""
+"""Of a call's arguments: what it is about, and the name of the job."""
 
 
 def surround(owner: type, verb: str, look: Look, points: FailPoints) -> None:
     """Have a method's calls reach their points, before it does anything and when it has done it."""
     method: Callable[..., Awaitable[Any]] = getattr(owner, verb)
-    name = verb.partition("_")[0]
+    word = verb.partition("_")[0]
 
     @functools.wraps(method)
     async def surrounded(*args: Any, **kwargs: Any) -> Any:
         found = look(*args, **kwargs)
-        for what, prompt in found:
-            await points.reach(f"{name}{what} before", prompt)
+        for what, name in found:
+            await points.reach(f"{word}{what} before", name)
         result = await method(*args, **kwargs)
-        for what, prompt in found or _look_at_claimed(result):
-            await points.reach(f"{name}{what} after", prompt)
+        for what, name in found or _look_at_claimed(result):
+            await points.reach(f"{word}{what} after", name)
         return result
 
     setattr(owner, verb, surrounded)
@@ -68,11 +69,16 @@ def surround(owner: type, verb: str, look: Look, points: FailPoints) -> None:
 
 def _look_at_claimed(result: Any) -> list[tuple[str, str]]:
     """The jobs that were claimed; nobody knows of them before."""
-    return [(f" {job.state}", job.prompt) for job in result] if isinstance(result, list) else []
+    return [(f" {job.state}", read_name(job)) for job in result] if isinstance(result, list) else []
 
 
-_prompt: ContextVar[str] = ContextVar("prompt", default="")
-"""Whose file is being fetched, or whose end is being told."""
+def read_name(job: Any) -> str:
+    """A job's."""
+    return (job.receipt.client_request_id or "").replace(".", " ")
+
+
+_fetched: ContextVar[str] = ContextVar("fetched", default="")
+"""Whose file it is that is being written."""
 
 
 def place(points: FailPoints) -> None:
@@ -83,20 +89,22 @@ def place(points: FailPoints) -> None:
     from gateway.store.media import FileDraft  # noqa: PLC0415
     from gateway.store.videos import SqlVideoStore  # noqa: PLC0415
 
-    surround(SqlVideoStore, "create", lambda _, job: [("", job.prompt)], points)
-    surround(SqlVideoStore, "advance", lambda _, pairs: [(f" {a.state} {b.state}", b.prompt) for a, b in pairs], points)
-    surround(SqlVideoStore, "finish", lambda _, job, *_rest: [(f" {job.state}", job.prompt)], points)
-    surround(SqlVideoStore, "drop", lambda _, job, _row: [("", job.prompt)], points)
+    surround(SqlVideoStore, "create", lambda _, job: [("", read_name(job))], points)
+    surround(
+        SqlVideoStore, "advance", lambda _, pairs: [(f" {a.state} {b.state}", read_name(b)) for a, b in pairs], points
+    )
+    surround(SqlVideoStore, "finish", lambda _, job, *_rest: [(f" {job.state}", read_name(job))], points)
+    surround(SqlVideoStore, "drop", lambda _, job, _row: [("", read_name(job))], points)
     surround(SqlVideoStore, "claim_due", lambda *_: [], points)
-    surround(Footage, "fetch", lambda _, _way, job: _remember(job.prompt), points)
-    surround(FileDraft, "write", lambda *_: [("", _prompt.get())], points)
-    surround(FileDraft, "keep", lambda *_: [("", _prompt.get())], points)
+    surround(Footage, "fetch", lambda _, _way, job: _remember(read_name(job)), points)
+    surround(FileDraft, "write", lambda *_: [("", _fetched.get())], points)
+    surround(FileDraft, "keep", lambda *_: [("", _fetched.get())], points)
     surround(Teller, "tell", lambda _, delivery: [("", _read_hook(delivery))], points)
     surround(SqlDeliveryStore, "note_delivery", lambda _, delivery: [("", _read_hook(delivery))], points)
 
 
-def _remember(prompt: str) -> list[tuple[str, str]]:
-    _prompt.set(prompt)
+def _remember(name: str) -> list[tuple[str, str]]:
+    _fetched.set(name)
     return []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.domain.request import RequestRow
 from gateway.domain.video import VideoFilter, VideoJob
-from gateway.web.keys import ROOMS
+from gateway.web.keys import OFFICE, ROOMS
 from tests.fakes.gateway import RunningGateway
 from tests.fakes.openai_videos import OpenAiVideos, write_pieces
 from tests.faults.scene import PATIENCE_S, Heard, hear
@@ -130,6 +130,29 @@ async def check_content(gateway: RunningGateway, job: VideoJob, size: int) -> No
     heard = await look(gateway, f"{VIDEOS}/{job.id}/content")
     assert (heard.status, heard.whole, len(heard.body)) == (200, True, size)
     assert sha256(heard.body).digest() == digest(job.prompt, size)
+
+
+@asynccontextmanager
+async def auditing(gateway: RunningGateway) -> AsyncIterator[None]:
+    """The books are looked at again and again meanwhile: whatever jobs are at, every purse and every hold agrees."""
+    looked = 0
+
+    async def keep_looking() -> None:
+        nonlocal looked
+        while True:
+            report = await gateway.app[OFFICE].accounting.audit()
+            assert report["ok"], report["problems"]
+            looked += 1
+            await asyncio.sleep(0.2)
+
+    looking = asyncio.create_task(keep_looking())
+    try:
+        yield
+    finally:
+        looking.cancel()
+        with suppress(asyncio.CancelledError):
+            await looking
+    assert looked
 
 
 @asynccontextmanager

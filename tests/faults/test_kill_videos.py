@@ -1,6 +1,6 @@
 """P2: ``kill -9`` at every state of a job: after the restart each one ends, begun at most once, and the books agree.
 
-A process is killed with many jobs at once, each held where its own prompt says; see ``fail_points.py``.
+A process is killed with many jobs at once, each held where its prompt says, which is its mark too: ``fail_points.py``.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import attrs
 import orjson
+import pytest
 from aiohttp import web
 
 from gateway.domain.video import INTERRUPTED, SUBMIT_UNKNOWN
@@ -24,6 +25,8 @@ from tests.faults.film_set import A_VIDEO, PRICE, SECONDS, VIDEOS, write_mark
 from tests.faults.process import GatewayProcess, eventually, open_caller
 from tests.faults.scene import until
 from tests.faults.test_kill import check_offline
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 PATIENCE_S = 20
 COMPLETED, LOST = "completed", "upstream_error"
@@ -138,9 +141,10 @@ class Theatre:
     async def list_jobs(self, gateway: GatewayProcess) -> dict[str, dict[str, Any]]:
         """Every job as its caller sees it, by its prompt; fails where one has two."""
         async with self.caller.get(f"{gateway.url}{VIDEOS}?limit=100") as response:
-            data = (await response.json())["data"]
-        found = {job["prompt"]: job for job in data}
-        assert len(found) == len(data)
+            said = await response.json()
+        assert response.status == 200, said
+        found = {job["prompt"]: job for job in said["data"]}
+        assert len(found) == len(said["data"])
         return found
 
     async def have_ended(self, gateway: GatewayProcess) -> bool:

@@ -15,12 +15,13 @@ import orjson
 import pytest
 
 from gateway.domain.replay import MAX_ANSWER_BYTES, MAX_KEY_CHARS
+from gateway.domain.video import SUBMIT_UNKNOWN
 from gateway.web.keys import ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel, make_template, start_gateway
-from tests.fakes.openai_videos import OpenAiVideos, Play, Said
+from tests.fakes.openai_videos import SILENCE, OpenAiVideos, Play, Said
 from tests.fakes.pictures import draw
-from tests.fakes.upstream import COMPLETION, Received, ScriptedUpstream, answer, chat_script
+from tests.fakes.upstream import COMPLETION, STALL, Received, Script, ScriptedUpstream, answer, chat_script
 from tests.faults.film_set import VIDEOS, audit, await_ends, await_job, find_jobs, site, submit, without
 from tests.faults.scene import Heard, hear, until
 from tests.faults.studio import IMAGES, PAINTED, PROMPT, leave
@@ -172,7 +173,7 @@ FAILED = answer({"error": {"message": "The server had an error"}}, 500)
 @EACH
 async def test_a_call_that_came_to_nothing_may_be_made_again(gateway_with: StartGateway, call: str) -> None:
     """Refused by the provider, failed there, refused here, or left by its caller."""
-    scripts = [[REFUSED], [FAILED], [5.0], [CALLS[call][2]]]
+    scripts: list[Script] = [[REFUSED], [FAILED], [STALL], [CALLS[call][2]]]
     async with ScriptedUpstream(*scripts) as up:
         gateway = await gateway_with(serve(up))
         for status in (400, 502):
@@ -222,16 +223,6 @@ async def test_a_submit_that_was_refused_may_be_made_again_and_a_remix_is_made_o
         assert {each.state for each in (await find_jobs(gateway)).values()} == {"completed"}
 
 
-async def test_streams_and_what_is_made_for_nothing_take_no_notice_of_names(gateway_with: StartGateway) -> None:
-    async with ScriptedUpstream(chat_script("a", "b")) as up:
-        gateway = await gateway_with(serve(up))
-        for _ in range(2):
-            heard = await say(gateway, "chat", stream=True)
-            assert (heard.status, "Idempotent-Replayed" in heard.headers) == (200, False)
-        assert len(up.received) == 2
-        await gateway.rows(2)
-
-
 ODD = {
     "empty": "",
     "too long": "x" * (MAX_KEY_CHARS + 1),
@@ -240,17 +231,20 @@ ODD = {
 }
 
 
-@EACH
-async def test_a_name_that_is_none_is_refused_before_anything_is_asked(gateway_with: StartGateway, call: str) -> None:
-    async with ScriptedUpstream([CALLS[call][2]]) as up:
+async def test_a_name_that_is_none_is_refused_and_a_stream_takes_no_notice_of_any(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)], chat_script("a", "b")) as up:
         gateway = await gateway_with(serve(up))
         for name, key in ODD.items():
-            heard = await say(gateway, call, key=key)
+            heard = await say(gateway, "chat", key=key)
             assert heard.status == 400, name
             assert orjson.loads(heard.body)["error"]["param"] == "Idempotency-Key"
         assert not up.received
-        assert (await say(gateway, call, key="x" * MAX_KEY_CHARS)).status == 200
-        await gateway.rows(len(ODD) + 1)
+        assert (await say(gateway, "chat", key="x" * MAX_KEY_CHARS)).status == 200
+        for _ in range(2):
+            heard = await say(gateway, "chat", key="two", stream=True)
+            assert (heard.status, "Idempotent-Replayed" in heard.headers) == (200, False)
+        assert len(up.received) == 3
+        await gateway.rows(len(ODD) + 3)
 
 
 async def test_an_answer_that_is_too_large_to_be_kept_is_not_paid_for_twice(gateway_with: StartGateway) -> None:
@@ -291,6 +285,30 @@ async def test_what_cannot_be_noted_is_not_made_and_what_was_made_is_answered(ga
 
 async def set_soon(event: asyncio.Event) -> None:
     event.set()
+
+
+@pytest.mark.slow
+async def test_a_submit_that_is_cut_off_by_a_stop_is_not_made_again_under_its_name(
+    tmp_path: Path, template_path: Path
+) -> None:
+    """Its caller had left, and the provider did not answer in the time that a stop has for it."""
+    if not template_path.exists():
+        await make_template(template_path)
+    async with OpenAiVideos(Play(submit=(SILENCE, "ok"))) as up:
+        config = site(up.channel(total_timeout_s=60))
+        gateway = await start_gateway(tmp_path / "data", template_path, config)
+        calling = asyncio.create_task(submit(gateway, "take", key="one"))
+        await until(lambda: up.submits)
+        await leave(calling)
+        gateway.audited = False  # what is held for the job is held over the stop
+        await gateway.close()
+        again = await start_gateway(tmp_path / "data", template_path, config)
+        heard = await submit(again, "take", key="one", mark="again")
+        (job,) = (await await_ends(again)).values()
+        assert orjson.loads(heard.body)["id"] == job.id
+        assert (job.state, job.error_code) == ("failed", SUBMIT_UNKNOWN.code)
+        assert up.count("take") == 1
+        await again.close()
 
 
 async def test_names_are_known_after_a_restart(tmp_path: Path, template_path: Path) -> None:

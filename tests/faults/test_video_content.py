@@ -122,6 +122,7 @@ async def test_a_file_that_is_larger_than_any_is_not_begun_and_one_that_is_cance
         assert list_kept(gateway) == []
 
 
+@pytest.mark.slow
 async def test_on_a_disk_that_is_nearly_full_no_video_is_begun_and_one_that_is_finished_waits(
     gateway_with: StartGateway, tmp_path: Path
 ) -> None:

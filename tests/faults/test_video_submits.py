@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from gateway.domain.video import SUBMIT_UNKNOWN
+from gateway.domain.video import CANCELLED, SUBMIT_UNKNOWN
 from gateway.web.keys import ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import RunningGateway, channel
@@ -18,6 +18,7 @@ from tests.faults.film_set import (
     SECONDS,
     VIDEOS,
     audit,
+    auditing,
     await_ends,
     await_job,
     find_jobs,
@@ -90,9 +91,10 @@ async def test_what_one_channel_refuses_another_one_takes_and_there_is_one_job(g
         channels = [serve(up, prompt) for prompt in REFUSALS]
         channels.append(channel("http://127.0.0.1:9/v1", "never.reached", models=["never reached"]))
         gateway = await gateway_with(site(*channels, good.channel("good", models=prompts, priority=-1)))
-        for prompt in prompts:
-            heard = await submit(gateway, prompt, model=prompt)
-            assert (heard.status, heard.headers["x-gateway-attempts"]) == (200, "2"), heard
+        async with auditing(gateway):
+            for prompt in prompts:
+                heard = await submit(gateway, prompt, model=prompt)
+                assert (heard.status, heard.headers["x-gateway-attempts"]) == (200, "2"), heard
         jobs = await await_ends(gateway)
         assert {(prompt, job.state, job.channel) for prompt, job in jobs.items()} == {
             (prompt, "completed", "good") for prompt in prompts
@@ -161,7 +163,7 @@ async def test_a_caller_who_leaves_during_the_submit_leaves_a_job_that_goes_on(g
         await until(lambda: len(up.asked) == len(plays) + 1)
         for calling in asking:
             await leave(calling)
-        await until(lambda: gateway.app[ROOMS].gate.inside == 0)
+        await until(lambda: gateway.app[ROOMS].gate.inside == len(asking))  # those who carry them, and no caller
         jobs = await find_jobs(gateway)
         assert {prompt: job.state for prompt, job in jobs.items()} == dict.fromkeys(
             ["json", "refused", "form"], "submitting"
@@ -190,6 +192,39 @@ async def submit_form(gateway: RunningGateway, prompt: str, picture: bytes) -> H
     headers = {"X-Request-Id": prompt}
     async with gateway.client.post(gateway.url + VIDEOS, data=form, headers=headers) as response:
         return await hear(response)
+
+
+async def test_a_job_that_is_cancelled_meanwhile_stays_so_whatever_its_provider_says(
+    gateway_with: StartGateway,
+) -> None:
+    """While it is being begun, or refused, or asked after: it has ended once, and costs nothing."""
+    go_on = asyncio.Event()
+    plays = {
+        "begun": Play(submit=(go_on, "ok")),
+        "refused": Play(submit=(go_on, FINAL["400"][0])),
+        "unknown": Play(submit=(go_on, BREAK)),
+        "finished": Play(polls=(go_on, "completed")),
+        "failed": Play(polls=(go_on, "failed")),
+    }
+    async with OpenAiVideos(**plays) as up:
+        gateway = await gateway_with(site(up.channel()))
+        asking = [asyncio.create_task(submit(gateway, prompt)) for prompt in plays]
+        await until(lambda: len(up.submits) == len(plays))
+        await until(lambda: [task.polls for task in up.tasks.values()] == [1, 1])
+        jobs = await find_jobs(gateway)
+        for job in jobs.values():
+            await gateway.app[ROOMS].videos.cancel(job.id)
+        assert gateway.app[ROOMS].videos.list_held() == {}
+        go_on.set()
+        heard = dict(zip(plays, await asyncio.gather(*asking), strict=True))
+        told = orjson.loads(heard["begun"].body)
+        assert (told["status"], told["error"]["code"]) == ("failed", CANCELLED.code)
+        assert [heard[name].status for name in ("refused", "unknown")] == [400, 502]
+        await submit(gateway, "another")  # when it has ended, what was said of the others has been looked at
+        assert (await await_ends(gateway)).pop("another").state == "completed"
+        cancelled = {prompt: job.error_code for prompt, job in (await find_jobs(gateway)).items()}
+        assert cancelled == {**dict.fromkeys(plays, CANCELLED.code), "another": None}
+        await audit(gateway, up)
 
 
 async def test_what_cannot_be_put_on_record_is_not_begun(gateway_with: StartGateway) -> None:

@@ -29,6 +29,7 @@ from gateway.flow.footage import Footage
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival
+from gateway.flow.references import References
 from gateway.flow.relay import Relay
 from gateway.flow.routing import Router, Tariff
 from gateway.flow.settlement import Settlement
@@ -324,7 +325,14 @@ class Stage:
         self.footage = Footage(self.shelf, self.filming)  # type: ignore[arg-type]
         self.watch = Watch(self.videos, self.footage)
         settlement = Settlement(self.admission, Journal(), self.outbox)  # type: ignore[arg-type]
-        self.submissions = Submissions(self.videos, self.admission, settlement, relay=self.relay, footage=self.footage)
+        self.submissions = Submissions(
+            self.videos,
+            self.admission,
+            settlement,
+            relay=self.relay,
+            footage=self.footage,
+            references=References(self.files, None),  # type: ignore[arg-type]
+        )
         self.rung: list[str] = []
         self.videos.begun = lambda: self.rung.append("begun")
         self.videos.ended = lambda: self.rung.append("ended")

@@ -342,6 +342,43 @@ def test_a_turn_at_the_rate_limits_ends_with_the_submit_and_not_with_the_job() -
     run(scene())
 
 
+def test_an_account_has_so_many_jobs_under_way_and_no_more_until_one_has_ended() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        stage.rules = attrs.evolve(stage.rules, max_open=2)
+        first = await stage.submit()
+        await stage.submit()
+        assert isinstance(await see(stage), RateLimited)
+        other = attrs.evolve(CALLER, account=attrs.evolve(CALLER.account, id=2), key=attrs.evolve(CALLER.key, id=8))
+        await stage.submissions.submit(stage.order(other))
+        assert (stage.provider.begun, stage.videos.count_open(1), stage.held) == (3, 2, 2 * HELD)
+        await stage.videos.complete(first)
+        assert stage.videos.count_open(1) == 1
+        await stage.submit()
+        again = stage.make_videos()
+        await again.open()
+        assert (again.count_open(1), again.count_open(2), again.count_open(3)) == (2, 1, 0)
+
+    run(scene())
+
+
+def test_what_came_to_nothing_is_not_under_way() -> None:
+    async def scene() -> None:
+        stage = Stage(play(refuse(400)))
+        stage.rules = attrs.evolve(stage.rules, max_open=1)
+        for _ in range(3):
+            assert isinstance(await see(stage), UpstreamRefused)
+        stage.store.refused = {"create": 2}
+        for _ in range(2):
+            assert isinstance(await see(stage), StoreUnavailable)
+        stage.provider.clerk = play(LOST)
+        for _ in range(2):
+            assert isinstance(await see(stage), SubmitUnknown)
+        assert stage.videos.count_open(1) == 0
+
+    run(scene())
+
+
 def test_a_store_that_fails_at_the_beginning_lets_nobody_be_asked() -> None:
     async def scene() -> None:
         stage = Stage(play(task()))

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from gateway.domain.fault import UpstreamError, UpstreamTimeout
+from gateway.domain.fault import EgressRefused, UpstreamError, UpstreamTimeout
 from gateway.domain.network import Networks, read_networks
 from gateway.domain.video import TIMEOUT, VideoJob
 from gateway.domain.webhook import (
@@ -246,13 +246,23 @@ async def test_whoever_says_that_it_is_gone_is_told_nothing_more(guarded: Guarde
         assert (told.status, told.attempts, told.answer, told.due_ms) == ("failed", 1, 410, None)
 
 
-async def test_a_private_address_is_not_told_where_it_is_not_allowed(guarded: Guarded) -> None:
+@pytest.mark.parametrize(("host", "status"), [("127.0.0.1", "failed"), ("localhost", "pending")])
+async def test_a_private_address_is_not_told_and_tried_again_where_it_has_a_name(
+    guarded: Guarded, host: str, status: str
+) -> None:
+    """A name may lead elsewhere tomorrow; an address does not."""
     guarded.networks = ()
     async with ScriptedUpstream([answer(b"")]) as up:
-        told = await guarded.teller.tell(make_delivery(f"{up.base_url}/hook?secret"))
-        assert (told.status, told.attempts, told.answer) == ("pending", 1, None)
+        told = await guarded.teller.tell(make_delivery(f"http://{host}:{up.port}/hook?secret"))
+        assert (told.status, told.attempts, told.answer, told.due_ms is None) == (status, 1, None, status == "failed")
         assert told.error == "The webhook's address leads to where the gateway sends nothing"
         assert up.connections == 0
+
+
+async def test_what_is_refused_for_its_url_is_not_told_again() -> None:
+    teller = Teller(Post(EgressRefused("no")), find_secret, lambda: NOW_MS / 1000)  # type: ignore[arg-type]
+    told = await teller.tell(make_delivery(HOOK))
+    assert (told.status, told.attempts, told.error, told.ended_ms, told.due_ms) == ("failed", 1, "no", NOW_MS, None)
 
 
 @pytest.mark.parametrize("outcome", [500, UpstreamError("no"), UpstreamTimeout("too slow")])

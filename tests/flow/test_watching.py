@@ -124,7 +124,8 @@ def test_a_job_that_goes_on_is_looked_at_less_and_less_often() -> None:
         ({"openai-poll-after-ms": "7000"}, 7), ({"Retry-After": "40"}, 40), ({"openai-poll-after-ms": "1"}, 0.5),
         ({"openai-poll-after-ms": "999999999"}, LONGEST_HINT_S), ({"Retry-After": "999999"}, LONGEST_HINT_S),
         ({"openai-poll-after-ms": "soon"}, 4), ({"openai-poll-after-ms": "-5"}, 4),
-        ({"openai-poll-after-ms": "\u0664"}, 4), ({"openai-poll-after-ms": "9" * 400}, 4), ({"openai-poll-after-ms": "5000", "Retry-After": "40"}, 5),
+        ({"openai-poll-after-ms": "\u0664"}, 4), ({"openai-poll-after-ms": "9" * 400}, 4),
+        ({"openai-poll-after-ms": "5000", "Retry-After": "40"}, 5),
     ],
 )  # fmt: skip
 def test_a_provider_may_say_when_it_is_to_be_asked_again(headers: dict[str, str], wait_s: float) -> None:
@@ -137,13 +138,13 @@ def test_a_provider_may_say_when_it_is_to_be_asked_again(headers: dict[str, str]
     run(scene())
 
 
-@pytest.mark.parametrize(("told", "wait_s"), [("7", 7), ("99999", LONGEST_HINT_S), ("0", 0)])
+@pytest.mark.parametrize(("told", "wait_s"), [("7", 7), ("99999", LONGEST_HINT_S), ("0", 2)])
 def test_a_rate_limit_may_say_it_too(told: str, wait_s: float) -> None:
     async def scene() -> None:
         stage = Stage(play(task(), refuse(429, Retry_After=told)))
         after = await look(stage, await begin(stage))
         assert after is not None
-        assert wait_of(stage, after) == pytest.approx(wait_s, abs=2)
+        assert wait_of(stage, after) == wait_s
         assert after.failures == 1
 
     run(scene())
@@ -224,9 +225,12 @@ def test_a_file_that_does_not_come_is_fetched_again_later(trouble: Any) -> None:
     run(scene())
 
 
-def test_a_file_that_is_gone_again_and_again_is_lost_at_no_cost() -> None:
+@pytest.mark.parametrize("answer", [task("completed"), refuse(404), refuse(500)])
+def test_a_file_that_is_gone_again_and_again_is_lost_at_no_cost(answer: Answer) -> None:
+    """Also where its provider knows nothing of the task any more."""
+
     async def scene() -> None:
-        stage = Stage(play(task(), task("completed")))
+        stage = Stage(play(task(), answer))
         stage.files.reels = [GONE]
         job = await begin(stage, "fetching")
         for _ in range(MOST_GONE - 1):

@@ -82,8 +82,13 @@ REPLAY = Replay(
 def make_job(name: object, *, account: int = 3, **values: Any) -> VideoJob:
     """A job that is at work, due now, with nobody at it: ``video_{name}`` of the call ``req_{name}``."""
     receipt = attrs.evolve(ROW, id=f"req_{name}", account_id=account)
-    known: dict[str, Any] = {"state": "processing", "channel": "up", "due_ms": NOW}
-    return VideoJob(id=f"video_{name}", receipt=receipt, prompt="a cat", **{**known, **values})
+    known: dict[str, Any] = {"prompt": "a cat", "state": "processing", "channel": "up", "due_ms": NOW}
+    return VideoJob(id=f"video_{name}", receipt=receipt, **{**known, **values})
+
+
+def mute(job: VideoJob) -> VideoJob:
+    """The job as it comes to whoever works on it: without its prompt."""
+    return attrs.evolve(job, prompt="")
 
 
 def make_delivery(name: object, **values: Any) -> Delivery:

@@ -22,8 +22,9 @@ async def list_all(archive: Archive, video_id: str | None = None, limit: int = 1
     return list(await archive.deliveries.list_deliveries(video_id=video_id, limit=limit))
 
 
-async def take(archive: Archive, owner: str = "me", now_ms: int = NOW, most: int = 10) -> list[str]:
-    return [one.id for one in await archive.deliveries.claim_deliveries(owner, now_ms, lease_ms=LEASE, most=most)]
+async def take(archive: Archive, owner: str = "me", now_ms: int = NOW, *, most: int = 10, each: int = 10) -> list[str]:
+    claimed = await archive.deliveries.claim_deliveries(owner, now_ms, lease_ms=LEASE, most=most, each=each)
+    return [one.id for one in claimed]
 
 
 async def test_a_new_store_has_nothing_to_tell(archive: Archive) -> None:
@@ -55,7 +56,7 @@ async def test_what_is_due_is_taken_on_longest_first_until_the_lease_ends(archiv
     known = {name: make_delivery(name, due_ms=due_ms) for name, due_ms in dues.items()}
     await tell(archive, *known.values())
     assert await archive.deliveries.find_next_delivery() == NOW - 9
-    taken = await archive.deliveries.claim_deliveries("me", NOW, lease_ms=LEASE, most=2)
+    taken = await archive.deliveries.claim_deliveries("me", NOW, lease_ms=LEASE, most=2, each=10)
     assert list(taken) == [
         attrs.evolve(known[name], owner="me", lease_until_ms=NOW + LEASE) for name in ("long", "also")
     ]
@@ -67,6 +68,26 @@ async def test_what_is_due_is_taken_on_longest_first_until_the_lease_ends(archiv
     assert await archive.deliveries.find_next_delivery() == NOW - 9
 
 
+async def test_no_account_has_more_than_its_part_in_hands_whoevers_they_are(archive: Archive) -> None:
+    await tell(archive, *(make_delivery(f"many{number}", due_ms=NOW - 9) for number in range(5)))
+    await tell(archive, *(make_delivery(f"few{number}", account_id=4) for number in range(2)))
+    assert await take(archive, each=2) == ["evt_many0", "evt_many1", "evt_few0", "evt_few1"]
+    assert await take(archive, "another", each=2) == []
+    assert await take(archive, "another", each=3) == ["evt_many2"]
+    (told,) = await list_all(archive, "video_many0")
+    await archive.deliveries.note_delivery(told.note(200, None, NOW))
+    assert await take(archive, each=3) == ["evt_many3"]
+    assert await take(archive, now_ms=NOW + LEASE, each=2) == ["evt_many1", "evt_many2", "evt_few0", "evt_few1"]
+
+
+async def test_where_room_is_short_it_goes_to_accounts_that_have_least(archive: Archive) -> None:
+    await tell(archive, *(make_delivery(f"many{number}", due_ms=NOW - 9) for number in range(5)))
+    await tell(archive, *(make_delivery(f"few{number}", account_id=4) for number in range(3)))
+    assert await take(archive, most=3) == ["evt_many0", "evt_many1", "evt_few0"]
+    assert await take(archive, most=2) == ["evt_many2", "evt_few1"]
+    assert await take(archive, most=1) == ["evt_few2"]
+
+
 async def test_of_many_processes_one_gets_a_delivery(archive: Archive) -> None:
     await tell(archive, *map(make_delivery, range(5)))
     taken = await asyncio.gather(*(take(archive, f"p{number}", most=2) for number in range(4)))
@@ -75,7 +96,7 @@ async def test_of_many_processes_one_gets_a_delivery(archive: Archive) -> None:
 
 async def test_an_attempt_is_noted_and_the_next_one_is_due_later(archive: Archive) -> None:
     await tell(archive, make_delivery(0), make_delivery(1))
-    first, second = await archive.deliveries.claim_deliveries("me", NOW, lease_ms=LEASE, most=10)
+    first, second = await archive.deliveries.claim_deliveries("me", NOW, lease_ms=LEASE, most=10, each=10)
     failed, taken = first.note(503, "no", NOW), second.note(204, None, NOW)
     for noted in (failed, taken):
         await archive.deliveries.note_delivery(noted)
@@ -88,8 +109,8 @@ async def test_an_attempt_is_noted_and_the_next_one_is_due_later(archive: Archiv
 @pytest.mark.parametrize("answer", [200, None])
 async def test_what_is_over_is_not_begun_anew_by_one_who_is_late(archive: Archive, answer: int | None) -> None:
     await tell(archive, make_delivery(0, created_ms=0))
-    (slow,) = await archive.deliveries.claim_deliveries("slow", NOW, lease_ms=1, most=1)
-    (quick,) = await archive.deliveries.claim_deliveries("quick", NOW + 1, lease_ms=LEASE, most=1)
+    (slow,) = await archive.deliveries.claim_deliveries("slow", NOW, lease_ms=1, most=1, each=1)
+    (quick,) = await archive.deliveries.claim_deliveries("quick", NOW + 1, lease_ms=LEASE, most=1, each=1)
     over = quick.note(answer, None, NOW)
     assert over.status != "pending"
     await archive.deliveries.note_delivery(over)

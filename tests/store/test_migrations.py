@@ -110,6 +110,7 @@ def test_constraints_and_counters_are_the_schemas_too(tmp_path: Path) -> None:
     assert "AUTOINCREMENT" in definitions["keys"]
     assert "ONDELETECASCADE" in definitions["keys"]
     assert definitions["usage_days"].endswith("WITHOUTROWID")
+    assert "ONDELETECASCADE" in definitions["video_prompts"]
     assert definitions["entries_of_credit"].endswith("key_id sequence WHEREkind!='charge'")
 
 
@@ -251,7 +252,7 @@ async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_pa
 
 
 TABLES = ("accounts", "keys", "requests", "entries", "usage_days", "channels")
-NEWEST_TABLES = ("videos", "deliveries", "replays")
+NEWEST_TABLES = ("videos", "video_prompts", "deliveries", "replays")
 NEW_COLUMNS: dict[str, dict[str, Any]] = {"requests": UNTOLD, "keys": {"webhook_url": None}}
 
 

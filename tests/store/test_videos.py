@@ -1,5 +1,6 @@
 """Videos in the database: whole commits, few rows looked at, and the same answers as the store in memory."""
 
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -7,19 +8,19 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import delete, text, update
+from sqlalchemy import delete, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.fault import StoreUnavailable
-from gateway.domain.video import VideoFilter, VideoJob
-from gateway.store.engine import Database
-from gateway.store.schema import deliveries, entries, requests, usage_days, videos
-from gateway.store.videos import _CLAIM, _SOME
+from gateway.domain.video import VideoFilter, VideoJob, VideoState
+from gateway.store.engine import Database, open_database
+from gateway.store.schema import deliveries, entries, requests, usage_days, video_prompts, videos
+from gateway.store.videos import _CLAIM, _COUNT_OPEN, _SOME, _list, _write_sweep
 from tests.store.books import read_ids
 from tests.store.conftest import Archive, make_archive, open_archive
 from tests.store.rows import ROW
-from tests.store.takes import JOB, NOW, claim, end, make_delivery, make_job
+from tests.store.takes import JOB, NOW, claim, end, make_delivery, make_job, mute
 
 EVERYTHING = VideoFilter(newest_first=False)
 
@@ -91,6 +92,77 @@ async def test_no_claim_looks_at_jobs_that_are_not_due(database: Database, *, fe
     ]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (VideoFilter(), "SCAN videos"),
+        (VideoFilter(live=True), "SCAN videos USING INDEX videos_live"),
+        (VideoFilter(state="processing"), "SCAN videos USING INDEX videos_live"),
+        (VideoFilter(state="failed", newest_first=False), "SCAN videos USING INDEX videos_failed"),
+        (VideoFilter(state="completed", account_id=3), "SEARCH videos USING INDEX videos_by_account (account_id=?)"),
+        (VideoFilter(account_id=3), "SEARCH videos USING INDEX videos_by_account (account_id=?)"),
+    ],
+)
+async def test_a_list_sorts_nothing_and_reads_the_prompts_of_what_it_lists_alone(
+    database: Database, wanted: VideoFilter, index: str
+) -> None:
+    steps = await explain(database, _list(wanted).limit(10))
+    assert steps == [index, "SEARCH video_prompts USING INDEX sqlite_autoindex_video_prompts_1 (video_id=?) LEFT-JOIN"]
+
+
+async def test_what_is_over_and_what_an_account_has_under_way_is_known_without_looking_for_it(
+    database: Database,
+) -> None:
+    assert await explain(database, _write_sweep(1, 1)) == [
+        "SEARCH videos USING INTEGER PRIMARY KEY (rowid=?)",
+        "LIST SUBQUERY 1",
+        "SEARCH videos USING COVERING INDEX videos_over (over_ms<?)",
+        "SEARCH video_prompts USING COVERING INDEX sqlite_autoindex_video_prompts_1 (video_id=?)",
+    ]
+    assert await explain(database, _COUNT_OPEN) == ["SEARCH videos USING INDEX videos_live_by_account (account_id=?)"]
+
+
+@pytest.mark.parametrize("state", ["created", "failed"])
+@pytest.mark.parametrize("way", ["drop", "remove", "sweep"])
+async def test_a_prompt_goes_with_its_job_and_with_no_other(database: Database, way: str, state: VideoState) -> None:
+    """And where a job may not be forgotten that way, it stays."""
+    store = open_archive(database).videos
+    job = make_job(0, state=state, completed_ms=NOW)
+    for one in (job, make_job(1)):
+        await store.create(one)
+    if way == "drop":
+        gone: object = await store.drop(job, job.receipt)
+    else:
+        gone = await (store.remove(job) if way == "remove" else store.sweep_ended(NOW + 1, 10))
+    assert bool(gone) == ((way == "drop") == (state == "created"))
+    prompts = {video_id for (video_id,) in await database.read(select(video_prompts.c.video_id))}
+    assert prompts == {"video_1"} | (set() if gone else {"video_0"})
+
+
+async def test_a_job_that_lost_its_prompt_is_still_a_job(database: Database) -> None:
+    store = open_archive(database).videos
+    await store.create(make_job(0))
+    await database.change(delete(video_prompts))
+    assert await store.find("video_0") == mute(make_job(0))
+    assert list(await store.list_videos(EVERYTHING, 10)) == [mute(make_job(0))]
+
+
+async def test_whoever_works_on_jobs_writes_little_however_long_their_prompts_are(database_path: Path) -> None:
+    """Twenty jobs are claimed and go on in fewer bytes than two of their prompts have."""
+    url, prompt = f"sqlite:///{database_path}", "p" * 50_000
+    database = await open_database(url)
+    for number in range(20):
+        await open_archive(database).videos.create(make_job(number, prompt=prompt))
+    await database.close()
+    database = await open_database(url)  # what is written from now on is counted from nothing
+    store = open_archive(database).videos
+    taken = await store.claim_due(claim(most=20, each=20))
+    assert list(await store.advance([(job, job.go_on(5, NOW).let_go(NOW + 1)) for job in taken])) == [True] * 20
+    written = Path(f"{database_path}-wal").stat().st_size
+    await database.close()
+    assert 0 < written < 2 * len(prompt)
+
+
 _NUMBERS = st.integers(0, 5)
 _TIMES = st.sampled_from([NOW - 9, NOW, NOW + 9])
 _OWNERS = st.sampled_from(["", "a", "b"])
@@ -101,6 +173,8 @@ _JOBS = st.builds(
     channel=st.sampled_from(["x", "y"]),
     owner=_OWNERS,
     due_ms=st.none() | _TIMES,
+    completed_ms=st.none() | _TIMES,
+    expires_ms=st.none() | _TIMES,
     lease_until_ms=st.sampled_from([0, NOW]),
 )
 _CLAIMS = st.builds(
@@ -117,6 +191,7 @@ _STEPS = st.one_of(
     st.tuples(st.just("advance"), st.lists(st.tuples(_JOBS, _JOBS), max_size=3)),
     st.tuples(st.sampled_from(["finish", "drop", "remove"]), _JOBS),
     st.tuples(st.just("claim_due"), _CLAIMS),
+    st.tuples(st.just("sweep_ended"), _TIMES),
     st.tuples(st.sampled_from(["release", "renew"]), _OWNERS),
 )
 _FILTERS = st.builds(
@@ -125,6 +200,7 @@ _FILTERS = st.builds(
     after=st.none() | _NUMBERS.map("video_{}".format),
     newest_first=st.booleans(),
     live=st.booleans(),
+    state=st.sampled_from([None, "queued", "completed", "failed"]),
 )
 
 
@@ -142,7 +218,7 @@ async def tell(archive: Archive, verb: str, said: Any) -> object:
         row = attrs.evolve(said.receipt, cost_nanos=7)
         over = attrs.evolve(said, state="completed", cost_nanos=7, owner="", due_ms=None)
         return await (store.drop(said, row) if verb == "drop" else store.finish(over, row, None))
-    answer = await getattr(store, verb)(said, *([NOW + 1] if verb == "renew" else []))
+    answer = await getattr(store, verb)(said, *({"renew": [NOW + 1], "sweep_ended": [10]}.get(verb, [])))
     return list(answer) if verb == "claim_due" else answer
 
 
@@ -153,6 +229,7 @@ async def ask_all(archive: Archive, wanted: VideoFilter) -> list[object]:
         list(await store.list_videos(wanted, 3)),
         list(await store.list_videos(EVERYTHING, 100)),
         list(await store.list_open()),
+        await store.count_open(1),
         await store.find_next_due(),
         list(await store.list_contradictions()),
         await read_ids(archive.requests),

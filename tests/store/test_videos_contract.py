@@ -11,10 +11,11 @@ from gateway.domain.webhook import Delivery
 from tests.store.books import read_ids, read_totals
 from tests.store.conftest import Archive
 from tests.store.rows import ROW
-from tests.store.takes import JOB, LEASE, NOW, claim, end, make_delivery, make_job
+from tests.store.takes import JOB, LEASE, NOW, claim, end, make_delivery, make_job, mute
 
 EVERYTHING = VideoFilter(newest_first=False)
 STATES: tuple[VideoState, ...] = tuple(TRANSITIONS)
+DAY_MS = 24 * 3_600_000
 
 
 async def fill(archive: Archive, *jobs: VideoJob) -> None:
@@ -38,6 +39,7 @@ async def test_a_new_store_is_empty(archive: Archive) -> None:
     assert list(await videos.claim_due(claim())) == list(await videos.advance([])) == []
     assert await videos.find_next_due() is None
     assert list(await videos.list_contradictions()) == []
+    assert await videos.count_open(3) == await videos.sweep_ended(NOW, 10) == 0
 
 
 async def test_a_job_is_read_back_as_it_was_written(archive: Archive) -> None:
@@ -45,7 +47,32 @@ async def test_a_job_is_read_back_as_it_was_written(archive: Archive) -> None:
     await fill(archive, JOB, bare)
     assert await archive.videos.find(JOB.id) == await archive.videos.find_by_request("req_0") == JOB
     assert list(await archive.videos.list_videos(EVERYTHING, 10)) == [JOB, bare]
-    assert list(await archive.videos.list_open()) == [JOB, bare]
+    assert list(await archive.videos.list_open()) == [mute(JOB), bare]
+
+
+@pytest.mark.parametrize("state", ["completed", "failed", "processing"])
+async def test_a_prompt_stays_as_the_job_was_made_with_it_whoever_works_on_the_job_without(
+    archive: Archive, state: VideoState
+) -> None:
+    """Not a word of it is lost on the way to the job's end, and nothing that is recorded later changes it."""
+    long = "ein Hund, ça court “日本” \U0001f3ac\n" * 4_000
+    job = make_job(0, state="queued", prompt=long)
+    await fill(archive, job)
+    (mine,) = await archive.videos.claim_due(claim())
+    (live,) = await archive.videos.list_open()
+    assert mine.prompt == live.prompt == ""
+    working = mine.move("processing", NOW)
+    assert await archive.videos.advance([(mine, attrs.evolve(working, prompt="another"))])
+    if state != "processing":
+        done = end(working)[0] if state == "completed" else working.fail(VideoError("timeout", "Too late"), NOW)
+        assert await archive.videos.finish(attrs.evolve(done, prompt="a third"), job.receipt, None)
+    for found in (
+        await archive.videos.find(job.id),
+        await archive.videos.find_by_request("req_0"),
+        *(await archive.videos.list_videos(EVERYTHING, 10)),
+    ):
+        assert found is not None
+        assert (found.state, found.prompt) == (state, long)
 
 
 async def test_a_job_in_its_next_condition_is_read_back_whole_too(archive: Archive) -> None:
@@ -53,10 +80,10 @@ async def test_a_job_in_its_next_condition_is_read_back_whole_too(archive: Archi
     plain = make_job(0)
     await fill(archive, plain)
     assert list(await archive.videos.advance([(plain, JOB)])) == [True]
-    assert await archive.videos.find(JOB.id) == JOB
+    assert await archive.videos.find(JOB.id) == attrs.evolve(JOB, prompt=plain.prompt)
     later = attrs.evolve(JOB, receipt=attrs.evolve(ROW, channel="second", tried="up=x:1,second=ok:2"))
     assert list(await archive.videos.advance([(JOB, later)])) == [True]
-    assert await archive.videos.find(JOB.id) == later
+    assert await archive.videos.find(JOB.id) == attrs.evolve(later, prompt=plain.prompt)
 
 
 async def test_only_jobs_that_are_as_they_were_go_on_and_each_is_answered_for(archive: Archive) -> None:
@@ -83,6 +110,18 @@ async def test_one_batch_may_lead_a_job_through_more_than_one_condition(archive:
     assert await archive.videos.find(queued.id) == fetching
 
 
+async def test_what_a_batch_tells_of_a_call_on_the_way_is_on_record_after_it(archive: Archive) -> None:
+    """Even where the last step of it tells nothing new."""
+    queued = make_job(0, state="queued")
+    told = attrs.evolve(queued.receipt, tried="up=ok:2")
+    working = attrs.evolve(queued.move("processing", NOW), receipt=told)
+    await fill(archive, queued, make_job(1))
+    later = [working.go_on(progress, NOW) for progress in (5, 6)]
+    moves = [(queued, working), (working, later[0]), (make_job(1), make_job(1).go_on(9, NOW)), (later[0], later[1])]
+    assert list(await archive.videos.advance(moves)) == [True] * 4
+    assert list(await archive.videos.list_videos(EVERYTHING, 9)) == [later[1], make_job(1).go_on(9, NOW)]
+
+
 async def test_the_last_of_many_pairs_is_as_good_as_the_first(archive: Archive) -> None:
     job = make_job(0)
     await fill(archive, job)
@@ -101,7 +140,7 @@ async def test_an_end_comes_with_its_row_its_charge_and_what_is_told_of_it(archi
     assert await read_ids(archive.requests) == ["req_0"]
     assert await read_totals(archive.ledger) == {(3, 5, 2**53 + 1, 2**53 + 1, 2**53 + 1)}
     assert await list_told(archive) == [make_delivery(0)]
-    assert list(await archive.videos.list_open()) == [other]
+    assert list(await archive.videos.list_open()) == [mute(other)]
 
 
 async def test_a_failure_is_charged_nothing_and_nobody_need_be_told(archive: Archive) -> None:
@@ -143,7 +182,7 @@ async def test_a_job_may_be_ended_under_its_owners_hands_who_then_changes_nothin
     assert list(await archive.videos.advance([(mine, mine.go_on(90, NOW))])) == [False]
     assert not await archive.videos.finish(*end(mine, cost=5), make_delivery(0))
     assert await archive.videos.renew("me", NOW + 9 * LEASE) == 0
-    assert await archive.videos.find(mine.id) == cancelled
+    assert await archive.videos.find(mine.id) == attrs.evolve(cancelled, prompt="a cat")
     assert await read_totals(archive.ledger) == set()
 
 
@@ -165,8 +204,9 @@ async def test_what_is_due_is_taken_on_longest_first_until_the_lease_ends(archiv
     await fill(archive, *jobs)
     taken = await archive.videos.claim_due(claim())
     assert names(taken) == ["long", "also", "now"]
-    assert list(taken) == [attrs.evolve(jobs[at], owner="me", lease_until_ms=NOW + LEASE) for at in (2, 3, 1)]
-    assert [await archive.videos.find(job.id) for job in taken] == list(taken)
+    mine = [attrs.evolve(jobs[at], owner="me", lease_until_ms=NOW + LEASE) for at in (2, 3, 1)]
+    assert list(taken) == [mute(job) for job in mine]
+    assert [await archive.videos.find(job.id) for job in taken] == mine
     assert list(await archive.videos.claim_due(claim("other"))) == []
     assert names(await archive.videos.claim_due(claim("other", NOW + 1))) == ["soon"]
     again = await archive.videos.claim_due(claim("other", NOW + LEASE))
@@ -226,7 +266,7 @@ async def test_jobs_of_a_process_that_has_ended_are_free_at_once(
     await fill(archive, *jobs, make_job("free", due_ms=None))
     assert await archive.videos.release(owner, others=others) == len(freed)
     free = [attrs.evolve(job, owner="", lease_until_ms=0) for job in jobs]
-    wanted = [new if names([old])[0] in freed else old for old, new in zip(jobs, free, strict=True)]
+    wanted = [mute(new if names([old])[0] in freed else old) for old, new in zip(jobs, free, strict=True)]
     assert list(await archive.videos.list_open())[:3] == wanted
     assert names(await archive.videos.claim_due(claim("next"))) == freed
 
@@ -237,16 +277,28 @@ async def test_lists_go_through_the_jobs_in_the_order_in_which_they_were_asked_f
     await fill(archive, *jobs)
     await archive.videos.advance([(jobs[0], jobs[0].go_on(5, NOW))])
     await archive.videos.finish(*end(jobs[3]), None)
+    for job in (jobs[2], jobs[4]):
+        await archive.videos.finish(job.fail(VideoError("timeout", "Too late"), NOW), job.receipt, None)
     wanted = {
         VideoFilter(): "543210",
         VideoFilter(newest_first=False): "012345",
         VideoFilter(account_id=3): "420",
         VideoFilter(account_id=3, newest_first=False): "024",
         VideoFilter(account_id=9): "",
-        VideoFilter(live=True): "54210",
+        VideoFilter(live=True): "510",
         VideoFilter(account_id=4, live=True): "51",
+        VideoFilter(state="completed"): "3",
+        VideoFilter(state="completed", live=True): "",
+        VideoFilter(state="completed", account_id=3): "",
+        VideoFilter(state="failed"): "42",
+        VideoFilter(state="failed", newest_first=False, after="video_2"): "4",
+        VideoFilter(state="failed", live=True): "",
+        VideoFilter(state="processing"): "510",
+        VideoFilter(state="processing", account_id=4, after="video_3"): "1",
+        VideoFilter(state="processing", newest_first=False, live=True): "015",
+        VideoFilter(state="queued"): "",
         VideoFilter(after="video_3"): "210",
-        VideoFilter(after="video_3", live=True, newest_first=False): "45",
+        VideoFilter(after="video_3", live=True, newest_first=False): "5",
         VideoFilter(account_id=3, after="video_4"): "20",
         VideoFilter(account_id=3, after="video_2", newest_first=False): "4",
         VideoFilter(account_id=3, after="video_3"): "",
@@ -300,3 +352,57 @@ async def test_only_a_job_that_has_ended_is_forgotten_and_its_books_stay(archive
         assert await read_ids(archive.requests) == ["req_0"]
         assert await list_told(archive) == [make_delivery(0)]
         assert not await archive.videos.remove(done)
+
+
+async def test_the_jobs_of_an_account_that_have_not_ended_are_counted(archive: Archive) -> None:
+    await fill(archive, *(make_job(state, state=state) for state in STATES), make_job("theirs", account=4))
+    counts = {account: await archive.videos.count_open(account) for account in (3, 4, 5)}
+    assert counts == {3: len(STATES) - 2, 4: 1, 5: 0}
+    await archive.videos.finish(*end(make_job("processing")), None)
+    await archive.videos.drop(make_job("created", state="created"), make_job("created").receipt)
+    assert await archive.videos.count_open(3) == len(STATES) - 4
+
+
+async def test_jobs_that_have_long_been_over_are_forgotten_a_few_at_a_time(archive: Archive) -> None:
+    """A video is over when it expires, a failure at once; what goes on stays, however old it is."""
+    old, late = NOW - 30 * DAY_MS, NOW - 20 * DAY_MS
+    times: dict[str, tuple[VideoState, int | None, int | None]] = {
+        "second": ("completed", old - 9, old - 2),
+        "first": ("failed", old - 3, None),
+        "third": ("failed", old - 1, None),
+        "not yet": ("failed", old, None),
+        "shown still": ("completed", old - 9, late),
+        "live": ("processing", old - 9, old - 9),
+        "untold": ("failed", None, None),
+    }
+    jobs = {
+        name: make_job(name, state=state, completed_ms=completed_ms, expires_ms=expires_ms)
+        for name, (state, completed_ms, expires_ms) in times.items()
+    }
+    await fill(archive, *jobs.values())
+    swept = []
+    for _ in range(3):
+        swept.append(await archive.videos.sweep_ended(old, 2))
+        swept.append(len(await archive.videos.list_videos(EVERYTHING, 10)))
+        assert await archive.videos.find("video_first") is None
+        assert await archive.videos.find("video_second") is None
+    assert swept == [2, 5, 1, 4, 0, 4]
+    left = list(await archive.videos.list_videos(EVERYTHING, 10))
+    assert left == [jobs[name] for name in ("not yet", "shown still", "live", "untold")]
+    assert await archive.videos.sweep_ended(NOW, 0) == 0
+    assert await archive.videos.sweep_ended(NOW, 10) == 2
+    assert names(await archive.videos.list_videos(EVERYTHING, 10)) == ["live", "untold"]
+
+
+async def test_what_a_forgotten_job_cost_and_what_was_told_of_it_stays(archive: Archive) -> None:
+    job = make_job(0)
+    await fill(archive, job)
+    done, row = end(job, cost=4)
+    await archive.videos.finish(done, row, make_delivery(0))
+    assert await archive.videos.sweep_ended(NOW + 1, 10) == 0
+    assert await archive.videos.sweep_ended(NOW + 2, 10) == 1
+    assert await archive.videos.find_by_request("req_0") is None
+    assert await read_ids(archive.requests) == ["req_0"]
+    assert await read_totals(archive.ledger) == {(3, 5, 4, 4, 4)}
+    assert await list_told(archive) == [make_delivery(0)]
+    assert list(await archive.videos.list_contradictions()) == []

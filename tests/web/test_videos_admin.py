@@ -5,14 +5,9 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-import attrs
 import pytest
 
-from gateway.domain.video import VideoFilter
 from gateway.domain.webhook import sign, write_secret
-from gateway.store.memory import MemoryStore
-from gateway.store.memory_videos import MemoryDeliveryStore, MemoryVideoStore
-from gateway.web.admin.videos import find_jobs_in
 from gateway.web.keys import OFFICE
 from tests.conftest import StartGateway
 from tests.fakes.gateway import KEY, RunningGateway
@@ -20,7 +15,6 @@ from tests.fakes.openai_videos import OpenAiVideos, Play, Said
 from tests.fakes.upstream import ScriptedUpstream, answer
 from tests.faults.film_set import VIDEOS, await_job, find_jobs, site, submit
 from tests.faults.scene import until
-from tests.store.takes import make_job
 from tests.web.test_admin import Ask, ask_office
 
 OTHER_KEY = "sk-test-key-of-another-caller"
@@ -97,26 +91,13 @@ async def test_jobs_of_all_accounts_are_listed_filtered_and_paged(gateway: Runni
         ("status=completed&account=acme", []),
         ("status=completed", [theirs]),
         ("status=queued", []),
+        ("status=failed&live=true", []),
+        (f"status=completed&after={slow}&order=asc", [theirs]),
+        (f"status=completed&after={theirs}", []),
         (f"ids={bad},{NOBODY},{slow}", [bad, slow]),
         (f"ids={NOBODY}&limit=x", []),
     ):
         assert await list_ids(ask, query) == expected, query
-
-
-async def test_jobs_in_a_status_are_found_however_many_others_stand_between_them() -> None:
-    """The store is asked for pages of all, and no page twice."""
-    store = MemoryVideoStore(MemoryStore(), MemoryDeliveryStore())
-    states = {number: "failed" if number % 300 == 0 else "completed" for number in range(1_203)}
-    for number, state in states.items():
-        await store.create(make_job(number, state=state))
-    failed = [f"video_{number}" for number in range(0, 1_203, 300)]
-    for newest_first in (True, False):
-        expected = failed[::-1] if newest_first else failed
-        wanted = VideoFilter(newest_first=newest_first)
-        for after, rest in ((None, expected), (expected[2], expected[3:])):
-            found = await find_jobs_in(store, attrs.evolve(wanted, after=after), "failed", 10)
-            assert [job.id for job in found] == rest
-        assert [job.id for job in await find_jobs_in(store, wanted, "failed", 2)] == expected[:2]
 
 
 REFUSED: tuple[tuple[str, str, int, str, str | None], ...] = (

@@ -2,14 +2,13 @@
 
 from typing import Any, get_args
 
-import attrs
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.domain.declaration import write_time
 from gateway.domain.fault import InvalidRequest
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.video import ENDED, VideoFilter, VideoJob, VideoState, VideoStore, is_video_id
+from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
 from gateway.domain.webhook import Delivery, write_secret
 from gateway.web.admin.forms import read_id, write_json, write_listing
 from gateway.web.keys import OFFICE
@@ -19,7 +18,6 @@ Fields = dict[str, Any]
 _LISTED = 50
 _MAX_LISTED = 1000
 _MAX_NAMED = 100
-_PAGE = 500
 _STATES: tuple[VideoState, ...] = get_args(VideoState)
 _TRUTH = {"true": True, "false": False}
 
@@ -34,16 +32,9 @@ async def list_videos(request: web.Request) -> web.Response:
     if "ids" in query:
         found = [await office.videos.find(video_id) for video_id in _read_ids(query["ids"])]
         return write_listing([_write_job(job) for job in found if job is not None])
-    state = next((known for known in _STATES if known == query.get("status")), None)
-    if state is None and "status" in query:
-        raise InvalidRequest(f"'status' must be one of {', '.join(_STATES)}", param="status")
     wanted = await _read_filter(request)
     limit = min(read_number(query, "limit") or _LISTED, _MAX_LISTED)
-    if state is None:
-        jobs = await office.videos.list_videos(wanted, limit)
-    else:
-        jobs = await find_jobs_in(office.videos.store, wanted, state, limit)
-    return write_listing([_write_job(job) for job in jobs])
+    return write_listing([_write_job(job) for job in await office.videos.list_videos(wanted, limit)])
 
 
 async def get_video(request: web.Request) -> web.Response:
@@ -101,6 +92,9 @@ async def _read_filter(request: web.Request) -> VideoFilter:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
     if after is not None and not is_video_id(after):
         raise InvalidRequest("'after' must be the id of a video", param="after")
+    state = next((known for known in _STATES if known == query.get("status")), None)
+    if state is None and "status" in query:
+        raise InvalidRequest(f"'status' must be one of {', '.join(_STATES)}", param="status")
     live = _TRUTH.get(query.get("live", "false"))
     if live is None:
         raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
@@ -109,20 +103,8 @@ async def _read_filter(request: web.Request) -> VideoFilter:
         after=after,
         newest_first=order == "desc",
         live=live,
+        state=state,
     )
-
-
-async def find_jobs_in(store: VideoStore, wanted: VideoFilter, state: VideoState, limit: int) -> list[VideoJob]:
-    """Those of ``wanted`` in a state, picked from pages of all: the store knows its jobs by other things."""
-    if state not in ENDED:
-        wanted = attrs.evolve(wanted, live=True)
-    found: list[VideoJob] = []
-    while True:
-        page = await store.list_videos(wanted, _PAGE)
-        found += [job for job in page if job.state == state]
-        if len(found) >= limit or len(page) < _PAGE:
-            return found[:limit]
-        wanted = attrs.evolve(wanted, after=page[-1].id)
 
 
 def _write_job(job: VideoJob) -> Fields:

@@ -12,12 +12,14 @@ _BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _DUE = sa.text("due_ms IS NOT NULL")
 _OWNED = sa.text("owner != ''")
 _LIVE = sa.text("state NOT IN ('completed', 'failed')")
+_FAILED = sa.text("state = 'failed'")
+_OVER = sa.text("over_ms IS NOT NULL")
 _RUNNING = sa.text("state = 'running'")
 
 
 def upgrade() -> None:
     op.add_column("keys", sa.Column("webhook_url", sa.Text))
-    for make in (_make_videos, _make_deliveries, _make_replays):
+    for make in (_make_videos, _make_prompts, _make_deliveries, _make_replays):
         make()
 
 
@@ -43,6 +45,7 @@ def _make_videos() -> None:
         sa.Column("deadline_ms", sa.BigInteger, nullable=False),
         sa.Column("completed_ms", sa.BigInteger),
         sa.Column("expires_ms", sa.BigInteger),
+        sa.Column("over_ms", sa.BigInteger),
         sa.Column("held_nanos", sa.BigInteger, nullable=False),
         sa.Column("cost_nanos", sa.BigInteger, nullable=False),
         sa.Column("provider", sa.String(64), nullable=False),
@@ -61,13 +64,23 @@ def _make_videos() -> None:
         sa.Column("webhook_url", sa.Text),
         sa.Column("receipt", sa.Text, nullable=False),
         sa.Column("clue", sa.Text),
-        sa.Column("prompt", sa.Text, nullable=False),
         sqlite_autoincrement=True,
     )
     op.create_index("videos_by_account", "videos", ["account_id", "sequence"])
     op.create_index("videos_due", "videos", ["due_ms"], sqlite_where=_DUE, postgresql_where=_DUE)
     op.create_index("videos_owned", "videos", ["owner"], sqlite_where=_OWNED, postgresql_where=_OWNED)
     op.create_index("videos_live", "videos", ["sequence"], sqlite_where=_LIVE, postgresql_where=_LIVE)
+    op.create_index("videos_live_by_account", "videos", ["account_id"], sqlite_where=_LIVE, postgresql_where=_LIVE)
+    op.create_index("videos_failed", "videos", ["sequence"], sqlite_where=_FAILED, postgresql_where=_FAILED)
+    op.create_index("videos_over", "videos", ["over_ms"], sqlite_where=_OVER, postgresql_where=_OVER)
+
+
+def _make_prompts() -> None:
+    op.create_table(
+        "video_prompts",
+        sa.Column("video_id", sa.String(64), sa.ForeignKey("videos.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("prompt", sa.Text, nullable=False),
+    )
 
 
 def _make_deliveries() -> None:
