@@ -106,7 +106,7 @@ def find_ports(count: int) -> list[int]:
 
 def write_config(folder: Path, ports: list[int], own: int) -> Path:
     """The gateway's settings."""
-    lines = [f"[server]\nport = {own}\n", '[[account]]\nname = "load"\n']
+    lines = [f"[server]\nport = {own}\n[videos]\nmax_open = 100000\n", '[[account]]\nname = "load"\n']
     lines.append(f'[[key]]\nname = "load"\naccount = "load"\nsecret = "{KEY}"\n')
     for number, port in enumerate(ports):
         lines.append(

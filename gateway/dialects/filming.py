@@ -204,4 +204,6 @@ def read_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float
 
 def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> UpstreamFault:
     """A refusal that came under 200, as if it had come under ``status``."""
-    return read_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
+    fault = read_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
+    fault.declined = True
+    return fault

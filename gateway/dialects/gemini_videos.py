@@ -29,7 +29,6 @@ from gateway.dialects.picture_task import read_field
 from gateway.domain.fault import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
     UpstreamError,
     UpstreamFault,
     UpstreamRefused,
@@ -57,7 +56,6 @@ _NUMBERS = ("seed",)
 _UNSAYABLE = ("lastFrame", "referenceImages", "video", "image")
 _NAME = re.compile(r"(?:models/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/)?operations/[A-Za-z0-9_-]{1,256}\Z", re.ASCII)
 _BLOCKS = ("usage guidelines", "responsible ai practices", "safety filters")
-_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 _MAX_URL = 4_096
 _HTTP = range(400, 600)
 
@@ -94,13 +92,11 @@ class GeminiFilmmaker:
         return attrs.evolve(_read_operation(value, secrets), id=name.replace("/", "~"))
 
     def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
-        """Google's error object; a block is said in words alone, and of a key that is none the status is 400."""
+        """Google's error object; a block is said in words alone."""
         fault = read_video_fault(status, raw, secrets, rest_s=rest_s)
-        if type(fault) is not UpstreamRefused:
-            return fault
-        if _KEY.search(raw) is not None:
-            return UpstreamDenied("The provider refused the gateway's credentials", should_retry=False)
-        return ContentBlocked(fault.message) if _is_block(fault.message) else fault
+        if type(fault) is UpstreamRefused and _is_block(fault.message):
+            return ContentBlocked(fault.message)
+        return fault
 
     def poll(self, task: Task) -> Ask:
         """Ask after the operation."""

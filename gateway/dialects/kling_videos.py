@@ -338,5 +338,7 @@ def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | No
     if code in _BLOCKS:
         return ContentBlocked(write_block(read_words(value, secrets), secrets).message)
     if status == _GOOD and code not in _STATUS:
-        return UpstreamError(_write_words(value, secrets))
+        fault = UpstreamError(_write_words(value, secrets))
+        fault.declined = bool(code)
+        return fault
     return read_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)

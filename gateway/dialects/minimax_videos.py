@@ -120,7 +120,12 @@ _STATES: dict[str, TaskState] = {
     "succeeded": "completed",
     "failed": "failed",
     "cancelled": "failed",
+    "expired": "failed",
 }
+_ENDINGS = MappingProxyType(
+    {"cancelled": "The provider cancelled the task", "expired": "The provider let the task expire"},
+)
+"""``expired`` is told on platform.minimaxi.com, "video-generation-v2-delete", as a state in which a task has ended."""
 _STATUS = MappingProxyType(
     {
         **dict.fromkeys((1004, 2049), 401),
@@ -296,7 +301,7 @@ def _read_task_2(task: Body, secrets: Secrets) -> Take:
     if state == "failed":
         error = task.get("error")
         told = error if isinstance(error, dict) else {}
-        message = told.get("message") or ("The provider cancelled the task" if word == "cancelled" else None)
+        message = told.get("message") or _ENDINGS.get(word)
         return Take(state, error=write_error(told.get("code"), message, secrets))
     if state != "completed":
         return Take(state)
@@ -351,5 +356,7 @@ def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | No
     if code in _BLOCKS or sensitive:
         return ContentBlocked(write_block(read_words(value, secrets), secrets).message)
     if status == _GOOD and code not in _STATUS:
-        return UpstreamError(_write_words(value, secrets))
+        fault = UpstreamError(_write_words(value, secrets))
+        fault.declined = bool(code)
+        return fault
     return read_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)

@@ -45,6 +45,9 @@ Secrets = Sequence[str]
 _TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
 _NOT_FOUND = STATUS["not_found"]
 """What this provider has not, another may have: a model that left its list, a path that an older server lacks."""
+_BAD_REQUEST, _UNAUTHORIZED = 400, 401
+_NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
+"""In an error of Google's, which has the status of the caller's mistakes."""
 _CREDENTIALS = frozenset({401, 402, 403})
 _PASSING_TROUBLE = frozenset({408, 425})
 _MAX_RETRY_AFTER_S = 120
@@ -141,6 +144,8 @@ def read_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | Non
     redirect) and ours with it (401, 402, 403, a used-up account) do not. Every one of ``secrets`` is masked.
     ``rest_s`` is its ``Retry-After``; see ``read_retry_after``.
     """
+    if status == _BAD_REQUEST and _NO_KEY.search(raw):
+        status = _UNAUTHORIZED
     fault = _find_fault(status, read_error(raw, secrets) or ProviderError("The provider gave no reason"))
     fault.rest_s = rest_s
     if isinstance(fault, UpstreamLimited):

@@ -137,10 +137,10 @@ class OpenAiFilmmaker:
 
     def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
         """A task."""
-        take = self.read_polled(raw, secrets)
-        return Take(
-            take.state, read_id(read_object(raw).get("id")), take.progress, seconds=take.seconds, size=take.size
-        )
+        said = read_object(raw)
+        task = read_id(said.get("id"))  # whatever else is said, it is there
+        take = self.read_polled(raw, secrets) if isinstance(said.get("status"), str) else Take()
+        return Take(take.state, task, take.progress, seconds=take.seconds, size=take.size)
 
     def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
         """The convention's error object."""

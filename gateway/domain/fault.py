@@ -262,6 +262,7 @@ class UpstreamFault(Fault):
         blame: what it is held against.
         rest_s: how long the provider asks to be left alone; None where it did not ask.
         answered: the provider is well, whatever it said: it was asked and it answered.
+        declined: it said itself that it has not done what it was asked.
     """
 
     code = "upstream_error"
@@ -269,6 +270,7 @@ class UpstreamFault(Fault):
     blame: Blame = "channel"
     rest_s: float | None = None
     answered: bool = False
+    declined: bool = False
 
     def __init__(self, message: str, *, phase: str = "answer", should_retry: bool | None = None) -> None:
         super().__init__(message, should_retry=should_retry)
@@ -295,6 +297,7 @@ class UpstreamDenied(UpstreamFault):
 
     blame: Blame = "key"
     answered = True
+    declined = True
 
 
 class UpstreamTimeout(UpstreamFault):
@@ -312,6 +315,7 @@ class UpstreamRefused(UpstreamFault):
     retryable = False
     blame: Blame = "nobody"
     answered = True
+    declined = True
 
     def __init__(
         self,

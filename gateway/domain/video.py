@@ -46,6 +46,7 @@ MAX_PROMPT_CHARS = 32_000
 MAX_SECONDS = 600
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 15.0
+SHORTEST_HINT_S = 0.5
 LONGEST_HINT_S = 300.0
 """A provider may ask to be asked later, but not so late that nobody would hear of the end."""
 LONGEST_FAILING_S = 60.0
@@ -368,10 +369,6 @@ class VideoStore(Protocol):
 
     async def list_open(self) -> Sequence[VideoJob]:
         """Every job that has not ended: those that money is held for. They come without their prompts."""
-        ...
-
-    async def count_open(self, account_id: int) -> int:
-        """How many jobs of an account have not ended."""
         ...
 
     async def find_next_due(self) -> int | None:

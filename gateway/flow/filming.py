@@ -20,13 +20,12 @@ from gateway.domain.fault import (
     Fault,
     InvalidRequest,
     NotExpressible,
-    UpstreamDenied,
     UpstreamError,
     UpstreamFault,
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.domain.video import LONGEST_HINT_S, VideoJob
+from gateway.domain.video import LONGEST_HINT_S, SHORTEST_HINT_S, VideoJob
 from gateway.flow.attempt import Attempt, Way
 from gateway.flow.models import Catalog
 from gateway.flow.visit import MAX_ERROR_BYTES, OK
@@ -36,7 +35,6 @@ from gateway.upstream.port import Fetcher, FileAsk, OpenFile, Reply, Upstream
 MAX_ANSWER_BYTES = 256 * 1024
 """Of what is said of a task: it is read in one go."""
 POLL_TIMEOUT_S = 30.0
-_SHORTEST_HINT_S = 0.5
 _PRINT_CHARS = 12
 _OF_NOBODY = frozenset({408, 502, 504, *range(520, 528)})
 """What servers between here and the provider say of it: nothing that tells whether it heard."""
@@ -120,9 +118,9 @@ class Filming:
             reply.close()
         try:
             return maker.read_submitted(raw, attempt.channel.secrets)
-        except (UpstreamRefused, UpstreamDenied):
-            raise
         except UpstreamFault as fault:
+            if fault.declined:
+                raise
             raise SubmitUnknown(fault) from fault
 
     @staticmethod
@@ -254,7 +252,7 @@ class Filming:
             hint_s: float | None = int(later) / 1000
         else:
             hint_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
-        return None if hint_s is None else min(max(hint_s, _SHORTEST_HINT_S), LONGEST_HINT_S)
+        return None if hint_s is None else min(max(hint_s, SHORTEST_HINT_S), LONGEST_HINT_S)
 
     @property
     def _now_s(self) -> int:

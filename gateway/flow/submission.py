@@ -124,7 +124,8 @@ class Submissions:
                 outcome = Outcome("refused", self._loop_s, self._videos.now_ms, fault)
                 ticket.row = self._settlement.refuse(ticket.arrival, ticket.call, outcome)
                 raise
-            return await self._have_begun(ticket, job)
+            with self._videos.take_in_hand(job.id):
+                return await self._have_begun(ticket, job)
 
     async def _bring_in(self, ticket: Ticket, stack: AsyncExitStack) -> None:
         """The picture that it starts from, before anything is held. Raises as ``References.bring_in`` does."""
@@ -144,11 +145,11 @@ class Submissions:
         except SubmitUnknown as fault:
             judged = True
             log.warning("submit_unknown", video_id=job.id, channel=_get(ticket.job).channel, error=fault.message)
-            await self._videos.insist(partial(self._finish_unknown, ticket, fault))
+            await self._videos.insist(job.id, partial(self._finish_unknown, ticket, fault))
             raise
         except Fault as fault:
             judged = True
-            await self._videos.insist(partial(self._drop, ticket, fault))
+            await self._videos.insist(job.id, partial(self._drop, ticket, fault))
             raise
         finally:
             self._admission.leave(_get(ticket.grant))
@@ -264,7 +265,7 @@ class Submissions:
         ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.pace))
         ticket.row = begun.receipt
         ticket.job = begun
-        recorded = await self._videos.insist(partial(self._advance_one, asked, begun))
+        recorded = await self._videos.insist(begun.id, partial(self._advance_one, asked, begun))
         if recorded is False:
             return await self._give_up(begun)
         self._videos.signals.ring(begun.id)

@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import attrs
@@ -79,6 +80,7 @@ class Videos:
         self.pace = pace
         self._holds: dict[str, Hold] = {}
         self._open: Counter[int] = Counter()
+        self._in_hand: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.owner = secrets.token_hex(8)
         self.signals = Signals()
@@ -243,6 +245,21 @@ class Videos:
 
     # --- work that outlives whoever waits for it
 
+    @contextmanager
+    def take_in_hand(self, video_id: str) -> Iterator[None]:
+        """Somebody but the poller works on a job, until the end of the block."""
+        self._in_hand[video_id] += 1
+        try:
+            yield
+        finally:
+            self._in_hand[video_id] -= 1
+            if not self._in_hand[video_id]:
+                del self._in_hand[video_id]
+
+    def has_in_hand(self, video_id: str) -> bool:
+        """Whether somebody does."""
+        return video_id in self._in_hand
+
     def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """``work`` in a task that is remembered."""
         task = asyncio.get_running_loop().create_task(work)
@@ -250,17 +267,18 @@ class Videos:
         task.add_done_callback(self._let_go)
         return task
 
-    async def insist(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """``work``, again and again while the store fails; None where that takes longer than ``INSIST_S``."""
-        done, _ = await asyncio.wait({task := self.run(self._repeat(work))}, timeout=INSIST_S)
+    async def insist(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
+        """``work`` on a job, again and again while the store fails; None where it takes longer than ``INSIST_S``."""
+        done, _ = await asyncio.wait({task := self.run(self._repeat(video_id, work))}, timeout=INSIST_S)
         return task.result() if done else None
 
-    async def _repeat(self, work: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            try:
-                return await work()
-            except StoreUnavailable:
-                await asyncio.sleep(_INSIST_EVERY_S * self.pace)
+    async def _repeat(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T:
+        with self.take_in_hand(video_id):
+            while True:
+                try:
+                    return await work()
+                except StoreUnavailable:
+                    await asyncio.sleep(_INSIST_EVERY_S * self.pace)
 
     def _let_go(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

@@ -15,6 +15,7 @@ from gateway.domain.video import (
     CONTENT_LOST,
     INTERRUPTED,
     LONGEST_HINT_S,
+    SHORTEST_HINT_S,
     SUBMIT_UNKNOWN,
     TIMEOUT,
     VideoError,
@@ -134,7 +135,7 @@ class Watch:
             return None
         rest_s = fault.rest_s if isinstance(fault, UpstreamFault) else None
         failures = job.failures + 1
-        wait_s = find_failing_wait_s(failures) if rest_s is None else min(rest_s, LONGEST_HINT_S)
+        wait_s = find_failing_wait_s(failures) if rest_s is None else min(max(rest_s, SHORTEST_HINT_S), LONGEST_HINT_S)
         after = attrs.evolve(job, failures=failures, updated_ms=now_ms)
         return after.let_go(now_ms + self._scale(wait_s))
 

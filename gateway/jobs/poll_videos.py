@@ -19,7 +19,10 @@ from gateway.flow.watching import Watch
 TICK_S = 0.25
 """While something is due or under way: the answers and the claims of so long go into one commit each."""
 IDLE_S = 10.0
+PAUSE_S = 0.05
+"""Between two turns, however much there is to do."""
 RENEW_S = LEASE_MS / 1000 / 4
+STRAYS_S = 60.0
 MOST = 400
 """Claimed at a time."""
 AGAIN_MS = 2_000
@@ -46,7 +49,8 @@ class PollVideos:
         self._working: dict[str, tuple[str, bool]] = {}
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
         self._seen: list[tuple[VideoJob, VideoJob]] = []
-        self._renewed_s = float("-inf")
+        self._renewed_s = self._looked_s = float("-inf")
+        self._more = False
 
     def wake(self) -> None:
         """There is a job to be looked at."""
@@ -80,12 +84,14 @@ class PollVideos:
                 await self._wakened.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(PAUSE_S)
 
     async def _turn(self) -> float:
         """Note, claim, begin. Returns after how many seconds there is to be another turn."""
         await self._note()
         await self._renew()
+        await self._find_strays()
+        self._more = False
         for fetching in (False, True):
             for job in await self._claim(fetching=fetching):
                 self._start(job)
@@ -116,6 +122,18 @@ class PollVideos:
             await self._videos.store.renew(self._videos.owner, self._videos.now_ms + LEASE_MS)
             self._renewed_s = now_s
 
+    async def _find_strays(self) -> None:
+        """Let go of jobs that are ours by the record, and that nobody here is at: of a claim whose answer was lost."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s < STRAYS_S:
+            return
+        videos = self._videos
+        mine = [job for job in await videos.store.list_open() if job.owner == videos.owner]
+        strays = [job for job in mine if job.id not in self._working and not videos.has_in_hand(job.id)]
+        if strays:
+            await videos.store.advance([(job, job.let_go(videos.now_ms)) for job in strays])
+        self._looked_s = now_s
+
     async def _claim(self, *, fetching: bool) -> list[VideoJob]:
         each = FETCHES if fetching else self._polls()
         busy = Counter(channel for channel, fetches in self._working.values() if fetches == fetching)
@@ -126,10 +144,20 @@ class PollVideos:
             most=MOST,
             each=each,
             fetching=fetching,
-            full=frozenset(channel for channel, count in busy.items() if count >= each),
+            full=frozenset(channel for channel, count in busy.items() if 2 * count > each),
         )
-        # Where the clock was set, leases of our own may seem to have run out.
-        return [job for job in await self._videos.store.claim_due(claim) if job.id not in self._working]
+        claimed = await self._videos.store.claim_due(claim)
+        taken: list[VideoJob] = []
+        for job in claimed:
+            busy[job.channel] += 1
+            if job.id in self._working:  # where the clock was set, leases of our own may seem to have run out
+                continue
+            if busy[job.channel] <= each:
+                taken.append(job)
+            else:  # a channel has half of its places free, or more: the rest of what was claimed waits on
+                self._seen.append((job, job.let_go(job.due_ms or claim.now_ms)))
+        self._more = self._more or any(count >= each for count in busy.values())
+        return taken
 
     def _start(self, job: VideoJob) -> None:
         self._working[job.id] = job.channel, job.state == "fetching"
@@ -140,6 +168,8 @@ class PollVideos:
     def _end(self, job: VideoJob, task: "asyncio.Task[VideoJob | None]") -> None:
         """A job was looked at. What went wrong is said, and it is looked at again."""
         del self._tasks[job.id]
+        if self._more:  # others may wait for its place
+            self._wakened.set()
         if task.cancelled():
             self._seen.append((job, job.let_go(self._videos.now_ms)))  # where this is no stop, but a new start
             return

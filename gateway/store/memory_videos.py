@@ -163,10 +163,6 @@ class MemoryVideoStore:
         """Every job that has not ended."""
         return [attrs.evolve(job, prompt="") for job in self._jobs.values() if not job.ended]
 
-    async def count_open(self, account_id: int) -> int:
-        """How many jobs of an account have not ended."""
-        return sum(job.account_id == account_id and not job.ended for job in self._jobs.values())
-
     async def find_next_due(self) -> int | None:
         """When the first job is due."""
         return min((job.due_ms for job in self._jobs.values() if job.due_ms is not None), default=None)

@@ -219,7 +219,6 @@ videos = Table(
     Index("videos_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
     Index("videos_owned", "owner", sqlite_where=OWNED, postgresql_where=OWNED),
     Index("videos_live", "sequence", sqlite_where=LIVE, postgresql_where=LIVE),
-    Index("videos_live_by_account", "account_id", sqlite_where=LIVE, postgresql_where=LIVE),
     Index("videos_failed", "sequence", sqlite_where=FAILED, postgresql_where=FAILED),
     Index("videos_over", "over_ms", sqlite_where=OVER, postgresql_where=OVER),
     sqlite_autoincrement=True,

@@ -87,7 +87,6 @@ def _write_sweep(before_ms: int, most: int) -> Delete:
 
 
 _SOME = tuple(select(videos.c.sequence).where(_is_due(fetching=fetching)).limit(1) for fetching in (False, True))
-_COUNT_OPEN = select(func.count()).select_from(videos).where(LIVE, videos.c.account_id == bindparam("account"))
 _CLAIM = tuple(_write_claim(fetching=fetching) for fetching in (False, True))
 
 
@@ -181,11 +180,6 @@ class SqlVideoStore:
         """Every job that has not ended."""
         statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
         return [read_video(row) for row in await self._database.read(statement)]
-
-    async def count_open(self, account_id: int) -> int:
-        """How many jobs of an account have not ended."""
-        ((count,),) = await self._database.read(_COUNT_OPEN.params(account=account_id))
-        return int(count)
 
     async def find_next_due(self) -> int | None:
         """When the first job is due."""

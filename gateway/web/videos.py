@@ -113,7 +113,7 @@ async def get_content(request: web.Request) -> web.StreamResponse:
         raise InvalidRequest(f"'variant' must be one of {', '.join(_VARIANTS)}", param="variant")
     check_completed(job)
     if job.expires_ms is not None and rooms.videos.now_ms >= job.expires_ms:
-        raise NotFound("The video is not kept any more", param="id", should_retry=False)
+        raise NotFound("The video is not kept any more", param="video_id", should_retry=False)
     told = request.headers.get("Range", "")
     wanted = told if told.startswith("bytes=") and len(told) <= _MAX_RANGE else None
     kept = await rooms.footage.find(job, cast("Variant", variant))

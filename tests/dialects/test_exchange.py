@@ -29,6 +29,7 @@ from gateway.dialects.openai_transcriptions import read_transcription_call, read
 from gateway.dialects.payload import Body, Form, Said, write_payload
 from gateway.dialects.received_form import ReceivedForm
 from gateway.dialects.rerank import read_rerank_call
+from gateway.dialects.video_fields import read_remix_call, read_videos_call
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault
 from gateway.domain.upload import Content, Upload
@@ -112,6 +113,8 @@ READ_CALL: Mapping[str, tuple[Callable[[Body], Call], Body]] = {
     ),
     "translations": (by_form(read_translation_call, SOUND), {"model": "ours", "prompt": "names"}),
     "speech": (read_speech_call, {"model": "ours", "input": "hello", "voice": "alloy", "speed": 1.5}),
+    "videos": (read_videos_call, {"model": "ours", "prompt": "a fox", "seconds": "4"}),
+    "video_remixes": (read_remix_call, {"prompt": "at night"}),
 }
 USED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 SAID = {"role": "assistant", "content": "Hello", "tool_calls": CHAT["messages"][2]["tool_calls"]}
@@ -158,8 +161,8 @@ ANSWERS: dict[Wire, tuple[dict[str, Any], Usage]] = {
     "openai_translations": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
 }
 """A whole answer in every language that has one, and what it says was used."""
-PAINTED = {"gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_pictures"}
-"""Languages of painters, who say what there is to be said in as many bodies as it takes."""
+PAINTED = {"gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_pictures", *WIRES["videos"]}
+"""Languages of painters and filmmakers, who say what there is to be said in as many bodies as it takes."""
 NEVER_WHOLE = PAINTED | {"openai_images", "openai_edits", "openai_speech"}
 """Languages of which nothing is read whole here: of painters, and of what is a stream in any case."""
 SAID = [pair for pair in PAIRS if pair[1] not in PAINTED]

@@ -48,7 +48,8 @@ def test_what_can_be_called_is_listed_without_its_prefix() -> None:
             "nextPageToken": "",
         },
     )
-    assert listed == [Listed("gemini-3.8-flash", NOW, "google"), Listed("gemini-embedding-001", NOW, "google")]
+    names = ("gemini-3.8-flash", "gemini-embedding-001", "veo-3.1-generate-preview")
+    assert listed == [Listed(name, NOW, "google") for name in names]
 
 
 def test_a_model_that_does_not_say_what_it_can_is_listed() -> None:

@@ -226,7 +226,14 @@ def test_a_failure_is_told(value: Any, message: str) -> None:
 
 def test_a_state_that_nobody_knows_goes_on() -> None:
     assert polled(DONE | {"status": "Pondering"}) == Take(None)
-    assert polled({"task": {"status": "expired"}}) == Take(None)
+    assert polled({"task": {"status": "Expiring"}}) == Take(None)
+
+
+def test_a_task_that_has_expired_has_failed() -> None:
+    take = polled({"task": {"status": "expired"}})
+    assert take.state == "failed"
+    assert take.error is not None
+    assert take.error.message == "The provider let the task expire"
 
 
 @pytest.mark.parametrize(

@@ -262,8 +262,9 @@ def list_channels(kind: Kind, vendor: VideoVendor) -> Iterable[Json]:
     either, denied = (f"{word}-{kind.name}" for word in ("either", "denied"))
     right = {"models": sorted({kind.model, kind.picture_model, either}), "model_map": {either: kind.model}}
     wrong = {"models": [either, denied], "model_map": {either: kind.model, denied: kind.model}}
-    yield channel(vendor.base_url, kind.name, provider=vendor.slug, api_key=vendor.key, **right)
-    yield channel(vendor.base_url, f"wrong-{kind.name}", provider=vendor.slug, api_key=WRONG, priority=5, **wrong)
+    both = {"provider": vendor.slug, "total_timeout_s": 20}
+    yield channel(vendor.base_url, kind.name, api_key=vendor.key, **both, **right)
+    yield channel(vendor.base_url, f"wrong-{kind.name}", api_key=WRONG, priority=5, **both, **wrong)
 
 
 @asynccontextmanager

@@ -62,7 +62,6 @@ UNKNOWN: dict[str, Turn] = {
     "garbage": Said(b"\x00\xff{]"),
     "no id": Said({"object": "video", "status": "queued"}),
     "an id that is none": Said({"id": "../../v1/models", "object": "video", "status": "queued"}),
-    "no status": Said({"id": "video_up1", "object": "video"}),
     "half an answer": Raw(b'HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{"id": "video_up1", "st'),
     "no HTTP": Raw(b"WHAT\r\n\r\n"),
     "a reset": BREAK,

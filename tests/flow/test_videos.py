@@ -315,14 +315,14 @@ def test_what_has_to_be_recorded_is_tried_until_it_is_and_its_own_faults_are_rai
                 raise StoreUnavailable("not now")
             return "done"
 
-        assert await stage.videos.insist(work) == "done"
+        assert await stage.videos.insist("video_1", work) == "done"
         assert len(tries) == 4
 
         async def bug() -> None:
             raise RuntimeError("a bug")
 
         with pytest.raises(RuntimeError):
-            await stage.videos.insist(bug)
+            await stage.videos.insist("video_1", bug)
         await stage.videos.close()
 
     run(scene())

@@ -16,7 +16,7 @@ from gateway.domain.fault import StoreUnavailable
 from gateway.domain.video import VideoFilter, VideoJob, VideoState
 from gateway.store.engine import Database, open_database
 from gateway.store.schema import deliveries, entries, requests, usage_days, video_prompts, videos
-from gateway.store.videos import _CLAIM, _COUNT_OPEN, _SOME, _list, _write_sweep
+from gateway.store.videos import _CLAIM, _SOME, _list, _write_sweep
 from tests.store.books import read_ids
 from tests.store.conftest import Archive, make_archive, open_archive
 from tests.store.rows import ROW
@@ -110,7 +110,7 @@ async def test_a_list_sorts_nothing_and_reads_the_prompts_of_what_it_lists_alone
     assert steps == [index, "SEARCH video_prompts USING INDEX sqlite_autoindex_video_prompts_1 (video_id=?) LEFT-JOIN"]
 
 
-async def test_what_is_over_and_what_an_account_has_under_way_is_known_without_looking_for_it(
+async def test_what_has_long_been_over_is_known_without_looking_for_it(
     database: Database,
 ) -> None:
     assert await explain(database, _write_sweep(1, 1)) == [
@@ -119,7 +119,6 @@ async def test_what_is_over_and_what_an_account_has_under_way_is_known_without_l
         "SEARCH videos USING COVERING INDEX videos_over (over_ms<?)",
         "SEARCH video_prompts USING COVERING INDEX sqlite_autoindex_video_prompts_1 (video_id=?)",
     ]
-    assert await explain(database, _COUNT_OPEN) == ["SEARCH videos USING INDEX videos_live_by_account (account_id=?)"]
 
 
 @pytest.mark.parametrize("state", ["created", "failed"])
@@ -229,7 +228,6 @@ async def ask_all(archive: Archive, wanted: VideoFilter) -> list[object]:
         list(await store.list_videos(wanted, 3)),
         list(await store.list_videos(EVERYTHING, 100)),
         list(await store.list_open()),
-        await store.count_open(1),
         await store.find_next_due(),
         list(await store.list_contradictions()),
         await read_ids(archive.requests),

@@ -39,7 +39,7 @@ async def test_a_new_store_is_empty(archive: Archive) -> None:
     assert list(await videos.claim_due(claim())) == list(await videos.advance([])) == []
     assert await videos.find_next_due() is None
     assert list(await videos.list_contradictions()) == []
-    assert await videos.count_open(3) == await videos.sweep_ended(NOW, 10) == 0
+    assert await videos.sweep_ended(NOW, 10) == 0
 
 
 async def test_a_job_is_read_back_as_it_was_written(archive: Archive) -> None:
@@ -352,15 +352,6 @@ async def test_only_a_job_that_has_ended_is_forgotten_and_its_books_stay(archive
         assert await read_ids(archive.requests) == ["req_0"]
         assert await list_told(archive) == [make_delivery(0)]
         assert not await archive.videos.remove(done)
-
-
-async def test_the_jobs_of_an_account_that_have_not_ended_are_counted(archive: Archive) -> None:
-    await fill(archive, *(make_job(state, state=state) for state in STATES), make_job("theirs", account=4))
-    counts = {account: await archive.videos.count_open(account) for account in (3, 4, 5)}
-    assert counts == {3: len(STATES) - 2, 4: 1, 5: 0}
-    await archive.videos.finish(*end(make_job("processing")), None)
-    await archive.videos.drop(make_job("created", state="created"), make_job("created").receipt)
-    assert await archive.videos.count_open(3) == len(STATES) - 4
 
 
 async def test_jobs_that_have_long_been_over_are_forgotten_a_few_at_a_time(archive: Archive) -> None:

@@ -70,7 +70,6 @@ def _make_videos() -> None:
     op.create_index("videos_due", "videos", ["due_ms"], sqlite_where=_DUE, postgresql_where=_DUE)
     op.create_index("videos_owned", "videos", ["owner"], sqlite_where=_OWNED, postgresql_where=_OWNED)
     op.create_index("videos_live", "videos", ["sequence"], sqlite_where=_LIVE, postgresql_where=_LIVE)
-    op.create_index("videos_live_by_account", "videos", ["account_id"], sqlite_where=_LIVE, postgresql_where=_LIVE)
     op.create_index("videos_failed", "videos", ["sequence"], sqlite_where=_FAILED, postgresql_where=_FAILED)
     op.create_index("videos_over", "videos", ["over_ms"], sqlite_where=_OVER, postgresql_where=_OVER)
 
