@@ -110,7 +110,8 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
     find_secret = partial(derive_secret, materials.webhook_key)
     poll = PollVideos(videos, Watch(videos, footage), polls=in_force.find_polls)
-    deliver = DeliverWebhooks(deliveries, Teller(materials.fetcher, find_secret, clock), videos.owner, clock)
+    teller = Teller(materials.fetcher, find_secret, clock, materials.clock)
+    deliver = DeliverWebhooks(deliveries, teller, videos.owner, clock)
     videos.begun, videos.ended, videos.cancelled = poll.wake, deliver.wake, poll.drop
     jobs = (
         ("poll_videos", poll.run),

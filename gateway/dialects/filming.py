@@ -23,6 +23,7 @@ Variant = Literal["video", "thumbnail", "spritesheet"]
 MAX_ID_CHARS = 512
 _ID = re.compile(r"[A-Za-z0-9._:=~-]{1,512}\Z")
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
+_ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b")
 _MAX_MESSAGE = 500
 _NO_REASON = "The provider gave no reason"
 _BLOCKED = "The provider's safety filter blocked the video, or what was asked for"
@@ -179,7 +180,7 @@ def read_sides(size: str) -> tuple[int, int]:
 def write_error(code: object, message: object, secrets: Secrets) -> VideoError:
     """Why a task failed, masked; a filter's verdict has a code of its own."""
     said = str(code) if type(code) is int else code if isinstance(code, str) else ""
-    words = mask(message, secrets)[:_MAX_MESSAGE] if isinstance(message, str) and message else ""
+    words = _ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
     if is_block(said, words):
         return VideoError(
             BLOCKED_CODE, words or "The provider's safety filter blocked the video, or what was asked for"

@@ -25,6 +25,7 @@ EXTENSIONS: Mapping[str, str] = {
     "image/svg+xml": "svg",
     "video/mp4": "mp4",
     "video/webm": "webm",
+    "video/quicktime": "mov",
     "audio/mp4": "m4a",
     "audio/mpeg": "mp3",
     "audio/wav": "wav",
@@ -59,6 +60,7 @@ _BRANDS: Mapping[bytes, str] = {
     b"mp42": "video/mp4",
     b"avc1": "video/mp4",
     b"dash": "video/mp4",
+    b"qt  ": "video/quicktime",
 }
 """Of ISO base media files: https://mp4ra.org/registered-types/brands."""
 _MOST_BRANDS_BYTES = 256

@@ -165,6 +165,11 @@ class Purse:
         """Set ``nanos`` aside."""
         self.held_nanos += nanos
 
+    def restore(self, nanos: int, day: Day) -> None:
+        """The same for what was set aside before a start: what of it is above the cap by now is an overrun."""
+        self.held_nanos += nanos
+        self._recognise(self.tally(day))
+
     def settle(self, held_nanos: int, cost_nanos: int, day: Day) -> int:
         """Spend ``cost_nanos`` and let go of what was held for it; returns what of it is an overrun."""
         tally = self.tally(day)

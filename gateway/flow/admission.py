@@ -120,7 +120,7 @@ class Bank:
         """What an earlier process has held for a job that goes on: it is held, whatever the caps are by now."""
         made = Hold((self.find_purse("key", key_id), self.find_purse("account", account_id)), nanos)
         for purse in made.purses:
-            purse.hold(nanos)
+            purse.restore(nanos, self.today)
         self.holds.add(made)
         return made
 

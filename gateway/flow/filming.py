@@ -38,6 +38,8 @@ POLL_TIMEOUT_S = 30.0
 _PRINT_CHARS = 12
 _OF_NOBODY = frozenset({408, 502, 504, *range(520, 528)})
 """What servers between here and the provider say of it: nothing that tells whether it heard."""
+_MOVED = frozenset({301, 302, 307, 308})
+_ERRORS = range(400, 600)
 _GONE = frozenset({404, 410})
 _LATER = "openai-poll-after-ms"
 
@@ -58,9 +60,14 @@ class SubmitUnknown(UpstreamFault):
         super().__init__(
             f"{fault.message}; whether the job was begun is not known", phase=fault.phase, should_retry=False
         )
-        self.status = fault.status
-        self.public_code = fault.public_code
+        if fault.status in _OF_NOBODY:  # whoever hears it in turn must not take it for a refusal, as a 503 is
+            self.status, self.public_code = fault.status, fault.public_code
         self.blame = fault.blame
+
+
+def _is_refusal(status: int) -> bool:
+    """Whether an answer outside 2xx says that nothing was done. Whatever is no status of the sort says nothing."""
+    return status in _MOVED or (status in _ERRORS and status not in _OF_NOBODY)
 
 
 @attrs.frozen
@@ -74,6 +81,11 @@ class Polled:
 def write_print(key: str) -> str:
     """A fingerprint of a channel's key: a task is known to the key that began it."""
     return sha256(key.encode()).hexdigest()[:_PRINT_CHARS] if key else ""
+
+
+def find_key(channel: Channel, key_print: str, other: str) -> str:
+    """The key of that fingerprint, or where the channel has it no more the ``other``."""
+    return next((key for key in channel.api_keys if write_print(key) == key_print), other)
 
 
 class Filming:
@@ -99,6 +111,8 @@ class Filming:
         """
         maker = FILMMAKERS[attempt.option.endpoint.wire]
         way = attrs.evolve(attempt.way, mark=job.id)
+        if original is not None:  # a task is known to the key that began it
+            way = attrs.evolve(way, key=find_key(attempt.channel, original.key_print, way.key))
         plan = way.plan(self._prepare(maker, shot, original), self._now_s, once=True)
         try:
             reply = await self._upstream.send(plan)
@@ -109,7 +123,7 @@ class Filming:
         try:
             if reply.status not in OK:
                 refusal = await self._read_refusal(reply, maker, attempt.channel)
-                raise SubmitUnknown(refusal) if reply.status in _OF_NOBODY else refusal
+                raise refusal if _is_refusal(reply.status) else SubmitUnknown(refusal)
             try:
                 raw = await reply.read(MAX_ANSWER_BYTES)
             except UpstreamFault as fault:
@@ -147,8 +161,7 @@ class Filming:
         )
         if endpoint is None:
             return None
-        keys = channel.api_keys or ("",)
-        key = next((one for one in keys if write_print(one) == job.key_print), keys[0])
+        key = find_key(channel, job.key_print, next(iter(channel.api_keys), ""))
         return Way(channel, endpoint, job.upstream_model, key, job.id)
 
     async def poll(self, way: Way, job: VideoJob) -> Polled:

@@ -23,6 +23,7 @@ from gateway.upstream.port import OpenFile
 MAX_VIDEO_BYTES = 8 * 1024**3
 MAX_FETCH_S = 3_600.0
 PACE_S = 30.0
+_VIDEO = "video/"
 LEAST_RATE = 32 * 1024
 """Bytes a second, on the average of so long."""
 
@@ -55,9 +56,11 @@ class Footage:
             raise UpstreamError("The provider does not say where the video is")
         try:
             media = await self._keep(file)
+        except UnknownMedia:
+            raise UpstreamError("What the provider gave for the video is none", phase="body") from None
         finally:
             file.close()
-        if not media.media_type.startswith("video/"):
+        if not media.media_type.startswith(_VIDEO):
             await self.remove(media.id)
             raise UpstreamError("What the provider gave for the video is none", phase="body")
         return media
@@ -75,8 +78,6 @@ class Footage:
                 raise UpstreamError("The provider's video did not arrive whole", phase="body")
             media = await draft.keep()
             kept = True
-        except UnknownMedia:
-            raise UpstreamError("What the provider gave for the video is none", phase="body") from None
         except TimeoutError:
             raise UpstreamTimeout("The provider's video took too long to arrive", phase="body") from None
         finally:

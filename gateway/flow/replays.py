@@ -24,6 +24,7 @@ class Replays:
         self._store = store
         self._owner = owner
         self._clock = clock
+        self._running: set[str] = set()
 
     async def open(self) -> None:
         """At start: calls that an earlier process had under way are cut off. For a process alone with its store."""
@@ -41,7 +42,14 @@ class Replays:
         """
         now_ms = int(self._clock() * 1000)
         mine = Replay(key_id, name, digest, request_id, now_ms, self._owner)
-        known = await self._store.begin_replay(mine)
+        self._running.add(request_id)
+        begun = False
+        try:
+            known = await self._store.begin_replay(mine)
+            begun = known is None
+        finally:
+            if not begun:
+                self._running.discard(request_id)
         if known is None:
             return mine, None
         if known.digest != digest:
@@ -50,7 +58,7 @@ class Replays:
                 param="Idempotency-Key",
                 should_retry=False,
             )
-        if known.state == "running":
+        if known.state == "running" and (known.owner != self._owner or known.request_id in self._running):
             raise _make_running()
         if known.state == "answered" and not known.status:
             raise IdempotencyConflict(
@@ -62,7 +70,14 @@ class Replays:
 
     async def take(self, mine: Replay, lost: Replay) -> None:
         """Make a call that came to nothing once more. Raises ``IdempotencyConflict`` where somebody else does."""
-        if not await self._store.take_replay(lost, mine):
+        self._running.add(mine.request_id)
+        taken = False
+        try:
+            taken = await self._store.take_replay(lost, mine)
+        finally:
+            if not taken:
+                self._running.discard(mine.request_id)
+        if not taken:
             raise _make_running()
 
     async def end(self, mine: Replay, *, status: int, media_type: str, body: bytes) -> None:
@@ -90,6 +105,8 @@ class Replays:
             await verb(replay)
         except StoreUnavailable as fault:
             log.warning("replay_not_recorded", request_id=replay.request_id, error=fault.message)
+        finally:
+            self._running.discard(replay.request_id)
 
 
 def _make_running() -> IdempotencyConflict:

@@ -33,7 +33,7 @@ from gateway.domain.usage import MAX_DURATION_MS, Usage
 from gateway.domain.video import SUBMIT_UNKNOWN, VideoAsk, VideoJob, find_wait_s
 from gateway.flow.admission import Admission, Grant
 from gateway.flow.attempt import UNKNOWN_SECONDS, Attempt
-from gateway.flow.filming import SubmitUnknown, must_fetch, write_print
+from gateway.flow.filming import SubmitUnknown, find_key, must_fetch, write_print
 from gateway.flow.footage import Footage
 from gateway.flow.record import Arrival, Delivery, Outcome, write_row
 from gateway.flow.references import References
@@ -219,7 +219,8 @@ class Submissions:
             provider=attempt.channel.provider,
             wire=attempt.option.endpoint.wire,
             upstream_model=attempt.option.model,
-            key_print=write_print(attempt.lease.key.key),
+            key_print=write_print(_find_key(attempt, original)),
+            lease_until_ms=self._videos.now_ms + LEASE_MS,  # renewed meanwhile: what the job was made with is old
             seconds=original.seconds if original else str(ask.seconds or ""),
             size=original.size if original else ask.size or "",
         )
@@ -250,7 +251,7 @@ class Submissions:
         seconds, size = job.seconds or _read_seconds(take.seconds), job.size or take.size or ""
         duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
         cost = attempt.option.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
-        return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=min(cost, job.held_nanos))
+        return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
 
     async def _note_begun(self, ticket: Ticket, take: Take) -> VideoJob:
         """On record, whatever it takes: the provider works, and only this process knows the name of its task."""
@@ -313,6 +314,12 @@ class Submissions:
 def _told(delivery: Delivery, now: float) -> Delivery:
     """The caller is being told now."""
     return attrs.evolve(delivery, first_byte_at=now)
+
+
+def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
+    """The key that the provider is asked with: of a remix that which knows the original."""
+    key = attempt.lease.key.key
+    return find_key(attempt.channel, original.key_print, key) if original else key
 
 
 def _read_seconds(said: str | None) -> str:

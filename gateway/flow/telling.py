@@ -58,13 +58,21 @@ class Teller:
     Args:
         fetcher: the guarded way to strangers' addresses.
         secret_of: what signs the deliveries of an API key, by the key's id.
-        clock: Unix seconds.
+        clock: Unix seconds, as jobs count them.
+        wall: Unix seconds, as everybody else counts them: receivers refuse what was signed at another time.
     """
 
-    def __init__(self, fetcher: Fetcher, secret_of: Callable[[int], bytes], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        secret_of: Callable[[int], bytes],
+        clock: Callable[[], float],
+        wall: Callable[[], float] | None = None,
+    ) -> None:
         self._fetcher = fetcher
         self._secret_of = secret_of
         self._clock = clock
+        self._wall = wall or clock
 
     async def tell(self, delivery: Delivery) -> Delivery:
         """The delivery after one attempt, whatever the other side did: a redirect is an answer, and not followed."""
@@ -78,7 +86,7 @@ class Teller:
 
     def _write_headers(self, delivery: Delivery) -> dict[str, str]:
         """Of this attempt: receivers refuse what was signed more than a few minutes ago."""
-        now_s = int(self._clock())
+        now_s = int(self._wall())
         return {
             "Content-Type": "application/json",
             "User-Agent": USER_AGENT,

@@ -15,6 +15,7 @@ from gateway.domain.quota import Hold
 from gateway.domain.request import Ending, RequestRow
 from gateway.domain.video import (
     CANCELLED,
+    LONGEST_HINT_S,
     VideoError,
     VideoFilter,
     VideoJob,
@@ -106,8 +107,12 @@ class Videos:
     async def open(self) -> None:
         """At start: what is held for jobs that go on is held again. For a process that is alone with its store."""
         await self.store.release(self.owner, others=True)
-        for job in await self.store.list_open():
+        jobs, now_ms = await self.store.list_open(), self.now_ms
+        for job in jobs:
             self.hold(job, self._bank.restore(job.account_id, job.key_id, job.held_nanos))
+        # What was put off for longer than anybody puts anything off: the clock was set back meanwhile.
+        latest_ms = now_ms + round(LONGEST_HINT_S * 1000)
+        await self.store.advance([(job, job.let_go(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
 
     async def close(self) -> None:
         """Wait for what is being recorded, not for long; then let go of every job."""
@@ -161,6 +166,9 @@ class Videos:
 
         Raises ``StoreUnavailable``: then it has not.
         """
+        return await asyncio.shield(self.run(self._finish(job)))
+
+    async def _finish(self, job: VideoJob) -> bool:
         now_ms = self.now_ms
         row = write_end(job, now_ms)
         delivery = write_delivery(job, now_ms, f"evt_{secrets.token_hex(_ID_BYTES)}")

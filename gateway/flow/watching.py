@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import attrs
 import structlog
 
-from gateway.domain.fault import ContentGone, Fault, StoreUnavailable, UpstreamFault
+from gateway.domain.fault import ContentGone, Fault, StoreUnavailable, UpstreamError, UpstreamFault
+from gateway.domain.media import Media
 from gateway.domain.video import (
     CHANNEL_GONE,
     CONTENT_LOST,
@@ -29,8 +30,11 @@ from gateway.flow.filming import Polled
 from gateway.flow.footage import Footage
 from gateway.flow.videos import Videos
 
-MOST_GONE = 5
-"""In a row: so often a provider may say that the file of a finished job is not there (yet)."""
+MOST_GONE = 20
+"""In a row: so often a provider may say that the file of a finished job is not there (yet); about a quarter of an hour.
+While a file is fetched, they are what ``VideoJob.polls`` counts."""
+MOST_MISSED = 12
+"""In a row: so often a job is looked for at a channel that is not there; about eight minutes."""
 _ABANDONED: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
 
 log = structlog.stdlib.get_logger(__name__)
@@ -59,9 +63,15 @@ class Watch:
             return None
         way = self._videos.filming.find_way(job)
         if way is None:
+            return await self._miss(job)
+        return await (self._fetch(way, job) if job.state == "fetching" else self._poll(way, job))
+
+    async def _miss(self, job: VideoJob) -> VideoJob | None:
+        """There is no channel. A slip in a file takes it away, too, while its provider works on: that can be mended."""
+        if job.failures + 1 >= MOST_MISSED:
             await self._videos.fail(job, CHANNEL_GONE)
             return None
-        return await (self._fetch(way, job) if job.state == "fetching" else self._poll(way, job))
+        return await self._put_off(job, UpstreamError(CHANNEL_GONE.message), CHANNEL_GONE)
 
     async def _poll(self, way: Way, job: VideoJob) -> VideoJob | None:
         videos = self._videos
@@ -91,7 +101,7 @@ class Watch:
     async def _take_over(self, job: VideoJob, clue: str | None) -> VideoJob | None:
         """The provider has finished: its file is fetched, or passed through when somebody asks."""
         videos = self._videos
-        job = attrs.evolve(job, clue=clue or job.clue, failures=0)
+        job = attrs.evolve(job, clue=clue or job.clue, polls=0, failures=0)
         if not videos.rules.keep:
             await videos.complete(job)
             return None
@@ -103,20 +113,24 @@ class Watch:
         try:
             media = await self._footage.fetch(way, job)
         except ContentGone as fault:
-            if job.failures + 1 >= MOST_GONE:
+            if job.polls + 1 >= MOST_GONE:
                 await videos.fail(job, CONTENT_LOST)
                 return None
-            return await self._put_off(job, fault, CONTENT_LOST)
+            return await self._put_off(attrs.evolve(job, polls=job.polls + 1), fault, CONTENT_LOST)
         except (UpstreamFault, StoreUnavailable) as fault:
-            return await self._put_off(job, fault, CONTENT_LOST)
-        done = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
-        finished = False
-        try:
-            finished = await videos.complete(done)
-        finally:
-            if not finished:  # cancelled under our hands, or not on record
-                await self._footage.remove(media.id)
+            return await self._put_off(attrs.evolve(job, polls=0), fault, CONTENT_LOST)
+        await self._complete(job, media)
         return None
+
+    async def _complete(self, job: VideoJob, media: Media) -> None:
+        done = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
+        try:
+            finished = await self._videos.complete(done)
+        except StoreUnavailable:
+            await self._footage.remove(media.id)
+            raise
+        if not finished:  # it was cancelled under our hands
+            await self._footage.remove(media.id)
 
     async def _put_off(self, job: VideoJob, fault: Fault, late: VideoError) -> VideoJob | None:
         """Nothing is known now. After the deadline that is for good."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import structlog
 from sqlalchemy import Executable, Row, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.domain.fault import StoreUnavailable
@@ -87,7 +88,7 @@ class Database:
                     return await work(connection)
             except IntegrityError:
                 raise
-            except (DBAPIError, OSError) as error:
+            except (DBAPIError, PoolTimeout, OSError) as error:
                 log.warning("store_write_failed", error=str(error.__cause__ or error))
                 raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
 
@@ -95,7 +96,7 @@ class Database:
         try:
             async with self._reader.connect() as connection:
                 return (await connection.execute(statement)).all()
-        except (DBAPIError, OSError) as error:
+        except (DBAPIError, PoolTimeout, OSError) as error:
             log.warning("store_read_failed", error=str(error.__cause__ or error))
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
 

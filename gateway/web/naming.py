@@ -59,7 +59,7 @@ class Named:
     async def note_form(self, form: ReceivedForm) -> None:
         """The same of a form, in whatever order its fields came, and whatever stood between them."""
         if self._name is not None:
-            files = sorted([(file.field, await _sum_up_file(file)) for file in form.files])
+            files = [(file.field, await _sum_up_file(file)) for file in form.files]  # which is first may matter
             self._digest = self._sum_up(orjson.dumps((sorted(form.fields), files)))
 
     def _sum_up(self, said: bytes) -> str:
@@ -78,7 +78,7 @@ class Named:
         await rooms.admission.check_rate(self._request[CALLER])  # what is refused in a loop must not write in one
         replays = rooms.replays
         mine, known = await replays.begin(self._request[CALLER].key.id, self._name, self._digest, arrival.id)
-        if known is not None and known.state == "lost":
+        if known is not None and known.state != "answered":
             lost, known = known, await self._find_job(known)
             if known is None:
                 await replays.take(mine, lost)

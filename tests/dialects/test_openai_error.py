@@ -186,7 +186,6 @@ def test_a_refusal_of_our_key_is_our_trouble_and_says_nothing(status: int) -> No
     assert "too long" not in fault.message
 
 
-@pytest.mark.parametrize("field", ["code", "type"])
 def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
     error = {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": details}
@@ -195,6 +194,7 @@ def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -
     assert type(read_fault(400, orjson.dumps(said), ())) is UpstreamRefused
 
 
+@pytest.mark.parametrize("field", ["code", "type"])
 @pytest.mark.parametrize(
     "word",
     ["insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"],

@@ -54,7 +54,7 @@ async def begin(replays: Replays, request: str = "req_1", *, digest: str = "ab",
 
 async def refuse(replays: Replays, digest: str = "ab") -> IdempotencyConflict:
     with pytest.raises(IdempotencyConflict) as refused:
-        await replays.begin(*NAME, digest, "req_2")
+        await replays.begin(*NAME, digest, "req_another")
     assert (refused.value.status, refused.value.param) == (409, "Idempotency-Key")
     return refused.value
 

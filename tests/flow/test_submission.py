@@ -142,11 +142,11 @@ def test_the_provider_is_asked_in_its_own_words_and_knows_the_job_by_name() -> N
     [
         ({"seconds": "8", "size": "1280x720"}, "8", 8), ({"seconds": 6}, "6", 6), ({}, "", 10),
         ({"seconds": "6.2"}, "7", 7), ({"seconds": "nan"}, "", 10), ({"seconds": "-1"}, "", 10),
-        ({"seconds": "1e9"}, "", 10), ({"seconds": "inf"}, "", 10), ({"seconds": "60"}, "60", 10),
-        ({"seconds": "8", "size": "1920x1080"}, "8", 10),
+        ({"seconds": "1e9"}, "", 10), ({"seconds": "inf"}, "", 10), ({"seconds": "60"}, "60", 60),
+        ({"seconds": "8", "size": "1920x1080"}, "8", 24),
     ],
 )  # fmt: skip
-def test_where_nobody_said_how_long_the_provider_does_and_what_is_held_is_the_most(
+def test_where_nobody_said_how_long_the_provider_does_and_what_it_says_is_charged(
     told: dict[str, Any], seconds: str, charged: int
 ) -> None:
     async def scene() -> None:

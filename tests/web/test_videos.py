@@ -227,7 +227,8 @@ async def test_jobs_are_listed_a_page_at_a_time_in_either_order(gateway_with: St
         usual = (await cinema.get(VIDEOS)).json
         assert [job["id"] for job in usual["data"]] == made[::-1]
         assert not usual["has_more"]
-        assert (await cinema.get(f"{VIDEOS}?limit=5&after=")).json["data"] == usual["data"]
+        again = (await cinema.get(f"{VIDEOS}?limit=5&after=")).json
+        assert [job["id"] for job in again["data"]] == made[::-1]
         assert (await cinema.get(f"{VIDEOS}?limit=100&order=asc&after={made[-1]}")).json == {
             "object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False,
         }  # fmt: skip
