@@ -33,8 +33,8 @@ from gateway.flow.videos import Videos
 MOST_GONE = 20
 """In a row: so often a provider may say that the file of a finished job is not there (yet); about a quarter of an hour.
 While a file is fetched, they are what ``VideoJob.polls`` counts."""
-MOST_MISSED = 12
-"""In a row: so often a job is looked for at a channel that is not there; about eight minutes."""
+MOST_MISSED = 9
+"""In a row: so often a job is looked for at a channel that is not there; about four minutes."""
 _ABANDONED: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
 
 log = structlog.stdlib.get_logger(__name__)

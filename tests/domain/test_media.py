@@ -48,6 +48,7 @@ HEADS = [
     (box(b"mp42"), "video/mp4"),
     (box(b"XAVC", b"XAVC", b"mp42"), "video/mp4"),
     (b"\x1a\x45\xdf\xa3\x9fB\x86\x81\1B\xf7\x81\1B\xf2\x81\4B\xf3\x81\x08B\x82\x84webmB\x87", "video/webm"),
+    (box(b"qt  ", b"qt  "), "video/quicktime"),
     (box(b"M4A ", b"M4A ", b"mp42", b"isom"), "audio/mp4"),
     (b"ID3\4\0\0\0\0\0\x23", "audio/mpeg"),
     (b"\xff\xfb\x90\x64", "audio/mpeg"),
@@ -64,7 +65,6 @@ NOT_KEPT = [
     b"RIFF\x24\0\0\0AVI LIST",
     b"RIFF",
     b"\0\0\0\x18ftyp",
-    box(b"qt  ", b"qt  "),
     box(b"crx ", b"crx ", b"isom")[:20],  # the compatible brand is not in what was read
     b"\0\0\0\x10ftypcrx \0\0\2\0isom",  # nor is this one in the box
     b"\x1a\x45\xdf\xa3\xa3B\x86\x81\1B\x82\x88matroskaB\x87",

@@ -295,7 +295,7 @@ async def test_a_submit_that_is_cut_off_by_a_stop_is_not_made_again_under_its_na
     if not template_path.exists():
         await make_template(template_path)
     async with OpenAiVideos(Play(submit=(SILENCE, "ok"))) as up:
-        config = site(up.channel(total_timeout_s=60))
+        config = {**site(up.channel(total_timeout_s=60)), "server": {"drain_timeout_s": 0.2}}
         gateway = await start_gateway(tmp_path / "data", template_path, config)
         calling = asyncio.create_task(submit(gateway, "take", key="one"))
         await until(lambda: up.submits)
