@@ -30,6 +30,7 @@ from gateway.jobs.sweep_records import SweepRecords
 from gateway.reload import InForce
 from gateway.store.deliveries import SqlDeliveryStore
 from gateway.store.engine import Database
+from gateway.store.leftovers import find_leftovers
 from gateway.store.media import FileMediaStore
 from gateway.store.replays import SqlReplayStore
 from gateway.store.spool import Spool
@@ -102,9 +103,13 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     footage = Footage(store, filming)
     deliveries = SqlDeliveryStore(materials.database)
     replays = Replays(SqlReplayStore(materials.database), videos.owner, clock)
-    await videos.open()
-    await replays.open()
-    await deliveries.free_deliveries(videos.owner)
+    left = await find_leftovers(materials.database)
+    if left.videos:
+        await videos.open()
+    if left.replays:
+        await replays.open()
+    if left.deliveries:
+        await deliveries.free_deliveries(videos.owner)
     stack.push_async_callback(videos.close)
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
@@ -112,6 +117,7 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     poll = PollVideos(videos, Watch(videos, footage), polls=in_force.find_polls)
     teller = Teller(materials.fetcher, find_secret, clock, materials.clock)
     deliver = DeliverWebhooks(deliveries, teller, videos.owner, clock)
+    poll.idle, deliver.idle = not left.videos, not left.deliveries
     videos.begun, videos.ended, videos.cancelled = poll.wake, deliver.wake, poll.drop
     jobs = (
         ("poll_videos", poll.run),

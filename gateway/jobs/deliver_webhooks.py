@@ -47,6 +47,9 @@ class DeliverWebhooks:
         owner: this process, as leases name it.
         clock: Unix seconds.
         pace: what waits are multiplied by.
+
+    Attributes:
+        idle: there is nothing in the store at the start, which is not asked until somebody wakes the job.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class DeliverWebhooks:
         self._hosts: dict[tuple[int, str], _Host] = {}
         self._hand: set[str] = set()
         self._failing = False
+        self.idle = False
 
     def wake(self) -> None:
         """A job has ended, and there may be something to tell."""
@@ -69,14 +73,19 @@ class DeliverWebhooks:
     async def run(self) -> None:
         """Tell what is due, for ever. What is under way when it is cancelled is told again once its lease is over."""
         async with asyncio.TaskGroup() as group:
+            if self.idle:
+                await self._rest(LONGEST_REST_S)
             while True:
                 self._woken.clear()
                 self._forget_hosts()
                 rest_s = await self._look(group)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(rest_s * self._pace):
-                        await self._woken.wait()
+                await self._rest(rest_s)
                 await asyncio.sleep(PAUSE_S * self._pace)
+
+    async def _rest(self, rest_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(rest_s * self._pace):
+                await self._woken.wait()
 
     async def _look(self, group: asyncio.TaskGroup) -> float:
         """Take on what is due, as far as there is room; seconds until the next look, where nobody wakes it before."""

@@ -39,6 +39,9 @@ class PollVideos:
         videos: where jobs are kept.
         watch: looks at one.
         polls: answers of one channel that are waited for at a time; asked anew at every turn.
+
+    Attributes:
+        idle: there is no job at the start, and the store is not asked until somebody wakes this one.
     """
 
     def __init__(self, videos: Videos, watch: Watch, *, polls: Callable[[], int]) -> None:
@@ -50,7 +53,7 @@ class PollVideos:
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
         self._seen: list[tuple[VideoJob, VideoJob]] = []
         self._renewed_s = self._looked_s = float("-inf")
-        self._more = False
+        self._more = self.idle = False
 
     def wake(self) -> None:
         """There is a job to be looked at."""
@@ -65,6 +68,8 @@ class PollVideos:
     async def run(self) -> None:
         """For ever. Cancelled, it leaves what is under way to whoever claims it next."""
         try:
+            if self.idle:
+                await self._rest(IDLE_S)
             while True:
                 self._wakened.clear()  # before the turn: who wakes it during one has begun what it may have missed
                 try:
@@ -91,16 +96,16 @@ class PollVideos:
         await self._note()
         await self._renew()
         await self._find_strays()
+        if not self._working:
+            due_ms = await self._videos.store.find_next_due()
+            wait_s = IDLE_S if due_ms is None else (due_ms - self._videos.now_ms) / 1000
+            if wait_s > 0:
+                return min(max(wait_s, TICK_S), IDLE_S)
         self._more = False
         for fetching in (False, True):
             for job in await self._claim(fetching=fetching):
                 self._start(job)
-        if self._working or self._seen:
-            return TICK_S
-        due_ms = await self._videos.store.find_next_due()
-        if due_ms is None:
-            return IDLE_S
-        return min(max((due_ms - self._videos.now_ms) / 1000, TICK_S), IDLE_S)
+        return TICK_S
 
     async def _note(self) -> None:
         """What was seen since the last turn."""

@@ -1,0 +1,27 @@
+"""What an earlier process has left of jobs, looked for in one go: at most starts there is nothing."""
+
+import attrs
+from sqlalchemy import text
+
+from gateway.store.engine import Database
+from gateway.store.schema import DUE, LIVE, RUNNING
+
+_LOOK = text(
+    f"SELECT EXISTS (SELECT 1 FROM videos WHERE {LIVE}), EXISTS (SELECT 1 FROM deliveries WHERE {DUE}), "  # noqa: S608 - our own words
+    f"EXISTS (SELECT 1 FROM replays WHERE {RUNNING})",
+)
+
+
+@attrs.frozen
+class Leftovers:
+    """Whether there are jobs that have not ended, deliveries that are not over, and named calls under way."""
+
+    videos: bool
+    deliveries: bool
+    replays: bool
+
+
+async def find_leftovers(database: Database) -> Leftovers:
+    """Look for them. Raises ``StoreUnavailable``."""
+    (row,) = await database.read(_LOOK)
+    return Leftovers(*map(bool, row))

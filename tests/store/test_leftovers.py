@@ -1,0 +1,28 @@
+"""What an earlier process has left is seen at the start, each kind by itself."""
+
+import attrs
+
+from gateway.domain.replay import Replay
+from gateway.store.deliveries import SqlDeliveryStore
+from gateway.store.engine import Database
+from gateway.store.leftovers import Leftovers, find_leftovers
+from gateway.store.replays import SqlReplayStore
+from gateway.store.videos import SqlVideoStore
+from tests.store.takes import NOW, end, make_delivery, make_job
+
+
+async def test_what_is_left_is_seen_until_it_is_over(database: Database) -> None:
+    videos, deliveries, replays = SqlVideoStore(database), SqlDeliveryStore(database), SqlReplayStore(database)
+    assert await find_leftovers(database) == Leftovers(videos=False, deliveries=False, replays=False)
+    job = make_job(1)
+    await videos.create(job)
+    assert await find_leftovers(database) == Leftovers(videos=True, deliveries=False, replays=False)
+    delivery = make_delivery(1)
+    await videos.finish(*end(job), delivery)
+    assert await find_leftovers(database) == Leftovers(videos=False, deliveries=True, replays=False)
+    await deliveries.note_delivery(attrs.evolve(delivery, status="delivered", due_ms=None, ended_ms=NOW))
+    named = Replay(1, "name", "ab", "req_1", NOW, "me")
+    await replays.begin_replay(named)
+    assert await find_leftovers(database) == Leftovers(videos=False, deliveries=False, replays=True)
+    await replays.end_replay(attrs.evolve(named, state="lost"))
+    assert await find_leftovers(database) == Leftovers(videos=False, deliveries=False, replays=False)
