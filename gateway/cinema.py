@@ -30,7 +30,7 @@ from gateway.jobs.sweep_records import SweepRecords
 from gateway.reload import InForce
 from gateway.store.deliveries import SqlDeliveryStore
 from gateway.store.engine import Database
-from gateway.store.leftovers import find_leftovers
+from gateway.store.leftovers import Leftovers, find_leftovers
 from gateway.store.media import FileMediaStore
 from gateway.store.replays import SqlReplayStore
 from gateway.store.spool import Spool
@@ -103,13 +103,7 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     footage = Footage(store, filming)
     deliveries = SqlDeliveryStore(materials.database)
     replays = Replays(SqlReplayStore(materials.database), videos.owner, clock)
-    left = await find_leftovers(materials.database)
-    if left.videos:
-        await videos.open()
-    if left.replays:
-        await replays.open()
-    if left.deliveries:
-        await deliveries.free_deliveries(videos.owner)
+    left = await _take_over(materials.database, videos, replays, deliveries)
     stack.push_async_callback(videos.close)
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
@@ -127,6 +121,17 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     )
     submissions = _build_submissions(materials, videos, footage)
     return Cinema(videos, submissions, footage, replays, deliveries, find_secret, runner, jobs)
+
+
+async def _take_over(database: Database, videos: Videos, replays: Replays, deliveries: SqlDeliveryStore) -> Leftovers:
+    left = await find_leftovers(database)
+    if left.videos:
+        await videos.open()
+    if left.replays:
+        await replays.open()
+    if left.deliveries:
+        await deliveries.free_deliveries(videos.owner)
+    return left
 
 
 def _build_submissions(materials: Materials, videos: Videos, footage: Footage) -> Submissions:
