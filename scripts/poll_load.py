@@ -1,4 +1,4 @@
-"""Two thousand jobs over five channels, one of them dead and one slow: are the others' asked after in time, at what cost?
+"""Two thousand jobs over five channels, one dead and one slow: are the others' asked after in time, and at what cost?
 
     python scripts/poll_load.py [--jobs 2000] [--seconds 90]
 
@@ -53,7 +53,8 @@ class Provider:
         return app
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": f"film-{request.app['number']}", "object": "model"}]})
+        listed = [{"id": f"film-{request.app['number']}", "object": "model"}]
+        return web.json_response({"object": "list", "data": listed})
 
     async def _submit(self, request: web.Request) -> web.Response:
         await request.read()
