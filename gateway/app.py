@@ -49,12 +49,14 @@ from gateway.store.spool import Spool
 from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.guard import GuardedFetcher
 from gateway.upstream.port import Upstream
-from gateway.web.admin.routes import add_admin_routes, check_admin
+from gateway.web.admin.doors import hang
+from gateway.web.admin.routes import list_doors
 from gateway.web.drain import drain
+from gateway.web.entrance import authenticate, let_in
 from gateway.web.form import FormLimits
 from gateway.web.keys import OFFICE, PROBE, ROOMS, Gate, Office, Rooms
 from gateway.web.media import KEEPER, add_media_routes
-from gateway.web.middleware import access_log, authenticate, error_shape, sign_response
+from gateway.web.middleware import access_log, error_shape, sign_response
 from gateway.web.probes import add_probes
 from gateway.web.routes import add_routes
 
@@ -71,11 +73,11 @@ WELCOME = web.AppKey("welcome", Welcome)
 def build(site: Site) -> web.Application:
     """The application. Its parts start with it and stop with it."""
     app = web.Application(
-        middlewares=[access_log, error_shape, check_admin, authenticate],
+        middlewares=[access_log, error_shape, let_in, authenticate],
         client_max_size=site.config.server.max_body_mb * 1024 * 1024,
     )
     add_routes(app)
-    add_admin_routes(app)
+    hang(app, list_doors())
     add_media_routes(app)
     add_probes(app)
     app.on_response_prepare.append(sign_response)

@@ -53,7 +53,8 @@ class Account:
 class ApiKey:
     """What a caller shows. Only ``digest`` of the secret is kept, and its last four characters for people.
 
-    ``webhook_url`` is told of the end of each of its videos, but for those whose call names another.
+    ``webhook_url`` is told of the end of each of its videos, but for those whose call names another. The secret that
+    it had before it was rotated (``former_digest``) is good until ``former_until_s``.
     """
 
     id: int
@@ -71,6 +72,8 @@ class ApiKey:
     declared: bool = False
     created_ms: int = 0
     webhook_url: str | None = attrs.field(default=None, repr=False)
+    former_digest: bytes | None = attrs.field(default=None, repr=False)
+    former_until_s: int | None = None
 
     @property
     def masked(self) -> str:

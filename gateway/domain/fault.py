@@ -18,6 +18,10 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "invalid_api_key": 401,
         "key_disabled": 401,
         "key_expired": 401,
+        "signed_out": 401,
+        "wrong_passphrase": 401,
+        "second_factor_needed": 401,
+        "forbidden": 403,
         "insufficient_quota": 403,
         "model_not_allowed": 403,
         "group_not_allowed": 403,
@@ -124,6 +128,30 @@ class KeyExpired(Fault):
     """A known key past its expiry."""
 
     code = "key_expired"
+
+
+class SignedOut(Fault):
+    """Nobody is signed in, or no more."""
+
+    code = "signed_out"
+
+
+class WrongPassphrase(Fault):
+    """No member has that name with that passphrase; nor, where it has a second factor, with that code."""
+
+    code = "wrong_passphrase"
+
+
+class SecondFactorNeeded(Fault):
+    """The passphrase is right; ``code``, of an authenticator or a recovery code, is asked for too."""
+
+    code = "second_factor_needed"
+
+
+class Forbidden(Fault):
+    """Whoever asks is known, and may not do this."""
+
+    code = "forbidden"
 
 
 class ModelNotAllowed(Fault):

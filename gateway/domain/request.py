@@ -14,6 +14,7 @@ stopped under it; a bug of ours."""
 
 ID_PREFIX = "req_"
 """Of a request's id; 24 hexadecimal digits follow."""
+MAX_ERROR = 300
 ANSWERED = "ok"
 """The outcome of an attempt that was answered; every other is a fault's public code."""
 
@@ -62,6 +63,7 @@ class RequestRow:
     ``images`` were made, ``duration_ms`` of sound made or heard, ``characters`` spoken.
     ``tried`` is the trail of a call that took more than one attempt (``read_tried``), and empty for every other: the
     row itself says how the one ended.
+    ``error`` is what its caller was told was wrong, at most ``MAX_ERROR`` characters; empty where nothing was.
     A field that is added needs a default: the journal of the version before does not have it.
     """
 
@@ -94,6 +96,7 @@ class RequestRow:
     images: int = 0
     duration_ms: int = 0
     characters: int = 0
+    error: str = ""
 
 
 @attrs.frozen

@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import structlog
-from sqlalchemy import Executable, Row, event, text
+from sqlalchemy import Executable, Row, event, insert, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.fault import StoreUnavailable
 from gateway.store import schema
+from gateway.store.rows import write_audit
 
 T = TypeVar("T")
 
@@ -41,18 +43,24 @@ class Database:
         self._lock = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """``work`` in one transaction on the one writer.
+    async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
+        """``work`` in one transaction on the one writer, and ``audit``, who had it done, in the same.
 
         Raises ``StoreUnavailable``; a broken constraint stays SQLAlchemy's ``IntegrityError``.
         """
-        return await self._finish(self._write(work))
+        return await self._finish(self._write(work, audit))
 
-    async def change(self, statement: Executable) -> int:
-        """One statement in a transaction of its own; how many rows it met. Raises as ``write`` does."""
+    async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
+        """One statement in a transaction of its own; how many rows it met. Raises as ``write`` does.
+
+        Where it meets none nothing was done, and ``audit`` is not written.
+        """
 
         async def execute(connection: AsyncConnection) -> int:
-            return (await connection.execute(statement)).rowcount
+            met = (await connection.execute(statement)).rowcount
+            if met and audit is not None:
+                await connection.execute(insert(schema.audit).values(write_audit(audit)))
+            return met
 
         return await self.write(execute)
 
@@ -81,11 +89,14 @@ class Database:
         if not task.cancelled():
             task.exception()  # the caller may be gone, and nobody else asks
 
-    async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+    async def _write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None) -> T:
         async with self._lock:
             try:
                 async with self._writer.begin() as connection:
-                    return await work(connection)
+                    done = await work(connection)
+                    if audit is not None:
+                        await connection.execute(insert(schema.audit).values(write_audit(audit)))
+                    return done
             except IntegrityError:
                 raise
             except (DBAPIError, PoolTimeout, OSError) as error:

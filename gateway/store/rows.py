@@ -8,6 +8,7 @@ import attrs
 import orjson
 from sqlalchemy import Row
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.caller import Account, ApiKey
 from gateway.domain.ledger import Entry
 from gateway.domain.quota import Quota
@@ -89,6 +90,8 @@ def write_key(key: ApiKey) -> Values:
         "declared": key.declared,
         "created_ms": key.created_ms,
         "webhook_url": key.webhook_url,
+        "former_digest": key.former_digest,
+        "former_until_s": key.former_until_s,
         **_write_bounds(key.quota, key.limits),
     }
 
@@ -111,6 +114,8 @@ def read_key(row: Row[Any]) -> ApiKey:
         declared=row.declared,
         created_ms=row.created_ms,
         webhook_url=row.webhook_url,
+        former_digest=row.former_digest,
+        former_until_s=row.former_until_s,
     )
 
 
@@ -136,6 +141,18 @@ def write_entry(entry: Entry) -> Values:
 def read_entry(row: Row[Any]) -> Entry:
     """A row of ``entries``."""
     return Entry(**row._mapping)  # noqa: SLF001 - as above
+
+
+def write_audit(row: AuditRow) -> Values:
+    """Everything but the sequence."""
+    values = attrs.asdict(row)
+    del values["sequence"]
+    return values
+
+
+def read_audit(row: Row[Any]) -> AuditRow:
+    """A row of ``audit``."""
+    return AuditRow(**row._mapping)  # noqa: SLF001 - as above
 
 
 def write_video(job: VideoJob) -> Values:

@@ -20,7 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0005"
+REVISION = "0006"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
 
 metadata = MetaData()
@@ -67,6 +67,8 @@ keys = Table(
     Column("declared", Boolean, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("webhook_url", Text),
+    Column("former_digest", LargeBinary(32)),
+    Column("former_until_s", BigInteger),
     UniqueConstraint("account_id", "name"),
     sqlite_autoincrement=True,
 )
@@ -119,10 +121,15 @@ requests = Table(
     Column("images", Integer, nullable=False, server_default="0"),
     Column("duration_ms", Integer, nullable=False, server_default="0"),
     Column("characters", Integer, nullable=False, server_default="0"),
+    Column("error", Text, nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
+    Index("requests_by_account", "account_id", "sequence"),
     sqlite_autoincrement=True,
 )
+# A condition of an index is no use to a query that has a parameter in its place: both have it word by word.
+ERRONEOUS = text("error_code IS NOT NULL")
+Index("requests_erroneous", requests.c.sequence, sqlite_where=ERRONEOUS, postgresql_where=ERRONEOUS)
 
 entries = Table(
     "entries",
@@ -166,7 +173,105 @@ usage_days = Table(
 )
 """The sums of each day (UTC, days since 1970), written with what they sum: balances are read from here at start."""
 
-# A condition of an index is no use to a query that has a parameter in its place: both have it word by word.
+usage_hours = Table(
+    "usage_hours",
+    metadata,
+    Column("hour", Integer, primary_key=True),
+    Column("account_id", BigInteger, primary_key=True),
+    Column("key_id", BigInteger, primary_key=True),
+    Column("model", String(256), primary_key=True),
+    Column("channel", String(64), primary_key=True),
+    Column("status", Integer, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("total_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The sums of each hour (UTC, hours since 1970) of every request, refused ones too (channel ''): what charts are of."""
+
+retired = Table(
+    "retired",
+    metadata,
+    Column("account_id", BigInteger, primary_key=True),
+    Column("key_id", BigInteger, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What the rows cost that were deleted for their age: the audit still adds up."""
+
+members = Table(
+    "members",
+    metadata,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("account_id", _BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("role", String(16), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("passphrase", Text, nullable=False),
+    Column("totp", LargeBinary),
+    Column("totp_step", BigInteger, nullable=False),
+    Column("recovery", JSON, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("signed_in_ms", BigInteger),
+    sqlite_autoincrement=True,
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("member_id", _BIG, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("address", String(64), nullable=False),
+    Column("agent", String(256), nullable=False),
+    Index("sessions_by_member", "member_id"),
+)
+
+links = Table(
+    "links",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("account_id", _BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("member_id", _BIG, ForeignKey("members.id", ondelete="CASCADE")),
+    Column("created_by", String(64), nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("actor_kind", String(16), nullable=False),
+    Column("actor", String(64), nullable=False),
+    Column("member_id", BigInteger),
+    Column("address", String(64), nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("account_id", BigInteger),
+    Column("subject", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Index("audit_by_account", "account_id", "sequence"),
+    sqlite_autoincrement=True,
+)
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("path", String(128), primary_key=True),
+    Column("value", JSON, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+)
+"""Parts of the configuration that were set while the gateway ran; what the file or the environment says goes first."""
+
+# As above: word by word.
 DUE = text("due_ms IS NOT NULL")
 OWNED = text("owner != ''")
 LIVE = text("state NOT IN ('completed', 'failed')")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
+from gateway.domain.audit import Actor
 from gateway.domain.caller import Caller
 from gateway.domain.network import Networks
 from gateway.domain.rate import Standing
@@ -22,6 +23,7 @@ from gateway.flow.footage import Footage
 from gateway.flow.images import Images
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
+from gateway.flow.reception import Reception, Signed
 from gateway.flow.record import Delivery
 from gateway.flow.relay import Relay
 from gateway.flow.replays import Replays
@@ -97,10 +99,15 @@ class Office:
 
 
 ROOMS = web.AppKey("rooms", Rooms)
+RECEPTION = web.AppKey("reception", Reception)
 OFFICE = web.AppKey("office", Office)
 PROBE: web.AppKey[Callable[[], Awaitable[None]]] = web.AppKey("probe")
 """Raises a fault where the store cannot be written to."""
 REQUEST_ID = web.RequestKey("request_id", str)
+ACTOR = web.RequestKey("actor", Actor)
+"""Who asks the admin API."""
+SIGNED = web.RequestKey("signed", Signed)
+"""Who is signed in, where the actor is a member."""
 CALLER = web.RequestKey("caller", Caller)
 ROW = web.RequestKey("row", RequestRow)
 DELIVERY = web.RequestKey("delivery", Delivery)

@@ -18,15 +18,14 @@ from gateway.domain.fault import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    Overloaded,
     RequestTooLarge,
 )
-from gateway.domain.network import Networks, find_address
+from gateway.domain.network import find_address
 from gateway.domain.request import ID_PREFIX
 from gateway.flow.record import write_attempts
-from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING
+from gateway.web.keys import DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING
 
-_ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
+ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 _QUIET = frozenset({"/healthz", "/readyz"})
 _ID_BYTES = 12
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
@@ -150,39 +149,22 @@ def _keep_allow(error: web.HTTPException) -> dict[str, str]:
     return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
 
 
-@web.middleware
-async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """On every path of the public API that exists: who calls? Raises the fault of a key that will not do."""
-    resource = request.match_info.route.resource
-    if resource is not None and resource.canonical.startswith("/v1/"):
-        rooms = request.app[ROOMS]
-        if not rooms.gate.open:
-            raise Overloaded("The gateway is shutting down", retry_after_s=5)
-        caller = rooms.directory.authenticate(_find_authorization(request))
-        check_address(request, caller)
-        request[CALLER] = caller
-    return await handler(request)
-
-
-def _find_authorization(request: web.Request) -> str | None:
-    """What the caller shows; in Anthropic's language, on its paths and where its models are listed, ``x-api-key``."""
-    shown = request.headers.get("Authorization")
-    if shown is None and request.path.startswith(_ANTHROPIC_PATHS) and (key := request.headers.get("x-api-key")):
-        return f"Bearer {key}"
-    return shown
-
-
 def check_address(request: web.Request, caller: Caller) -> None:
     """Raise ``IpNotAllowed`` where the key may not be used from where the request comes."""
     if caller.networks:
-        caller.check_address(_find_address(request, request.app[ROOMS].trusted_proxies))
+        caller.check_address(find_caller_address(request))
 
 
-def _find_address(request: web.Request, trusted: Networks) -> str | None:
+def find_caller_address(request: web.Request) -> str | None:
     """The address that the caller called from; None where it cannot be told."""
+    trusted = request.app[ROOMS].trusted_proxies
+    return find_address(find_peer(request), request.headers.getall("X-Forwarded-For", ()), trusted)
+
+
+def find_peer(request: web.Request) -> str | None:
+    """The address of the other end of the connection: a caller's, or a proxy's."""
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
-    host = str(peer[0]) if isinstance(peer, tuple) and peer else None
-    return find_address(host, request.headers.getall("X-Forwarded-For", ()), trusted)
+    return str(peer[0]) if isinstance(peer, tuple) and peer else None
 
 
 def find_origin(request: web.Request) -> str:
@@ -193,7 +175,7 @@ def find_origin(request: web.Request) -> str:
 async def sign_response(request: web.Request, response: web.StreamResponse) -> None:
     """Signal before every response: the request id and the caller's rate limits on it, the server's name off it."""
     response.headers["X-Request-Id"] = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()
-    if request.path.startswith(_ANTHROPIC_PATHS):
+    if request.path.startswith(ANTHROPIC_PATHS):
         response.headers["request-id"] = response.headers["X-Request-Id"]
     response.headers.popall("Server", None)
     delivery, standing = request.get(DELIVERY), request.get(STANDING)

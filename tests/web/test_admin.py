@@ -10,6 +10,7 @@ import pytest
 from yarl import URL
 
 from gateway.web.admin import routes
+from gateway.web.admin.doors import PREFIX
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, KEY, RunningGateway, channel, channels
 from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
@@ -67,26 +68,22 @@ def ask(gateway: RunningGateway) -> Ask:
 
 async def ask_office(gateway: RunningGateway, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     """Status and JSON of an operation of the admin API."""
-    url = URL(f"{gateway.url}{routes.PREFIX}{path}", encoded=True)
+    url = URL(f"{gateway.url}{PREFIX}{path}", encoded=True)
     headers = {"Authorization": f"Bearer {gateway.admin_token}"}
     async with gateway.client.request(method, url, json=body, headers=headers) as response:
         return response.status, await response.json()
 
 
 def test_the_table_below_names_every_operation() -> None:
-    app = aiohttp.web.Application()
-    routes.add_admin_routes(app)
     known = {
-        (route.method, route.resource.canonical.replace("{name}", "x").replace("{id}", "x"))
-        for route in app.router.routes()
-        if route.resource is not None and route.method != "HEAD"
+        (door.method, door.full_path.replace("{name}", "x").replace("{id}", "x")) for door in routes.list_doors()
     }
     named = set()
     for method, path in OPERATIONS:
         parts = path.split("/")
         if len(parts) > 2:
             parts[2] = "x"
-        named.add((method, routes.PREFIX + "/".join(parts)))
+        named.add((method, PREFIX + "/".join(parts)))
     assert named == known
 
 
@@ -95,10 +92,10 @@ async def test_no_operation_is_open_without_the_token(gateway: RunningGateway, t
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(headers=headers) as session:
         for method, path in (*OPERATIONS, ("GET", "/nothing"), ("PUT", "/keys")):
-            async with session.request(method, f"{gateway.url}{routes.PREFIX}{path}", json={}) as response:
+            async with session.request(method, f"{gateway.url}{PREFIX}{path}", json={}) as response:
                 assert response.status == 401, path
                 error = (await response.json())["error"]
-                assert error["code"] == "invalid_api_key"
+                assert error["code"] == ("signed_out" if token is None else "invalid_api_key")
                 assert gateway.admin_token not in error["message"]
 
 
@@ -272,7 +269,7 @@ async def test_a_new_key_works_at_once_and_a_changed_one_changes_at_once(gateway
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with(channels([up]))
         headers = {"Authorization": f"Bearer {gateway.admin_token}"}
-        async with aiohttp.ClientSession(f"{gateway.url}{routes.PREFIX}/", headers=headers) as admin:
+        async with aiohttp.ClientSession(f"{gateway.url}{PREFIX}/", headers=headers) as admin:
             await admin.post("accounts", json={"name": "new"})
             async with admin.post("keys", json={"name": "k", "account": "new"}) as response:
                 made = await response.json()

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.web.admin.routes import PREFIX
+from gateway.web.admin.doors import PREFIX
 from gateway.web.keys import OFFICE
 from tests.conftest import StartGateway
 from tests.fakes.gateway import HELLO, KEY, RunningGateway, channel

@@ -3,11 +3,11 @@
 from typing import Any, get_args
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from gateway.dialects.openai_fields import MAX_MODEL_LENGTH
 from gateway.domain.call import Operation
 from gateway.domain.fault import Conflict, InvalidRequest, NotFound
+from gateway.web.admin.doors import Door
 from gateway.web.admin.forms import write_json, write_listing
 from gateway.web.body import read_json
 from gateway.web.keys import OFFICE, ROOMS
@@ -106,15 +106,15 @@ async def reload(request: web.Request) -> web.Response:
     return write_json(report)
 
 
-CHANNEL_DOORS: tuple[tuple[str, str, Handler], ...] = (
-    ("GET", "/channels", list_channels),
-    ("POST", "/channels", add_channel),
-    ("GET", "/channels/{name}", get_channel),
-    ("PATCH", "/channels/{name}", edit_channel),
-    ("DELETE", "/channels/{name}", delete_channel),
-    ("POST", "/channels/{name}/test", test_channel),
-    ("POST", "/channels/{name}/sync", sync_channel),
-    ("GET", "/models", list_models),
-    ("GET", "/explain", explain),
-    ("POST", "/reload", reload),
+CHANNEL_DOORS: tuple[Door, ...] = (
+    Door("GET", "/channels", list_channels),
+    Door("POST", "/channels", add_channel),
+    Door("GET", "/channels/{name}", get_channel),
+    Door("PATCH", "/channels/{name}", edit_channel),
+    Door("DELETE", "/channels/{name}", delete_channel),
+    Door("POST", "/channels/{name}/test", test_channel),
+    Door("POST", "/channels/{name}/sync", sync_channel),
+    Door("GET", "/models", list_models),
+    Door("GET", "/explain", explain),
+    Door("POST", "/reload", reload),
 )

@@ -6,13 +6,13 @@ from typing import Any, get_args
 
 import attrs
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from gateway.domain.declaration import CreditSpec
 from gateway.domain.fault import InvalidRequest
 from gateway.domain.ledger import UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD
 from gateway.flow.administration import read_spec
+from gateway.web.admin.doors import Door
 from gateway.web.admin.forms import read_id, write_json, write_listing
 from gateway.web.body import read_json
 from gateway.web.keys import OFFICE, ROOMS
@@ -82,13 +82,13 @@ async def get_audit(request: web.Request) -> web.Response:
     return write_json(await request.app[OFFICE].accounting.audit())
 
 
-MONEY_DOORS: tuple[tuple[str, str, Handler], ...] = (
-    ("GET", "/accounts/{name}/credits", list_account_credits),
-    ("POST", "/accounts/{name}/credits", credit_account),
-    ("GET", "/keys/{id}/credits", list_key_credits),
-    ("POST", "/keys/{id}/credits", credit_key),
-    ("GET", "/usage", get_usage),
-    ("GET", "/audit", get_audit),
+MONEY_DOORS: tuple[Door, ...] = (
+    Door("GET", "/accounts/{name}/credits", list_account_credits),
+    Door("POST", "/accounts/{name}/credits", credit_account),
+    Door("GET", "/keys/{id}/credits", list_key_credits),
+    Door("POST", "/keys/{id}/credits", credit_key),
+    Door("GET", "/usage", get_usage),
+    Door("GET", "/audit", get_audit),
 )
 
 

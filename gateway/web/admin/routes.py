@@ -1,18 +1,16 @@
-"""The admin API's paths. Every one needs the token of the data folder."""
+"""The admin API's paths; who may walk them is in their doors."""
 
-import asyncio
-import hmac
 from typing import Any
 
 import attrs
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from gateway import __version__
-from gateway.domain.fault import InvalidApiKey
+from gateway.domain.declaration import AccountSpec, KeySpec
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request import RequestFilter, StoredRequest
 from gateway.web.admin.channels import CHANNEL_DOORS
+from gateway.web.admin.doors import Door
 from gateway.web.admin.forms import read_id, write_json, write_listing
 from gateway.web.admin.money import MONEY_DOORS
 from gateway.web.admin.videos import VIDEO_DOORS
@@ -20,60 +18,7 @@ from gateway.web.body import read_json
 from gateway.web.keys import OFFICE
 from gateway.web.query import read_number
 
-PREFIX = "/admin/v1"
 MAX_LISTED = 1000
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-def add_admin_routes(app: web.Application) -> None:
-    """Everything under ``/admin/v1``."""
-    add = app.router.add_route
-    for method, path, door in (
-        ("GET", "/status", get_status),
-        ("GET", "/accounts", list_accounts),
-        ("POST", "/accounts", add_account),
-        ("GET", "/accounts/{name}", get_account),
-        ("PATCH", "/accounts/{name}", edit_account),
-        ("DELETE", "/accounts/{name}", delete_account),
-        ("GET", "/keys", list_keys),
-        ("POST", "/keys", add_key),
-        ("GET", "/keys/{id}", get_key),
-        ("PATCH", "/keys/{id}", edit_key),
-        ("DELETE", "/keys/{id}", delete_key),
-        ("GET", "/requests", list_requests),
-        *CHANNEL_DOORS,
-        *MONEY_DOORS,
-        *VIDEO_DOORS,
-    ):
-        add(method, PREFIX + path, door)
-
-
-@web.middleware
-async def check_admin(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let only the bearer of the admin token into ``/admin/v1``."""
-    if request.path.startswith(PREFIX):
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        expected = request.app[OFFICE].token
-        if scheme.lower() != "bearer" or not hmac.compare_digest(_bytes(token.strip()), _bytes(expected)):
-            raise InvalidApiKey("The admin API needs the token in the data folder's admin.token", should_retry=False)
-        if request.method not in _SAFE:
-            # What was begun comes into force also where its caller does not wait for it: a key that was disabled in
-            # the store must not go on being used because a connection broke.
-            office = request.app[OFFICE]
-            task = asyncio.get_running_loop().create_task(_run(handler, request))
-            office.changes.add(task)
-            task.add_done_callback(office.changes.discard)
-            return await asyncio.shield(task)
-    return await handler(request)
-
-
-async def _run(handler: Handler, request: web.Request) -> web.StreamResponse:
-    return await handler(request)
-
-
-def _bytes(header: str) -> bytes:
-    # aiohttp hands on bytes of a header that are no UTF-8 as lone surrogates.
-    return header.encode("utf-8", "surrogateescape")
 
 
 async def get_status(request: web.Request) -> web.Response:
@@ -157,3 +102,24 @@ async def list_requests(request: web.Request) -> web.Response:
 def _write_request(stored: StoredRequest) -> dict[str, Any]:
     fields = attrs.asdict(stored.row)
     return {"sequence": stored.sequence, **fields, "cost_usd": stored.row.cost_nanos / NANOS_PER_USD}
+
+
+def list_doors() -> tuple[Door, ...]:
+    """Every operation of the admin API."""
+    return (
+        Door("GET", "/status", get_status),
+        Door("GET", "/accounts", list_accounts),
+        Door("POST", "/accounts", add_account, takes=AccountSpec, status=201),
+        Door("GET", "/accounts/{name}", get_account),
+        Door("PATCH", "/accounts/{name}", edit_account, takes=AccountSpec, partly=True),
+        Door("DELETE", "/accounts/{name}", delete_account),
+        Door("GET", "/keys", list_keys),
+        Door("POST", "/keys", add_key, takes=KeySpec, status=201),
+        Door("GET", "/keys/{id}", get_key),
+        Door("PATCH", "/keys/{id}", edit_key, takes=KeySpec, partly=True),
+        Door("DELETE", "/keys/{id}", delete_key),
+        Door("GET", "/requests", list_requests),
+        *CHANNEL_DOORS,
+        *MONEY_DOORS,
+        *VIDEO_DOORS,
+    )

@@ -3,13 +3,13 @@
 from typing import Any, get_args
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from gateway.domain.declaration import write_time
 from gateway.domain.fault import InvalidRequest
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
 from gateway.domain.webhook import Delivery, write_secret
+from gateway.web.admin.doors import Door
 from gateway.web.admin.forms import read_id, write_json, write_listing
 from gateway.web.keys import OFFICE
 from gateway.web.query import read_number
@@ -69,12 +69,12 @@ async def get_webhook_secret(request: web.Request) -> web.Response:
     return write_json({"secret": write_secret(office.find_secret(key.id))})
 
 
-VIDEO_DOORS: tuple[tuple[str, str, Handler], ...] = (
-    ("GET", "/videos", list_videos),
-    ("GET", "/videos/{id}", get_video),
-    ("POST", "/videos/{id}/cancel", cancel_video),
-    ("GET", "/deliveries", list_deliveries),
-    ("GET", "/keys/{id}/webhook-secret", get_webhook_secret),
+VIDEO_DOORS: tuple[Door, ...] = (
+    Door("GET", "/videos", list_videos),
+    Door("GET", "/videos/{id}", get_video),
+    Door("POST", "/videos/{id}/cancel", cancel_video),
+    Door("GET", "/deliveries", list_deliveries),
+    Door("GET", "/keys/{id}/webhook-secret", get_webhook_secret),
 )
 
 

@@ -1,0 +1,130 @@
+"""The console: members, sessions, links, the audit trail, settings; hours of usage, and what makes long lists quick."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+_BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_ERRONEOUS = sa.text("error_code IS NOT NULL")
+_SUM_UP_HOURS = """
+INSERT INTO usage_hours
+SELECT settled_ms / 3600000, account_id, key_id, model, COALESCE(channel, ''), status,
+       COUNT(*), SUM(prompt_tokens), SUM(completion_tokens), SUM(cached_tokens), SUM(cost_nanos), SUM(total_ms)
+FROM requests GROUP BY 1, 2, 3, 4, 5, 6
+"""
+
+
+def upgrade() -> None:
+    op.add_column("keys", sa.Column("former_digest", sa.LargeBinary(32)))
+    op.add_column("keys", sa.Column("former_until_s", sa.BigInteger))
+    op.add_column("requests", sa.Column("error", sa.Text, nullable=False, server_default=sa.text("''")))
+    op.create_index("requests_by_account", "requests", ["account_id", "sequence"])
+    op.create_index(
+        "requests_erroneous", "requests", ["sequence"], sqlite_where=_ERRONEOUS, postgresql_where=_ERRONEOUS
+    )
+    for make in (_make_sums, _make_members, _make_sessions, _make_links, _make_audit, _make_settings):
+        make()
+
+
+def _make_sums() -> None:
+    op.create_table(
+        "usage_hours",
+        sa.Column("hour", sa.Integer, primary_key=True),
+        sa.Column("account_id", sa.BigInteger, primary_key=True),
+        sa.Column("key_id", sa.BigInteger, primary_key=True),
+        sa.Column("model", sa.String(256), primary_key=True),
+        sa.Column("channel", sa.String(64), primary_key=True),
+        sa.Column("status", sa.Integer, primary_key=True),
+        sa.Column("requests", sa.BigInteger, nullable=False),
+        sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
+        sa.Column("completion_tokens", sa.BigInteger, nullable=False),
+        sa.Column("cached_tokens", sa.BigInteger, nullable=False),
+        sa.Column("cost_nanos", sa.BigInteger, nullable=False),
+        sa.Column("total_ms", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.execute(_SUM_UP_HOURS)
+    op.create_table(
+        "retired",
+        sa.Column("account_id", sa.BigInteger, primary_key=True),
+        sa.Column("key_id", sa.BigInteger, primary_key=True),
+        sa.Column("requests", sa.BigInteger, nullable=False),
+        sa.Column("cost_nanos", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    )
+
+
+def _make_members() -> None:
+    op.create_table(
+        "members",
+        sa.Column("id", _BIG, primary_key=True, autoincrement=True),
+        sa.Column("account_id", _BIG, sa.ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("name", sa.String(64), nullable=False, unique=True),
+        sa.Column("role", sa.String(16), nullable=False),
+        sa.Column("status", sa.String(16), nullable=False),
+        sa.Column("passphrase", sa.Text, nullable=False),
+        sa.Column("totp", sa.LargeBinary),
+        sa.Column("totp_step", sa.BigInteger, nullable=False),
+        sa.Column("recovery", sa.JSON, nullable=False),
+        sa.Column("created_ms", sa.BigInteger, nullable=False),
+        sa.Column("signed_in_ms", sa.BigInteger),
+        sqlite_autoincrement=True,
+    )
+
+
+def _make_sessions() -> None:
+    op.create_table(
+        "sessions",
+        sa.Column("digest", sa.LargeBinary(32), primary_key=True),
+        sa.Column("member_id", _BIG, sa.ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("created_ms", sa.BigInteger, nullable=False),
+        sa.Column("seen_ms", sa.BigInteger, nullable=False),
+        sa.Column("address", sa.String(64), nullable=False),
+        sa.Column("agent", sa.String(256), nullable=False),
+    )
+    op.create_index("sessions_by_member", "sessions", ["member_id"])
+
+
+def _make_links() -> None:
+    op.create_table(
+        "links",
+        sa.Column("digest", sa.LargeBinary(32), primary_key=True),
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("account_id", _BIG, sa.ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("role", sa.String(16), nullable=False),
+        sa.Column("created_ms", sa.BigInteger, nullable=False),
+        sa.Column("expires_ms", sa.BigInteger, nullable=False),
+        sa.Column("member_id", _BIG, sa.ForeignKey("members.id", ondelete="CASCADE")),
+        sa.Column("created_by", sa.String(64), nullable=False),
+    )
+
+
+def _make_audit() -> None:
+    op.create_table(
+        "audit",
+        sa.Column("sequence", _BIG, primary_key=True, autoincrement=True),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+        sa.Column("actor_kind", sa.String(16), nullable=False),
+        sa.Column("actor", sa.String(64), nullable=False),
+        sa.Column("member_id", sa.BigInteger),
+        sa.Column("address", sa.String(64), nullable=False),
+        sa.Column("action", sa.String(64), nullable=False),
+        sa.Column("account_id", sa.BigInteger),
+        sa.Column("subject", sa.Text, nullable=False),
+        sa.Column("detail", sa.Text, nullable=False),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("audit_by_account", "audit", ["account_id", "sequence"])
+
+
+def _make_settings() -> None:
+    op.create_table(
+        "settings",
+        sa.Column("path", sa.String(128), primary_key=True),
+        sa.Column("value", sa.JSON, nullable=False),
+        sa.Column("changed_ms", sa.BigInteger, nullable=False),
+    )

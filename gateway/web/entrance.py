@@ -1,0 +1,190 @@
+"""Who stands at a door of the admin API or the console: the bearer of a token, a member by its session, or nobody.
+
+A session rides on a cookie, which a browser sends by itself. So what comes with one must come from a page of ours: the
+browser's own word for it (``Sec-Fetch-Site``, or ``Origin``), and for a change a header that no other site can send.
+"""
+
+import asyncio
+import hmac
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.domain.audit import Actor
+from gateway.domain.caller import ApiKey, Caller
+from gateway.domain.fault import Forbidden, InvalidApiKey, NotFound, Overloaded, SignedOut
+from gateway.domain.member import may
+from gateway.domain.network import is_inside
+from gateway.flow.reception import Signed
+from gateway.web.admin.doors import DOORS, PREFIX, Door
+from gateway.web.keys import ACTOR, CALLER, OFFICE, RECEPTION, ROOMS, SIGNED
+from gateway.web.middleware import ANTHROPIC_PATHS, check_address, find_caller_address, find_peer
+from gateway.web.query import is_number
+
+COOKIE, SECURE_COOKIE = "gateway_session", "__Host-gateway_session"
+"""A browser takes the second name only over TLS, for the whole host and for no other."""
+CONSOLE_HEADER = "X-Gateway-Console"
+"""On everything that a page of ours sends but what a browser fetches by itself. A page of another site cannot."""
+KEY_HEADER = "X-Gateway-Key"
+"""The id of the key that a call of a page of ours is made with."""
+_LOOKED_AT = "/v1/videos"
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@web.middleware
+async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """On every path of the public API that exists: who calls? Raises the fault of a key that will not do."""
+    resource = request.match_info.route.resource
+    if resource is not None and resource.canonical.startswith("/v1/"):
+        rooms = request.app[ROOMS]
+        if not rooms.gate.open:
+            raise Overloaded("The gateway is shutting down", retry_after_s=5)
+        shown = _find_authorization(request)
+        if shown is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
+            caller = await _find_console_caller(request)
+        else:
+            caller = rooms.directory.authenticate(shown)
+        check_address(request, caller)
+        request[CALLER] = caller
+    return await handler(request)
+
+
+def _find_authorization(request: web.Request) -> str | None:
+    """What the caller shows; in Anthropic's language, on its paths and where its models are listed, ``x-api-key``."""
+    shown = request.headers.get("Authorization")
+    if shown is None and request.path.startswith(ANTHROPIC_PATHS) and (key := request.headers.get("x-api-key")):
+        return f"Bearer {key}"
+    return shown
+
+
+async def _find_console_caller(request: web.Request) -> Caller:
+    """A member's own page calls the public API: with the key it names, or to look at its account's videos with none.
+
+    Raises ``SignedOut``, ``Forbidden``, ``NotFound`` or the fault of a key that will not do.
+    """
+    signed = await find_signed(request)
+    if signed is None:
+        raise SignedOut("The console's session is over: sign in again", should_retry=False)
+    rooms, named = request.app[ROOMS], request.headers.get(KEY_HEADER)
+    if named is None:
+        if request.method not in SAFE or not request.path.startswith(_LOOKED_AT):
+            raise Forbidden(f"Name the key that is to pay, by its id, in the header {KEY_HEADER}", should_retry=False)
+        return Caller(signed.account, ApiKey(0, signed.account.id, "console", b"", ""))
+    if not may(signed.member.role, "member"):
+        raise Forbidden("A viewer makes no calls", should_retry=False)
+    caller = rooms.directory.find_caller(int(named)) if is_number(named) else None
+    if caller is None or caller.account.id != signed.account.id:
+        raise NotFound(f"Your account has no key with the id {named[:20]!r}", param=KEY_HEADER)
+    caller.check_usable(rooms.clock())
+    return caller
+
+
+@web.middleware
+async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Into ``/admin/v1`` whom its door lets in. A change that was begun comes into force whoever still waits for it."""
+    if not (request.path == PREFIX or request.path.startswith(PREFIX + "/")):
+        return await handler(request)
+    resource = request.match_info.route.resource
+    door = None if resource is None else request.app[DOORS].get((request.method, resource.canonical))
+    await _identify(request, door)
+    if request.method in SAFE:
+        return await handler(request)
+    # A key that was disabled in the store must not go on being used because a connection broke.
+    office = request.app[OFFICE]
+    task = asyncio.get_running_loop().create_task(_run(handler, request))
+    office.changes.add(task)
+    task.add_done_callback(office.changes.discard)
+    return await asyncio.shield(task)
+
+
+async def _run(handler: Handler, request: web.Request) -> web.StreamResponse:
+    return await handler(request)
+
+
+async def _identify(request: web.Request, door: Door | None) -> None:
+    """Note who acts. Raises where the door is not for them, or nobody is known."""
+    address = find_caller_address(request) or ""
+    access = "viewer" if door is None else door.access
+    if "Authorization" in request.headers:
+        check_token(request)
+        request[ACTOR] = Actor("token", address=address)
+        return
+    if access == "anyone":
+        check_own_page(request)
+        return
+    signed = await find_signed(request)
+    if signed is None:
+        raise SignedOut("Sign in first, or send the token in the data folder's admin.token", should_retry=False)
+    if not may(signed.member.role, access):
+        raise Forbidden(f"This needs the role {access!r}; yours is {signed.member.role!r}", should_retry=False)
+    request[SIGNED] = signed
+    request[ACTOR] = signed.act(address)
+
+
+def check_token(request: web.Request) -> None:
+    """Raise ``InvalidApiKey`` where what is shown is not the admin token."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    expected = request.app[OFFICE].token
+    if scheme.lower() != "bearer" or not hmac.compare_digest(_bytes(token.strip()), _bytes(expected)):
+        raise InvalidApiKey("The admin API needs the token in the data folder's admin.token", should_retry=False)
+
+
+def _bytes(header: str) -> bytes:
+    # aiohttp hands on bytes of a header that are no UTF-8 as lone surrogates.
+    return header.encode("utf-8", "surrogateescape")
+
+
+async def find_signed(request: web.Request) -> Signed | None:
+    """Who is signed in, where the request comes from a page of ours. Raises ``Forbidden`` where it does not."""
+    reference = request.cookies.get(SECURE_COOKIE if is_secure(request) else COOKIE)
+    if not reference:
+        return None
+    check_own_page(request)
+    return await request.app[RECEPTION].find(reference)
+
+
+def get_signed(request: web.Request) -> Signed:
+    """Who is signed in, for what only a member can do. Raises ``Forbidden`` for the bearer of a token."""
+    if SIGNED not in request:
+        raise Forbidden("Only a member who is signed in can do this", should_retry=False)
+    return request[SIGNED]
+
+
+def check_own_page(request: web.Request) -> None:
+    """Raise ``Forbidden`` where a request that a browser has made was not made by a page of ours.
+
+    Who is no browser says neither where it comes from nor has a session that another could use.
+    """
+    site = request.headers.get("Sec-Fetch-Site")
+    safe = request.method in SAFE
+    if site is not None:
+        ours = site == "same-origin" or (safe and site == "none")
+    else:
+        origin = request.headers.get("Origin")
+        ours = origin is None or _is_own(request, origin)
+    if ours and not safe:
+        ours = CONSOLE_HEADER in request.headers or KEY_HEADER in request.headers
+    if not ours:
+        raise Forbidden("This request did not come from a page of this console", should_retry=False)
+
+
+def _is_own(request: web.Request, origin: str) -> bool:
+    try:
+        host = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return False
+    base_url = request.app[ROOMS].base_url
+    return bool(host) and host in {request.host.lower(), urlsplit(base_url).netloc.lower()}
+
+
+def is_secure(request: web.Request) -> bool:
+    """Whether the caller's browser speaks TLS, to us or to a proxy that we believe."""
+    if request.secure:
+        return True
+    rooms = request.app[ROOMS]
+    base = urlsplit(rooms.base_url)
+    if base.scheme == "https" and base.netloc.lower() == request.host.lower():
+        return True
+    told = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    return told and is_inside(find_peer(request), rooms.trusted_proxies)
