@@ -130,30 +130,6 @@ class KeyExpired(Fault):
     code = "key_expired"
 
 
-class SignedOut(Fault):
-    """Nobody is signed in, or no more."""
-
-    code = "signed_out"
-
-
-class WrongPassphrase(Fault):
-    """No member has that name with that passphrase; nor, where it has a second factor, with that code."""
-
-    code = "wrong_passphrase"
-
-
-class SecondFactorNeeded(Fault):
-    """The passphrase is right; ``code``, of an authenticator or a recovery code, is asked for too."""
-
-    code = "second_factor_needed"
-
-
-class Forbidden(Fault):
-    """Whoever asks is known, and may not do this."""
-
-    code = "forbidden"
-
-
 class ModelNotAllowed(Fault):
     """The key is restricted to other models."""
 

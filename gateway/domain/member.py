@@ -12,6 +12,7 @@ import attrs
 
 from gateway.domain.audit import AuditRow
 from gateway.domain.caller import Status
+from gateway.domain.fault import Fault
 
 Role = Literal["viewer", "member", "administrator"]
 """In the order of what they may do: each may do what those before it may."""
@@ -53,6 +54,30 @@ def find_passphrase_problem(passphrase: str, name: str) -> str | None:
     if len(rest) < MIN_PASSPHRASE // 2:
         return "expected something that is harder to guess than your name or a common password"
     return None
+
+
+class SignedOut(Fault):
+    """Nobody is signed in, or no more."""
+
+    code = "signed_out"
+
+
+class WrongPassphrase(Fault):
+    """No member has that name with that passphrase; nor, where it has a second factor, with that code."""
+
+    code = "wrong_passphrase"
+
+
+class SecondFactorNeeded(Fault):
+    """The passphrase is right; ``code``, of an authenticator or a recovery code, is asked for too."""
+
+    code = "second_factor_needed"
+
+
+class Forbidden(Fault):
+    """Whoever asks is known, and may not do this."""
+
+    code = "forbidden"
 
 
 @attrs.frozen

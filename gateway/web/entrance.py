@@ -13,8 +13,8 @@ from aiohttp.typedefs import Handler
 
 from gateway.domain.audit import Actor
 from gateway.domain.caller import ApiKey, Caller
-from gateway.domain.fault import Forbidden, InvalidApiKey, NotFound, Overloaded, SignedOut
-from gateway.domain.member import may
+from gateway.domain.fault import InvalidApiKey, NotFound, Overloaded
+from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.domain.network import is_inside
 from gateway.flow.reception import Signed
 from gateway.web.admin.doors import DOORS, PREFIX, Door
