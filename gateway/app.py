@@ -51,6 +51,8 @@ from gateway.upstream.guard import GuardedFetcher
 from gateway.upstream.port import Upstream
 from gateway.web.admin.doors import hang
 from gateway.web.admin.routes import list_doors
+from gateway.web.console.hall import add_console
+from gateway.web.console.pages import shape_faults
 from gateway.web.drain import drain
 from gateway.web.entrance import authenticate, let_in
 from gateway.web.form import FormLimits
@@ -73,11 +75,12 @@ WELCOME = web.AppKey("welcome", Welcome)
 def build(site: Site) -> web.Application:
     """The application. Its parts start with it and stop with it."""
     app = web.Application(
-        middlewares=[access_log, error_shape, let_in, authenticate],
+        middlewares=[access_log, error_shape, shape_faults, let_in, authenticate],
         client_max_size=site.config.server.max_body_mb * 1024 * 1024,
     )
     add_routes(app)
     hang(app, list_doors())
+    add_console(app)
     add_media_routes(app)
     add_probes(app)
     app.on_response_prepare.append(sign_response)

@@ -1,13 +1,22 @@
 """The audit trail: who changed what, on record in the commit of the change itself. Rows are only ever added."""
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, get_args
 
 import attrs
+import orjson
 
 ActorKind = Literal["token", "member", "file", "gateway"]
 """Who acts: the bearer of the admin token (the ``gateway`` command), a member who is signed in, the configuration file,
 or the gateway itself."""
+KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
+
+SECRET = frozenset({"api_key", "api_keys", "headers", "passphrase", "proxy", "secret", "webhook_url"})
+"""Fields of which is on record only that they were changed: what is in them opens something, or may."""
+CHANGED = "changed"
+"""What stands for a pair of values that is secret, or too long."""
+LONGEST = 4_096
+"""Bytes of a pair of values that is written out."""
 
 
 @attrs.frozen
@@ -31,6 +40,23 @@ class Actor:
     def may_see(self, account_id: int) -> bool:
         """Whether what is that account's is there for it at all."""
         return self.scope is None or self.scope == account_id
+
+    def did(
+        self, action: str, subject: str, at_ms: int, *, account_id: int | None = None, detail: str = "{}"
+    ) -> "AuditRow":
+        """The row of what it did: to be written in the commit of the change."""
+        return AuditRow(
+            sequence=0,
+            at_ms=at_ms,
+            actor_kind=self.kind,
+            actor=self.name,
+            member_id=self.member_id,
+            address=self.address,
+            action=action,
+            account_id=account_id,
+            subject=subject,
+            detail=detail,
+        )
 
 
 OPERATOR = Actor("token")
@@ -61,9 +87,29 @@ class AuditRow:
     detail: str = "{}"
 
 
+def write_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The fields in which ``after`` differs, as JSON: ``{"rpm": [60, 120], "proxy": "changed"}``.
+
+    Both are as JSON shows them. A field that one of them has not is null there.
+    """
+    names = dict.fromkeys((*after, *before))
+    pairs = {name: [before.get(name), after.get(name)] for name in names}
+    return orjson.dumps({name: _write_pair(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]}).decode()
+
+
+def _write_pair(name: str, pair: list[Any]) -> list[Any] | str:
+    return CHANGED if name in SECRET or len(orjson.dumps(pair)) > LONGEST else pair
+
+
 @attrs.frozen
 class AuditFilter:
-    """Which rows to list; None does not restrict. ``before`` is a sequence: only older ones."""
+    """Which rows to list; None does not restrict.
+
+    Attributes:
+        actor: a member's name; or ``token``, ``file``, ``gateway``, who have none.
+        action: one, or a noun: ``key`` is ``key.created``, ``key.edited``, …
+        before: a sequence: only older ones.
+    """
 
     account_id: int | None = None
     actor: str | None = None
@@ -75,7 +121,7 @@ class AuditTrail(Protocol):
     """Where audit rows are read; whoever changes something writes them with it."""
 
     async def list_audit(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
-        """The newest ``limit`` rows that match, the newest first. An ``action`` may be a noun: ``key`` is ``key.*``."""
+        """The newest ``limit`` rows that match, the newest first."""
         ...
 
     async def add_audit(self, row: AuditRow) -> None:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 import attrs
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.fault import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
 from gateway.domain.network import Networks, is_inside
 from gateway.domain.quota import NO_QUOTA, Quota

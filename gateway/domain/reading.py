@@ -45,10 +45,19 @@ class EnvText(str):
 
 @attrs.frozen
 class Check:
-    """A rule of one key: ``test`` says whether a value (never None) keeps it, ``expected`` says it in words."""
+    """A rule of one key: ``test`` says whether a value (never None) keeps it, ``expected`` says it in words.
+
+    Attributes:
+        low: the least number it may be, where the rule has one.
+        high: the greatest.
+        above: what it must be greater than.
+    """
 
     test: Callable[[Any], bool]
     expected: str
+    low: int | None = None
+    high: int | None = None
+    above: int | None = None
 
 
 def must(expected: str, test: Callable[[Any], bool]) -> Mapping[str, Check]:
@@ -59,11 +68,17 @@ def must(expected: str, test: Callable[[Any], bool]) -> Mapping[str, Check]:
 def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Check]:
     """Field metadata: a number from ``low`` to ``high``."""
     expected = f"a number from {low} to {high}" if high < _MAX_COUNT else f"a number of at least {low}"
-    return must(expected, lambda value: low <= value <= high)
+    return MappingProxyType({_CHECK: Check(lambda value: low <= value <= high, expected, low, high)})
 
 
-POSITIVE = must("a number greater than 0", lambda value: value > 0)
-NOT_NEGATIVE = must("a number of at least 0", lambda value: value >= 0)
+def find_check(field: "attrs.Attribute[Any]") -> Check | None:
+    """The rule of a field, None where its type says everything."""
+    check: Check | None = field.metadata.get(_CHECK)
+    return check
+
+
+POSITIVE = MappingProxyType({_CHECK: Check(lambda value: value > 0, "a number greater than 0", above=0)})
+NOT_NEGATIVE = MappingProxyType({_CHECK: Check(lambda value: value >= 0, "a number of at least 0", low=0)})
 
 
 def read_table(table: Any, kind: type[T]) -> T:
@@ -117,7 +132,7 @@ def _read_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any])
     except ValueError as error:
         yield field.name, f"{error}{_show(value, field)}"
         return
-    check: Check | None = field.metadata.get(_CHECK)
+    check = find_check(field)
     if check is not None and made[field.name] is not None and not check.test(made[field.name]):
         yield field.name, f"expected {check.expected}{_show(value, field)}"
 

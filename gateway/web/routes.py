@@ -180,7 +180,9 @@ async def refuse_unserved(request: web.Request) -> web.StreamResponse:
 
 
 async def get_root(request: web.Request) -> web.Response:
-    """``GET /``: what this is and where to go."""
+    """``GET /``: what this is and where to go; a browser goes there at once."""
+    if "text/html" in request.headers.get("Accept", ""):
+        return web.Response(status=303, headers={"Location": "/console/", "Vary": "Accept"})
     address = find_origin(request)
     return web.json_response(
         {
@@ -189,5 +191,7 @@ async def get_root(request: web.Request) -> web.Response:
             "base_url": f"{address}/v1",
             "models": f"{address}/v1/models",
             "health": f"{address}/healthz",
+            "console": f"{address}/console/",
+            "docs": f"{address}/docs",
         },
     )

@@ -1,0 +1,78 @@
+// The admin API and the public one, as this console's pages call them.
+
+export class Fault extends Error {
+  constructor(status, error) {
+    super(error.message ?? "The gateway did not say what is wrong");
+    this.status = status;
+    this.code = error.code ?? "";
+    this.param = error.param ?? null;
+  }
+}
+
+async function readFault(response) {
+  try {
+    return new Fault(response.status, (await response.json()).error ?? {});
+  } catch {
+    return new Fault(response.status, { message: `The gateway answered ${response.status}` });
+  }
+}
+
+async function send(path, options) {
+  let response;
+  try {
+    response = await fetch(path, { credentials: "same-origin", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Fault(0, { message: "The gateway cannot be reached" });
+  }
+  if (response.ok) return response;
+  const fault = await readFault(response);
+  if (fault.code === "signed_out" && !location.pathname.endsWith("/sign-in")) {
+    location.assign(`/console/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+  }
+  throw fault;
+}
+
+// An operation of the admin API: call("PATCH", "/admin/v1/keys/3", {rpm: 60}).
+export async function call(method, path, body, signal) {
+  const headers = { "X-Gateway-Console": "1" };
+  const options = { method, headers, signal };
+  if (method !== "GET") {
+    headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body ?? {});
+  }
+  const response = await send(path, options);
+  return response.status === 204 ? null : response.json();
+}
+
+// A call of the public API, which the key of that id pays. `body` is a form, or anything that JSON can say.
+export function ask(path, body, keyId, signal) {
+  const headers = { "X-Gateway-Key": String(keyId) };
+  const form = body instanceof FormData;
+  if (!form) headers["Content-Type"] = "application/json";
+  return send(path, { method: "POST", headers, body: form ? body : JSON.stringify(body), signal });
+}
+
+// What a stream of events carries, one parsed object after another; ends after [DONE].
+export async function* readEvents(response) {
+  const decoder = new TextDecoder();
+  const reader = response.body.getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      rest += decoder.decode(value, { stream: !done });
+      const lines = rest.split("\n");
+      rest = lines.pop();
+      for (const line of lines) {
+        if (!line.startsWith("data:")) continue;
+        const data = line.slice(5).trim();
+        if (data === "[DONE]") return;
+        yield JSON.parse(data);
+      }
+      if (done) return;
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

@@ -1,0 +1,65 @@
+// What every page has: forms that call the API, dialogs, copying, the reader's own time, the menu, and the theme.
+import "./forms.js";
+import { toast } from "./toast.js";
+
+// Moments in the reader's zone; the whole of one on pointing at it.
+const near = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+export function tellTimes(root = document) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const moment = new Date(time.dateTime);
+    if (Number.isNaN(moment.getTime())) continue;
+    time.textContent = near.format(moment);
+    time.title = whole.format(moment);
+  }
+}
+tellTimes();
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.copy !== undefined || button.dataset.copyFrom) {
+    const from = button.dataset.copyFrom && document.getElementById(button.dataset.copyFrom);
+    const text = from ? (from.value ?? from.textContent) : button.dataset.copy;
+    try {
+      await navigator.clipboard.writeText(text);
+      toast("Copied");
+    } catch {
+      toast("This browser lets nothing be copied here: select it by hand", "bad");
+    }
+  } else if (button.dataset.open) {
+    document.getElementById(button.dataset.open)?.showModal();
+  } else if (button.dataset.close !== undefined) {
+    button.closest("dialog")?.close();
+  } else if (button.classList.contains("menu-button")) {
+    button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
+  } else if (button.dataset.themeSwitch !== undefined) {
+    const order = ["system", "light", "dark"];
+    const now = localStorage.getItem("theme") ?? "system";
+    const next = order[(order.indexOf(now) + 1) % order.length];
+    if (next === "system") localStorage.removeItem("theme");
+    else localStorage.setItem("theme", next);
+    if (next === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    showTheme();
+  }
+});
+
+// Choices that filter a page send it again by themselves: <form method="get" data-filter>.
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form[data-filter]");
+  if (form) form.requestSubmit();
+});
+document.addEventListener("submit", (event) => {
+  if (event.target.dataset.filter === undefined) return;
+  for (const field of event.target.elements) {
+    if (field.name && !field.value) field.disabled = true; // an empty filter is none, and not worth a place in the address
+  }
+});
+
+function showTheme() {
+  for (const place of document.querySelectorAll("[data-theme-switch] span")) {
+    place.textContent = localStorage.getItem("theme") ?? "system";
+  }
+}
+showTheme();

@@ -1,0 +1,151 @@
+// Forms and buttons that call the admin API.
+//
+//   <form data-call="POST /admin/v1/keys" data-then="/console/keys/{id}">
+//     its fields become the body; data-as="number|list|json|bool|time|null" says what of. In a PATCH an empty field
+//     takes a setting back (null), elsewhere it is left out. data-then: where to go afterwards ("reload": here again;
+//     {names} are of the answer); without it a "done" event carries the answer.
+//   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
+//
+// What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
+import { call } from "./api.js";
+import { toast } from "./toast.js";
+
+function readValue(field) {
+  const text = field.type === "password" ? field.value : field.value.trim();
+  switch (field.dataset.as ?? (field.type === "number" ? "number" : "")) {
+    case "number":
+      return text === "" ? null : Number(text);
+    case "list":
+      return text === "" ? [] : text.split(/[\n,]+/).map((part) => part.trim()).filter(Boolean);
+    case "json":
+      return text === "" ? null : JSON.parse(text);
+    case "bool":
+      return field.type === "checkbox" ? field.checked : text === "true";
+    case "time":
+      return text === "" ? null : new Date(text).toISOString().replace(/\.\d+Z$/, "Z");
+    default:
+      return field.type === "checkbox" ? field.checked : text === "" ? null : text;
+  }
+}
+
+export function readForm(form, keepNulls) {
+  const body = {};
+  for (const field of form.elements) {
+    if (!field.name || field.disabled || field.closest("[hidden]") || (field.type === "radio" && !field.checked)) continue;
+    if (field.dataset.skip !== undefined) continue;
+    const value = readValue(field);
+    if (value !== null || keepNulls) body[field.name] = value;
+  }
+  return body;
+}
+
+function clearErrors(form) {
+  for (const place of form.querySelectorAll("[data-error-of], [data-error]")) {
+    place.hidden = true;
+    place.textContent = "";
+  }
+  for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+}
+
+export function showFault(form, fault) {
+  const name = (fault.param ?? "").split(/[.[]/)[0];
+  const place = name && [...form.querySelectorAll("[data-error-of]")].find((one) => one.dataset.errorOf === name);
+  const field = name && form.elements.namedItem(name);
+  const general = form.querySelector("[data-error]");
+  const where = place && !place.closest("[hidden]:not(.error)") ? place : general;
+  if (!where) {
+    toast(fault.message, "bad");
+    return;
+  }
+  where.textContent = fault.message;
+  where.hidden = false;
+  where.setAttribute("role", "alert");
+  if (field?.setAttribute && where === place) {
+    field.setAttribute("aria-invalid", "true");
+    field.focus();
+  }
+}
+
+function fill(text, answer) {
+  return text.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(answer?.[name] ?? ""));
+}
+
+function goOn(element, answer) {
+  const then = element.dataset.then;
+  if (then === "reload") location.reload();
+  else if (then) location.assign(fill(then, answer));
+  element.dispatchEvent(new CustomEvent("done", { detail: answer, bubbles: true }));
+}
+
+async function perform(element, path, body) {
+  const [method, where] = path.split(" ");
+  const button = element.matches("form") ? element.querySelector("[type=submit]") : element;
+  button?.setAttribute("aria-busy", "true");
+  if (button) button.disabled = true;
+  try {
+    goOn(element, await call(method, where, body));
+  } finally {
+    if (button) button.disabled = false;
+    button?.removeAttribute("aria-busy");
+  }
+}
+
+export function report(element, fault) {
+  element.dispatchEvent(new CustomEvent("fault", { detail: fault, bubbles: true }));
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.dataset.call) return;
+  event.preventDefault();
+  clearErrors(form);
+  try {
+    const keepNulls = form.dataset.call.startsWith("PATCH");
+    const extra = form.dataset.body ? JSON.parse(form.dataset.body) : {};
+    await perform(form, form.dataset.call, { ...extra, ...readForm(form, keepNulls) });
+  } catch (fault) {
+    showFault(form, fault);
+    report(form, fault);
+  }
+});
+
+// A question that is asked in the page, so that it looks and is worked like the rest of it.
+function confirmed(text, danger) {
+  return new Promise((resolve) => {
+    const dialog = document.createElement("dialog");
+    dialog.className = "question";
+    const words = document.createElement("p");
+    words.textContent = text;
+    const form = document.createElement("form");
+    form.method = "dialog";
+    form.className = "row end";
+    for (const [label, value, kind] of [["Cancel", "no", "quiet"], ["Go ahead", "yes", danger ? "danger" : "primary"]]) {
+      const button = document.createElement("button");
+      button.value = value;
+      button.className = kind;
+      button.textContent = label;
+      form.append(button);
+    }
+    dialog.setAttribute("aria-label", "Please confirm");
+    dialog.append(words, form);
+    dialog.addEventListener("close", () => {
+      resolve(dialog.returnValue === "yes");
+      dialog.remove();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-call]");
+  if (!button) return;
+  const danger = button.dataset.call.startsWith("DELETE");
+  if (button.dataset.confirm && !(await confirmed(button.dataset.confirm, danger))) return;
+  try {
+    await perform(button, button.dataset.call, button.dataset.body ? JSON.parse(button.dataset.body) : {});
+  } catch (fault) {
+    toast(fault.message, "bad");
+    report(button, fault);
+  }
+});

@@ -1,0 +1,100 @@
+"""How the console writes amounts, counts and durations.
+
+Moments are written for machines; a script tells them in the reader's own zone.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from markupsafe import Markup, escape
+
+_NONE = "\N{EN DASH}"
+_KILO = 1000.0
+_KIBI = 1024.0
+_CENT, _MILL = 0.01, 0.0001
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+
+
+def write_usd(amount: float | None) -> str:
+    """Dollars, as exactly as the amount deserves: ``$12.40``, ``$0.0031``."""
+    if amount is None:
+        return _NONE
+    if amount == 0:
+        return "$0"
+    size = abs(amount)
+    sign = "-" if amount < 0 else ""
+    if size < _MILL:
+        return f"{sign}<$0.0001"
+    return f"{sign}${size:,.2f}" if size >= 1 else f"{sign}${size:.4f}".rstrip("0")
+
+
+def write_count(number: float | None) -> str:
+    """A number that is read at a glance: ``1,234``, ``12.4k``, ``3.1M``."""
+    if number is None:
+        return _NONE
+    if abs(number) < 10 * _KILO:
+        return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
+    for unit in ("k", "M", "G"):
+        number /= _KILO
+        if abs(number) < _KILO:
+            return f"{number:.1f}".removesuffix(".0") + unit
+    return f"{number / _KILO:,.1f}T"
+
+
+def write_exact(number: float | None) -> str:
+    """Every digit: ``1,234,567``."""
+    return _NONE if number is None else f"{number:,}"
+
+
+def write_bytes(size: float | None) -> str:
+    """``1.5 MB``, in steps of 1,024."""
+    if size is None:
+        return _NONE
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(size) < _KIBI:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"  # noqa: PLR2004 - two digits
+        size /= _KIBI
+    return f"{size:,.1f} TB"
+
+
+def write_duration(ms: float | None) -> str:
+    """``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``."""
+    if ms is None:
+        return _NONE
+    if ms < _SECOND:
+        return f"{ms:.0f} ms"
+    if ms < _MINUTE:
+        return f"{ms / _SECOND:.1f} s"
+    for unit, size, lesser, part in (("min", _MINUTE, "s", _SECOND), ("h", _HOUR, "min", _MINUTE)):
+        if ms < size * (60 if unit == "min" else 24):
+            whole, rest = divmod(int(ms), size)
+            return f"{whole} {unit}" + (f" {rest // part} {lesser}" if rest // part else "")
+    whole, rest = divmod(int(ms), _DAY)
+    return f"{whole} d" + (f" {rest // _HOUR} h" if rest // _HOUR else "")
+
+
+def write_percent(part: float | None) -> str:
+    """``99.4 %``."""
+    return _NONE if part is None else f"{100 * part:.1f}".removesuffix(".0") + " %"
+
+
+def write_moment(at: str | None) -> Markup:
+    """A moment of the API (``2027-01-31T12:00:00Z``), which a script tells in the reader's zone."""
+    if not at:
+        return Markup(_NONE)
+    plain = escape(at.replace("T", " ").replace("Z", " UTC"))
+    return Markup('<time datetime="{}">{}</time>').format(at, plain)
+
+
+FILTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "usd": write_usd,
+        "count": write_count,
+        "exact": write_exact,
+        "bytes": write_bytes,
+        "duration": write_duration,
+        "percent": write_percent,
+        "moment": write_moment,
+    },
+)
