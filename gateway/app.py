@@ -12,6 +12,7 @@ from gateway.books import Books, open_books
 from gateway.cinema import Cinema, Materials, open_cinema
 from gateway.config_file import read_words_file
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
+from gateway.domain.audit import GATEWAY
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.fault import StoreUnavailable
@@ -35,9 +36,12 @@ from gateway.jobs.probe_channels import ProbeChannels
 from gateway.jobs.runner import JobRunner
 from gateway.jobs.sweep_media import SweepMedia
 from gateway.jobs.sync_models import SyncModels
-from gateway.reload import InForce, Reloader, build_channels, build_models, build_tariff
+from gateway.lobby import Lobby, open_lobby
+from gateway.reload import InForce, Reloader, Ruled, build_channels, build_models, build_tariff
+from gateway.settings import LiveSettings, open_in_force
 from gateway.site import Site, Welcome
 from gateway.store.accounts import SqlAccountStore
+from gateway.store.audit import SqlAuditTrail
 from gateway.store.channels import SqlChannelStore
 from gateway.store.counters import MemoryCounters
 from gateway.store.engine import StoreRefused
@@ -45,10 +49,12 @@ from gateway.store.keys import SqlKeyStore
 from gateway.store.media import FileMediaStore
 from gateway.store.requests import SqlRequestLog
 from gateway.store.seal import Seal, SealBroken
+from gateway.store.settings import SqlSettingStore
 from gateway.store.spool import Spool
 from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.guard import GuardedFetcher
 from gateway.upstream.port import Upstream
+from gateway.ward import open_ward
 from gateway.web.admin.doors import hang
 from gateway.web.admin.routes import list_doors
 from gateway.web.console.hall import add_console
@@ -56,9 +62,10 @@ from gateway.web.console.pages import shape_faults
 from gateway.web.drain import drain
 from gateway.web.entrance import authenticate, let_in
 from gateway.web.form import FormLimits
-from gateway.web.keys import OFFICE, PROBE, ROOMS, Gate, Office, Rooms
+from gateway.web.keys import INVITATIONS, OFFICE, PROBE, RECEPTION, ROOMS, Gate, Office, Rooms
 from gateway.web.media import KEEPER, add_media_routes
 from gateway.web.middleware import access_log, error_shape, sign_response
+from gateway.web.openapi.routes import add_docs
 from gateway.web.probes import add_probes
 from gateway.web.routes import add_routes
 
@@ -81,6 +88,7 @@ def build(site: Site) -> web.Application:
     add_routes(app)
     hang(app, list_doors())
     add_console(app)
+    add_docs(app)
     add_media_routes(app)
     add_probes(app)
     app.on_response_prepare.append(sign_response)
@@ -93,24 +101,35 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         try:
             books = await open_books(site, stack)
-            administration, secret = await _open_administration(site, books)
+            in_force = await open_in_force(site, books)
+            site = attrs.evolve(site, config=in_force.config)
+            administration, secret = await _open_administration(site, in_force, books)
         except (StoreUnavailable, OSError) as error:
             raise StoreRefused(f"The data folder {site.folder.path} cannot be used: {error}") from error
         upstream, jobs = AiohttpUpstream(), JobRunner()
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(jobs.stop)
-        ways = await _open_ways(site, books, upstream, stack)
-        in_force = InForce(site.config)
+        ways = await _open_ways(site, in_force, books, upstream, stack)
         studio = _open_studio(site, in_force, upstream, stack)
         ways.router.models = build_models(site.config)
         hall = _build_hall(site, books, upstream, ways, studio)
         cinema = await _open_cinema(site, in_force, books, _Ends(upstream, ways, studio, hall), stack)
         app[ROOMS] = _build_rooms(site, in_force, books, administration.directory, _Inside(ways, studio, hall, cinema))
         app[KEEPER] = studio.keeper
-        reloader = _open_reloader(site, in_force, administration, ways, (studio, cinema))
-        app[OFFICE] = _open_office(site, books, administration, ways, reloader, cinema=cinema)
+        lobby = open_lobby(books.database, ways.seal, site.clock)
+        stack.callback(lobby.close)
+        app[RECEPTION], app[INVITATIONS] = lobby.reception, lobby.invitations
+        stored = SqlSettingStore(books.database)
+        ruled = _list_ruled(administration, ways, studio, cinema)
+        trail = SqlAuditTrail(books.database)
+        reloader = Reloader(in_force, site.read_config, stored, ruled, trail=trail, clock=site.clock)
+        settings = LiveSettings(in_force, reloader, stored, clock=site.clock)
+        app[OFFICE] = _open_office(
+            site, books, administration, ways, reloader, settings=settings, cinema=cinema, lobby=lobby
+        )
         stack.push_async_callback(app[OFFICE].finish)
         app[PROBE] = books.check_writable
+        open_ward(app, books, site.folder.path, jobs)
         demo = any(channel.origin == "demo" for channel in ways.catalog.channels)
         app[WELCOME] = Welcome(secret, tuple(listed.id for listed in ways.catalog.list_models()), demo)
         _start_jobs(jobs, books, ways, app[OFFICE])
@@ -151,6 +170,7 @@ class _Ends:
 async def _open_cinema(site: Site, in_force: InForce, books: Books, ends: _Ends, stack: AsyncExitStack) -> Cinema:
     materials = Materials(
         database=books.database,
+        left=books.left,
         folder=site.folder.path / "videos",
         webhook_key=site.folder.secret("webhook.key"),
         in_force=in_force,
@@ -225,18 +245,19 @@ class _Ways:
     fleet: Fleet
     router: Router
     fetch: Fetch
+    seal: Seal
 
 
-async def _open_ways(site: Site, books: Books, upstream: Upstream, stack: AsyncExitStack) -> _Ways:
+async def _open_ways(site: Site, in_force: InForce, books: Books, upstream: Upstream, stack: AsyncExitStack) -> _Ways:
     """The file's channels and the stored ones; without any, whatever can be found; without that, the demo."""
     catalog, switchboard = Catalog(clock=site.clock), Switchboard(time.monotonic)
     switchboard.settings = site.config.routing.settings()
     master = bytes.fromhex(site.config.store.master_key) or site.folder.secret("master.key")
-    fetch = partial(_fetch_models, upstream, site.clock)
+    seal, fetch = Seal(master), partial(_fetch_models, upstream, site.clock)
     fleet = Fleet(
         catalog,
         switchboard,
-        SqlChannelStore(books.database, Seal(master)),
+        SqlChannelStore(books.database, seal),
         fetch=fetch,
         discover=partial(_discover, site, upstream, stack),
         clock=site.clock,
@@ -245,7 +266,7 @@ async def _open_ways(site: Site, books: Books, upstream: Upstream, stack: AsyncE
         await fleet.declare(build_channels(site.config))
     except SealBroken as broken:
         raise StoreRefused(str(broken)) from None
-    return _Ways(catalog, switchboard, fleet, Router(catalog, switchboard, build_tariff(site.config)), fetch)
+    return _Ways(catalog, switchboard, fleet, Router(catalog, switchboard, build_tariff(in_force.settled)), fetch, seal)
 
 
 @attrs.frozen
@@ -272,22 +293,15 @@ def _open_studio(site: Site, in_force: InForce, upstream: Upstream, stack: Async
     return _Studio(store, keeper, images, spool, fetcher)
 
 
-def _open_reloader(
-    site: Site,
-    in_force: InForce,
-    administration: Administration,
-    ways: _Ways,
-    studios: tuple[_Studio, Cinema],
-) -> Reloader:
-    return Reloader(
-        in_force,
-        site.read_config,
+def _list_ruled(administration: Administration, ways: _Ways, studio: _Studio, cinema: Cinema) -> Ruled:
+    return Ruled(
         administration=administration,
         fleet=ways.fleet,
         catalog=ways.catalog,
         router=ways.router,
         switchboard=ways.switchboard,
-        studios=(studios[0].images, studios[1].submissions),
+        images=studio.images,
+        submissions=cinema.submissions,
     )
 
 
@@ -298,11 +312,16 @@ def _open_office(
     ways: _Ways,
     reloader: Reloader,
     *,
+    settings: LiveSettings,
     cinema: Cinema,
+    lobby: Lobby,
 ) -> Office:
     books.accounting.jobs = cinema.videos
+    administration.check_account_may_go = lobby.members.check_account_may_go
     return Office(
         administration=administration,
+        members=lobby.members,
+        settings=settings,
         accounting=books.accounting,
         catalog=ways.catalog,
         fleet=ways.fleet,
@@ -314,6 +333,7 @@ def _open_office(
         reload=reloader.reload,
         reload_logged=reloader.reload_logged,
         sync_interval=reloader.find_sync_interval_s,
+        trail=SqlAuditTrail(books.database),
         token=site.folder.admin_token(),
     )
 
@@ -324,11 +344,12 @@ def _start_jobs(jobs: JobRunner, books: Books, ways: _Ways, office: Office) -> N
     jobs.start("probe_channels", ProbeChannels(ways.catalog, ways.switchboard, ways.fetch).run)
 
 
-async def _open_administration(site: Site, books: Books) -> tuple[Administration, str | None]:
+async def _open_administration(site: Site, in_force: InForce, books: Books) -> tuple[Administration, str | None]:
     """The accounts and keys, and the secret of the first one where this is the first start."""
     accounts, keys = SqlAccountStore(books.database), SqlKeyStore(books.database)
     directory = Directory(accounts, keys, pepper=site.folder.secret("pepper"), clock=site.clock)
     administration = Administration(accounts, keys, directory, books.accounting, clock=site.clock)
+    administration.webhook_hosts = in_force.find_webhook_hosts
     return administration, await _declare(administration, site)
 
 
@@ -344,8 +365,8 @@ async def _declare(administration: Administration, site: Site) -> str | None:
         await administration.reload()
     if await administration.list_accounts():
         return None
-    await administration.add_account({"name": FIRST_ACCOUNT})
-    key = await administration.add_key({"name": FIRST_KEY, "account": FIRST_ACCOUNT})
+    await administration.add_account({"name": FIRST_ACCOUNT}, GATEWAY)
+    key = await administration.add_key({"name": FIRST_KEY, "account": FIRST_ACCOUNT}, GATEWAY)
     secret: str = key["secret"]
     return secret
 

@@ -13,6 +13,7 @@ from gateway.site import Site
 from gateway.store.engine import Database, open_database
 from gateway.store.journal import FileJournal
 from gateway.store.ledger import SqlLedger
+from gateway.store.leftovers import Leftovers, find_leftovers
 
 
 @attrs.frozen
@@ -25,6 +26,7 @@ class Books:
     bank: Bank
     accounting: Accounting
     flush: FlushLedger
+    left: Leftovers
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` where a request could not be recorded now."""
@@ -50,4 +52,5 @@ async def open_books(site: Site, stack: AsyncExitStack) -> Books:
     journal.renew()
     bank = await open_bank(ledger, site.clock)
     accounting = Accounting(bank, ledger, outbox, clock=site.clock)
-    return Books(database, journal, outbox, bank, accounting, flush)
+    left = await find_leftovers(database)
+    return Books(database, journal, outbox, bank, accounting, flush, left)

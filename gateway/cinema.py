@@ -30,8 +30,9 @@ from gateway.jobs.sweep_records import SweepRecords
 from gateway.reload import InForce
 from gateway.store.deliveries import SqlDeliveryStore
 from gateway.store.engine import Database
-from gateway.store.leftovers import Leftovers, find_leftovers
+from gateway.store.leftovers import Leftovers
 from gateway.store.media import FileMediaStore
+from gateway.store.members import SqlMemberStore
 from gateway.store.replays import SqlReplayStore
 from gateway.store.spool import Spool
 from gateway.store.videos import SqlVideoStore
@@ -43,6 +44,7 @@ class Materials:
     """What it is built of.
 
     Attributes:
+        left: what earlier processes have left of jobs.
         folder: of the files of videos.
         webhook_key: what every API key's webhook secret is made from.
         clock: Unix seconds.
@@ -50,6 +52,7 @@ class Materials:
     """
 
     database: Database
+    left: Leftovers
     folder: Path
     webhook_key: bytes
     in_force: InForce
@@ -101,9 +104,10 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     )
     store = FileMediaStore(materials.folder)
     footage = Footage(store, filming)
-    deliveries = SqlDeliveryStore(materials.database)
+    deliveries, members = SqlDeliveryStore(materials.database), SqlMemberStore(materials.database)
     replays = Replays(SqlReplayStore(materials.database), videos.owner, clock)
-    left = await _take_over(materials.database, videos, replays, deliveries)
+    left = materials.left
+    await _take_over(left, videos, replays, deliveries)
     stack.push_async_callback(videos.close)
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
@@ -117,21 +121,19 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
         ("poll_videos", poll.run),
         ("deliver_webhooks", deliver.run),
         ("sweep_videos", SweepMedia(store, in_force.find_footage_rules, materials.clock).run),
-        ("sweep_records", SweepRecords(replays, deliveries, videos.store, clock).run),
+        ("sweep_records", SweepRecords(replays, deliveries, videos.store, members, clock).run),
     )
     submissions = _build_submissions(materials, videos, footage)
     return Cinema(videos, submissions, footage, replays, deliveries, find_secret, runner, jobs)
 
 
-async def _take_over(database: Database, videos: Videos, replays: Replays, deliveries: SqlDeliveryStore) -> Leftovers:
-    left = await find_leftovers(database)
+async def _take_over(left: Leftovers, videos: Videos, replays: Replays, deliveries: SqlDeliveryStore) -> None:
     if left.videos:
         await videos.open()
     if left.replays:
         await replays.open()
     if left.deliveries:
         await deliveries.free_deliveries(videos.owner)
-    return left
 
 
 def _build_submissions(materials: Materials, videos: Videos, footage: Footage) -> Submissions:

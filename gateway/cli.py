@@ -26,10 +26,11 @@ from gateway.cli_client import (
     create_key,
     find_running,
     get_settled,
-    load_config,
+    load_declared,
     open_folder,
     probe,
 )
+from gateway.cli_members import members
 from gateway.cli_money import add_credit_commands, audit, usage
 from gateway.cli_options import (
     Command,
@@ -54,7 +55,8 @@ from gateway.cli_videos import videos
 from gateway.store.folder import FolderBusy, FolderDamaged
 
 if TYPE_CHECKING:
-    from gateway.config import Config
+    from gateway.domain.setting import Source
+    from gateway.layers import Declared
 
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 
@@ -75,6 +77,7 @@ def main(ctx: click.Context) -> None:
       gateway videos --follow            watch videos being made
       gateway usage                      what they cost, day by day
       gateway accounts top-up team 20    $20 more for an account that has a quota
+      gateway members invite team        a link that lets somebody in to the console
       gateway audit                      is every balance the sum of its entries?
       gateway check                      is everything set up right?
       gateway reload                     take in what the configuration file says now
@@ -104,15 +107,15 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
       gateway serve --config /etc/gateway.toml --data /var/lib/gateway
       gateway serve --host 0.0.0.0 --port 9000
     """
-    from gateway.config_file import read_config
+    from gateway.config_file import read_declared
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it waits until serve.py can hear it
     path = find_config(config_path)
-    config = _listen_at(load_config(path, os.environ), host, port)
+    declared = _listen_at(load_declared(path, os.environ), host, port)
 
-    def read_again() -> "Config":
+    def read_again() -> "Declared":
         # A file that lies here only since the start counts too; the one that was read stays the one.
-        return _listen_at(read_config(path or find_config(None), os.environ), host, port)
+        return _listen_at(read_declared(path or find_config(None), os.environ), host, port)
 
     try:
         folder = open_folder(data)
@@ -124,19 +127,24 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
         from gateway.site import Site
         from gateway.store.engine import StoreRefused
 
+        config = declared.config
         configure_log(config.server.log_format)
+        discover = may_discover(os.environ)
+        site = Site(config, folder, os.environ, discover=discover, sources=declared.sources, read_config=read_again)
         try:
-            discover = may_discover(os.environ)
-            run(Site(config, folder, os.environ, discover=discover, read_config=read_again), cli_show.greet)
+            run(site, cli_show.greet)
         except (PortTaken, StoreRefused, FolderDamaged) as refused:
             raise NotReady(str(refused)) from None
 
 
-def _listen_at(config: "Config", host: str | None, port: int | None) -> "Config":
-    """``config`` with the address of the command line, where that has one."""
-    server = config.server
+def _listen_at(declared: "Declared", host: str | None, port: int | None) -> "Declared":
+    """What is ``declared``, with the address of the command line, where that has one."""
+    server = declared.config.server
+    told = (("server.host", host), ("server.port", port))
+    said: dict[str, Source] = dict.fromkeys((path for path, value in told if value is not None), "environment")
     host, port = server.host if host is None else host, server.port if port is None else port
-    return attrs.evolve(config, server=attrs.evolve(server, host=host, port=port))
+    config = attrs.evolve(declared.config, server=attrs.evolve(server, host=host, port=port))
+    return attrs.evolve(declared, config=config, sources={**declared.sources, **said})
 
 
 @main.group(cls=ListByDefault)
@@ -257,6 +265,7 @@ main.add_command(explain)
 main.add_command(usage)
 main.add_command(audit)
 main.add_command(videos)
+main.add_command(members)
 
 
 @main.group(cls=ListByDefault)
@@ -351,7 +360,7 @@ def check(place: Place) -> None:
       gateway check --config new.toml
     """
     try:
-        load_config(place.config, place.environ)
+        load_declared(place.config, place.environ)
     except Trouble as trouble:
         report: Json = {"ok": False, "problems": trouble.message.splitlines(), "channels": []}
     else:

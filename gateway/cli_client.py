@@ -26,7 +26,7 @@ from gateway.store.folder import DataFolder, FolderBusy, FolderDamaged, find_hol
 if TYPE_CHECKING:
     import aiohttp
 
-    from gateway.config import Config
+    from gateway.layers import Declared
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -309,7 +309,8 @@ def _read_token(data: Path) -> str:
 @asynccontextmanager
 async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
     """The application over ``folder``, in this process; yields its address."""
-    config = load_config(place.config, place.environ)
+    declared = load_declared(place.config, place.environ)
+    config = declared.config
     if place.scratch:
         config = attrs.evolve(config, store=type(config.store)())
 
@@ -324,7 +325,8 @@ async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
     configure_log(config.server.log_format)
     logging.getLogger().setLevel(logging.WARNING)
     # What another file declared is none of this command's business: only ``serve`` makes the store agree with one.
-    app = build(Site(config, folder, place.environ, discover=place.discover, declare=False))
+    site = Site(config, folder, place.environ, discover=place.discover, declare=False, sources=declared.sources)
+    app = build(site)
     runner = GatewayRunner(app, access_log=None, shutdown_timeout=1.0)
     try:
         try:
@@ -339,11 +341,11 @@ async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def load_config(path: Path | None, environ: Mapping[str, str]) -> "Config":
+def load_declared(path: Path | None, environ: Mapping[str, str]) -> "Declared":
     """The configuration. Raises ``Trouble`` with every problem of it, one a line."""
-    from gateway.config_file import ConfigError, read_config
+    from gateway.config_file import ConfigError, read_declared
 
     try:
-        return read_config(path, environ)
+        return read_declared(path, environ)
     except ConfigError as error:
         raise NotReady(str(error)) from None

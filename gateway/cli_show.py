@@ -4,7 +4,7 @@
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +36,8 @@ def greet(address: str, welcome: "Welcome") -> None:
     """Where the gateway is, what it serves and, with a first key, a call to copy."""
     click.echo(f"\nModel gateway {__version__} answers at {address}")
     click.echo(f"  models    {_write_models(welcome)}")
+    for line in write_console(address, welcome.setup_token):
+        click.echo(line)
     if welcome.secret is None:
         click.echo(f"  base_url  {address}/v1\n  keys      make a key: {name_command()} keys create\n")
         return
@@ -49,6 +51,15 @@ def greet(address: str, welcome: "Welcome") -> None:
     click.echo("Or with an OpenAI SDK, here in Python:\n")
     click.echo("  from openai import OpenAI")
     click.echo(f'  client = OpenAI(base_url="{address}/v1", api_key="{welcome.secret}")\n')
+
+
+def write_console(address: str, setup_token: str | None) -> Iterator[str]:
+    """Where the console is, and while it has no administrator the link that makes one."""
+    if setup_token is None:
+        yield f"  console   {address}/console"
+        return
+    yield f"  console   {address}/console/setup#{setup_token}"
+    yield "            open this link in a browser: it makes you the administrator, and is good once"
 
 
 def _write_models(welcome: "Welcome") -> str:

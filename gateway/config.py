@@ -5,22 +5,21 @@ Rooms are handed their own section, or the nouns it declares; nothing below the 
 
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.declaration import NAME, NETWORKS, AccountSpec, KeySpec
+from gateway.domain.declaration import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.health import DEFAULT_RULES, Rules
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
 from gateway.domain.picture import MAX_PICTURES, PictureForm
-from gateway.domain.price import Price, Tier, nanos
-from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, between, must
+from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, about, between, must
 from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.flow.declaration import URL, ChannelSpec
+from gateway.flow.pricing import MODEL, GroupSpec, PriceSpec
 from gateway.flow.switchboard import Settings
 
 
@@ -34,7 +33,6 @@ def _is_part(value: float) -> bool:
 
 FORMS: tuple[PictureForm, ...] = ("url", "b64_json")
 _SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}\Z")
-_MODEL = must("a model's name or a glob", lambda value: 0 < len(value) <= 256 and value.isprintable())  # noqa: PLR2004
 _SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
 _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))
 _LENGTHS = must("lengths of 1 to 600 seconds", lambda value: all(1 <= one <= MAX_SECONDS for one in value))
@@ -47,71 +45,126 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
 _MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
 _MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MASTER.match(value)))
-# With the most of everything in a request (domain/usage.py) and the highest multipliers of a channel and of a group
-# a cost is still a 64-bit integer.
-_TOKEN_PRICE = between(0, 1_000)
-_IMAGE_PRICE = between(0, 100)
-_SECOND_PRICE = between(0, 10)
-_CHARACTER_PRICE = between(0, 1_000)
 
 
 @attrs.frozen
 class ServerSection:
     """``[server]``: where the gateway listens and how it ends."""
 
-    host: str = "127.0.0.1"
-    port: int = attrs.field(default=8080, metadata=between(0, 65_535))
-    base_url: str = attrs.field(default="", metadata=URL)
-    drain_timeout_s: float = attrs.field(default=30.0, metadata=NOT_NEGATIVE)
-    max_body_mb: int = attrs.field(default=32, metadata=between(1, 1024))
-    max_upload_mb: int = attrs.field(default=128, metadata=between(1, 4096))
-    max_file_mb: int = attrs.field(default=64, metadata=between(1, 4096))
-    log_format: Literal["console", "json"] = "console"
-    trusted_proxies: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
+    host: str = attrs.field(
+        default="127.0.0.1", metadata=about('the address to listen at; "0.0.0.0" to be reached from other machines')
+    )
+    port: int = attrs.field(
+        default=8080, metadata=about("the port to listen at; 0 takes any that is free", between(0, 65_535))
+    )
+    base_url: str = attrs.field(
+        default="",
+        metadata=about('how callers reach the gateway, for instance "https://ai.example.com" behind a proxy', URL),
+    )
+    drain_timeout_s: float = attrs.field(
+        default=30.0, metadata=about("how long running answers may take to finish after SIGTERM", NOT_NEGATIVE)
+    )
+    max_body_mb: int = attrs.field(default=32, metadata=about("largest request body in JSON", between(1, 1024)))
+    max_upload_mb: int = attrs.field(
+        default=128,
+        metadata=about(
+            "largest form: pictures to edit, recordings. It waits in the data folder, not in memory", between(1, 4096)
+        ),
+    )
+    max_file_mb: int = attrs.field(default=64, metadata=about("largest file in a form", between(1, 4096)))
+    log_format: Literal["console", "json"] = attrs.field(
+        default="console", metadata=about('how the log is written: "console", for people, or "json"')
+    )
+    trusted_proxies: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=about(
+            'proxies whose X-Forwarded-For is believed (for allow_ips): ["127.0.0.1", "10.0.0.0/8"]', NETWORKS
+        ),
+    )
 
 
 @attrs.frozen
 class StoreSection:
     """``[store]``: the database, and what provider keys are sealed with in it; empty is what the data folder has."""
 
-    url: str = attrs.field(default="", metadata=_STORE_URL)
-    master_key: str = attrs.field(default="", metadata=_MASTER_KEY, repr=False)
+    url: str = attrs.field(
+        default="",
+        metadata=about(
+            'the database; default: gateway.db in the data folder; or "sqlite:////var/lib/gateway/gateway.db"',
+            _STORE_URL,
+        ),
+    )
+    master_key: str = attrs.field(
+        default="",
+        metadata=about(
+            "64 hexadecimal digits that seal provider keys in the database; default: master.key in the data folder",
+            _MASTER_KEY,
+        ),
+        repr=False,
+    )
 
 
 @attrs.frozen
 class LedgerSection:
     """``[ledger]``: what becomes of money that was held when the process was killed."""
 
-    on_crash: OnCrash = "release"
+    on_crash: OnCrash = attrs.field(
+        default="release",
+        metadata=about(
+            'a request that was running when the process was killed costs nothing; "charge": what was held for it'
+        ),
+    )
 
 
 @attrs.frozen
 class BillingSection:
     """``[billing]``: what is served at all."""
 
-    require_price: bool = False
-
-
-@attrs.frozen
-class GroupSection:
-    """``[[group]]``: what the keys of a group pay. A group need not be declared to be used."""
-
-    name: str = attrs.field(metadata=NAME)
-    price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=between(0, 100))
+    require_price: bool = attrs.field(
+        default=False,
+        metadata=about("true: models without a price are neither listed nor served; false: they cost nothing"),
+    )
 
 
 @attrs.frozen
 class RoutingSection:
     """``[routing]``: how calls are spread over channels, and when a channel that fails is left alone."""
 
-    max_attempts: int = attrs.field(default=3, metadata=between(1, 10))
-    retry_ratio: float = attrs.field(default=0.2, metadata=between(0, 1))
-    trip_failures: int = attrs.field(default=DEFAULT_RULES.failures, metadata=between(1, 1_000))
-    trip_ratio: float = attrs.field(default=DEFAULT_RULES.ratio, metadata=must("above 0 and up to 1", _is_part))
-    cooldown_s: float = attrs.field(default=DEFAULT_RULES.cooldown_s, metadata=POSITIVE)
-    max_cooldown_s: float = attrs.field(default=DEFAULT_RULES.max_cooldown_s, metadata=POSITIVE)
-    warm_up_s: float = attrs.field(default=DEFAULT_RULES.ramp_s, metadata=NOT_NEGATIVE)
-    sync_interval_s: float = attrs.field(default=600.0, metadata=POSITIVE)
+    max_attempts: int = attrs.field(
+        default=3, metadata=about("channels tried for one request; only before its first byte", between(1, 10))
+    )
+    retry_ratio: float = attrs.field(
+        default=0.2,
+        metadata=about("at most this part of the running requests may be retries (three always may)", between(0, 1)),
+    )
+    trip_failures: int = attrs.field(
+        default=DEFAULT_RULES.failures,
+        metadata=about("failures in a row after which a channel cools down", between(1, 1_000)),
+    )
+    trip_ratio: float = attrs.field(
+        default=DEFAULT_RULES.ratio,
+        metadata=about(
+            "a channel cools down too when this part of its calls of the last half minute, of twenty at least, failed",
+            must("above 0 and up to 1", _is_part),
+        ),
+    )
+    cooldown_s: float = attrs.field(
+        default=DEFAULT_RULES.cooldown_s,
+        metadata=about("how long a channel cools down at first; twice as long each time", POSITIVE),
+    )
+    max_cooldown_s: float = attrs.field(
+        default=DEFAULT_RULES.max_cooldown_s,
+        metadata=about(
+            "how long it cools down at most; also the most that a provider's Retry-After is obeyed", POSITIVE
+        ),
+    )
+    warm_up_s: float = attrs.field(
+        default=DEFAULT_RULES.ramp_s,
+        metadata=about("how long a channel that is well again takes to get its whole share", NOT_NEGATIVE),
+    )
+    sync_interval_s: float = attrs.field(
+        default=600.0, metadata=about("how often synchronised channels are asked for their models", POSITIVE)
+    )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Key and problem for what concerns more than one key."""
@@ -134,9 +187,11 @@ class RoutingSection:
 class MediaSection:
     """``[media]``: pictures that are kept for callers who want addresses."""
 
-    link_hours: float = attrs.field(default=24.0, metadata=_HOURS)
-    keep_hours: float = attrs.field(default=48.0, metadata=_HOURS)
-    max_gb: float = attrs.field(default=10.0, metadata=_GIGABYTES)
+    link_hours: float = attrs.field(default=24.0, metadata=about("how long the address of a picture is good", _HOURS))
+    keep_hours: float = attrs.field(default=48.0, metadata=about("how long a picture is kept", _HOURS))
+    max_gb: float = attrs.field(
+        default=10.0, metadata=about("how much room pictures may take; the oldest are deleted first", _GIGABYTES)
+    )
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         """Key and problem for what concerns more than one key."""
@@ -156,14 +211,42 @@ class VideosSection:
     ``webhook_hosts``: globs of the hosts that a request may name in ``webhook_url``; without any it may name none.
     """
 
-    store: Literal["keep", "proxy"] = "keep"
-    keep_days: float = attrs.field(default=7.0, metadata=_DAYS)
-    max_gb: float = attrs.field(default=50.0, metadata=_GIGABYTES)
-    deadline_h: float = attrs.field(default=24.0, metadata=_HOURS)
-    max_open: int = attrs.field(default=1_000, metadata=between(1, 1_000_000))
-    status_words: Literal["auto", "spec", "openai"] = "auto"
-    polls_per_channel: int = attrs.field(default=16, metadata=between(1, 1_000))
-    webhook_hosts: tuple[str, ...] = attrs.field(default=(), metadata=_HOSTS)
+    store: Literal["keep", "proxy"] = attrs.field(
+        default="keep",
+        metadata=about(
+            '"keep": a finished video is fetched once and kept; "proxy": it is passed through whenever it is asked for'
+        ),
+    )
+    keep_days: float = attrs.field(
+        default=7.0, metadata=about("how long a video is there; kept ones are deleted then", _DAYS)
+    )
+    max_gb: float = attrs.field(
+        default=50.0, metadata=about("how much room kept videos may take; the oldest are deleted first", _GIGABYTES)
+    )
+    deadline_h: float = attrs.field(
+        default=24.0, metadata=about("a job that has not ended by then has failed, and costs nothing", _HOURS)
+    )
+    max_open: int = attrs.field(
+        default=1_000, metadata=about("videos of one account under way at the same time", between(1, 1_000_000))
+    )
+    status_words: Literal["auto", "spec", "openai"] = attrs.field(
+        default="auto",
+        metadata=about(
+            'the word for a job that is being worked on: "spec": processing; "openai": in_progress; "auto": '
+            "in_progress for OpenAI's own libraries, which know no other"
+        ),
+    )
+    polls_per_channel: int = attrs.field(
+        default=16,
+        metadata=about("jobs of one channel that its provider is asked after at the same time", between(1, 1_000)),
+    )
+    webhook_hosts: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=about(
+            'hosts that a call may name in webhook_url: ["*.example.com"]; what a [[key]] says is not bound by it',
+            _HOSTS,
+        ),
+    )
 
     def media_rules(self) -> MediaRules:
         """The sweep's."""
@@ -183,21 +266,28 @@ class VideosSection:
 class SafetySection:
     """``[safety]``: what nobody is to have painted."""
 
-    words_file: str = ""
+    words_file: str = attrs.field(
+        default="",
+        metadata=about(
+            "words and phrases, one a line (2 MB), that nobody may ask a picture or a video of; its path begins here"
+        ),
+    )
 
 
 @attrs.frozen
 class EgressSection:
     """``[egress]``: private networks from which providers' pictures may be fetched all the same."""
 
-    allow: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
+    allow: tuple[str, ...] = attrs.field(
+        default=(), metadata=about('private networks that may be gone to all the same: ["10.1.0.0/16"]', NETWORKS)
+    )
 
 
 @attrs.frozen
 class ModelSection:
     """``[[model]]``: what a model, or every model a glob matches, can be asked for. What is left out is as known."""
 
-    name: str = attrs.field(metadata=_MODEL)
+    name: str = attrs.field(metadata=MODEL)
     sizes: tuple[str, ...] | None = attrs.field(default=None, metadata=_SIZES)
     max_n: int | None = attrs.field(default=None, metadata=between(1, MAX_PICTURES))
     response_formats: tuple[str, ...] | None = attrs.field(default=None, metadata=_FORMS)
@@ -226,82 +316,6 @@ class ModelSection:
 
 
 @attrs.frozen
-class TierSection:
-    """``tiers`` of a price: what a whole request costs whose prompt is longer. What it leaves out is as without it."""
-
-    above_tokens: int = attrs.field(metadata=between(1))
-    input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-    output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-    cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-    cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-
-    def tier(self, price: Price) -> Tier:
-        """The tier in integers, of a price without tiers."""
-        told = {
-            "input_nanos_per_million": self.input_usd_per_million,
-            "cached_input_nanos_per_million": self.cached_input_usd_per_million,
-            "output_nanos_per_million": self.output_usd_per_million,
-            "cache_write_nanos_per_million": self.cache_write_usd_per_million,
-            "cache_write_long_nanos_per_million": self.cache_write_long_usd_per_million,
-        }
-        rates = {name: getattr(price, name) if usd is None else nanos(usd) for name, usd in told.items()}
-        return Tier(above_tokens=self.above_tokens, **rates)
-
-
-@attrs.frozen
-class SizeSection:
-    """``sizes`` of a price: what a second costs of a video of that size (a glob: ``1920x1080``, ``*x1080``)."""
-
-    size: str = attrs.field(metadata=_MODEL)
-    usd_per_second: Decimal = attrs.field(metadata=_SECOND_PRICE)
-
-
-@attrs.frozen
-class PriceSection:
-    """``[[price]]``: what a model, or every model a glob matches, costs; at one provider or at any."""
-
-    model: str
-    provider: str | None = attrs.field(default=None, metadata=NAME)
-    input_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
-    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-    output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
-    usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=_IMAGE_PRICE)
-    usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=_SECOND_PRICE)
-    usd_per_million_characters: Decimal = attrs.field(default=Decimal(0), metadata=_CHARACTER_PRICE)
-    cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-    cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
-    tiers: tuple[TierSection, ...] = ()
-    sizes: tuple[SizeSection, ...] = ()
-
-    def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Key and problem for what concerns more than one key."""
-        if len({tier.above_tokens for tier in self.tiers}) < len(self.tiers):
-            yield "tiers", "expected tiers with an above_tokens of their own"
-
-    def price(self) -> Price:
-        """The price in integers."""
-        price = Price(
-            model=self.model,
-            provider=self.provider,
-            input_nanos_per_million=nanos(self.input_usd_per_million),
-            cached_input_nanos_per_million=_find_nanos(self.cached_input_usd_per_million),
-            output_nanos_per_million=nanos(self.output_usd_per_million),
-            image_nanos=nanos(self.usd_per_image),
-            second_nanos=nanos(self.usd_per_second),
-            sizes=tuple((one.size, nanos(one.usd_per_second)) for one in self.sizes),
-            character_nanos_per_million=nanos(self.usd_per_million_characters),
-            cache_write_nanos_per_million=_find_nanos(self.cache_write_usd_per_million),
-            cache_write_long_nanos_per_million=_find_nanos(self.cache_write_long_usd_per_million),
-        )
-        return attrs.evolve(price, tiers=tuple(tier.tier(price) for tier in self.tiers)) if self.tiers else price
-
-
-def _find_nanos(usd: Decimal | None) -> int | None:
-    return None if usd is None else nanos(usd)
-
-
-@attrs.frozen
 class Config:
     """The whole tree."""
 
@@ -315,10 +329,10 @@ class Config:
     safety: SafetySection = attrs.Factory(SafetySection)
     egress: EgressSection = attrs.Factory(EgressSection)
     channel: tuple[ChannelSpec, ...] = ()
-    group: tuple[GroupSection, ...] = ()
+    group: tuple[GroupSpec, ...] = ()
     account: tuple[AccountSpec, ...] = ()
     key: tuple[KeySpec, ...] = ()
-    price: tuple[PriceSection, ...] = ()
+    price: tuple[PriceSpec, ...] = ()
     model: tuple[ModelSection, ...] = ()
 
     @staticmethod

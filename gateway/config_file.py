@@ -5,7 +5,7 @@ Every problem is reported at once, with the file, the path of the key and what w
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
@@ -15,10 +15,13 @@ from typing import Any, Union, get_args, get_origin
 
 import attrs
 
-from gateway.config import Config, PriceSection
+from gateway.config import Config
 from gateway.domain.price import PriceList
 from gateway.domain.reading import EnvText, Problem, Problems, join_path, read_table
+from gateway.domain.setting import Source, name_setting
+from gateway.flow.pricing import PriceSpec
 from gateway.flow.safety import WordList, read_words
+from gateway.layers import Declared
 from gateway.store.words import read_words_text
 
 ENV_PREFIX = "GATEWAY_"
@@ -35,15 +38,24 @@ class ConfigError(Exception):
 
 @attrs.frozen
 class _PriceFile:
-    price: tuple[PriceSection, ...] = ()
+    price: tuple[PriceSpec, ...] = ()
 
 
 def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
     """The configuration of ``path`` (None: no file) and the environment. Raises ``ConfigError``."""
+    return read_declared(path, environ).config
+
+
+def read_declared(path: Path | None, environ: Mapping[str, str]) -> Declared:
+    """The same, with who says what. Raises ``ConfigError``."""
     label = str(path) if path else "environment"
     raw, problems = _read_toml(path) if path else ({}, [])
     expanded = _expand(raw, "", environ, problems)
+    if path:
+        _find_words(expanded, path.parent)
+    sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded), "file")
     from_env = _overlay(expanded, environ, problems)
+    sources |= dict.fromkeys(from_env, "environment")
     config = Config()
     try:
         config = read_table(expanded, Config)
@@ -54,7 +66,26 @@ def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
     read_words_file(config)  # the words are read again, and kept, by whoever uses them
-    return config
+    return Declared(config, sources)
+
+
+def _find_words(tables: dict[str, Any], folder: Path) -> None:
+    """A relative path that a file names begins at the file."""
+    safety = tables.get("safety")
+    if isinstance(safety, dict) and isinstance(safety.get("words_file"), str) and safety["words_file"]:
+        safety["words_file"] = str(folder / safety["words_file"])
+
+
+def _list_keys(tables: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of what stands in sections."""
+    for section in _list_sections():
+        table = tables.get(section)
+        yield from (name_setting(section, key) for key in (table if isinstance(table, dict) else ()))
+
+
+def _list_sections() -> set[str]:
+    """The names of the sections in single brackets."""
+    return {field.name for field in attrs.fields(Config) if attrs.has(_plain_type(field.type))}
 
 
 def _is_within(where: str, told: list[str]) -> bool:
@@ -62,9 +93,15 @@ def _is_within(where: str, told: list[str]) -> bool:
     return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in told)
 
 
-def read_prices(config: Config) -> PriceList:
-    """The file's own ``[[price]]``, asked first and whole, over the list that ships."""
-    return PriceList([section.price() for section in config.price], _read_shipped(find_data("prices.toml")))
+def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
+    """The file's own ``[[price]]``, asked first and whole, then those of the ``console``, over the list that ships."""
+    layers = ([spec.price() for spec in specs] for specs in (config.price, console))
+    return PriceList(*layers, read_shipped())
+
+
+def read_shipped() -> PriceList:
+    """The prices that ship."""
+    return _read_shipped(find_data("prices.toml"))
 
 
 @lru_cache(1)
@@ -72,7 +109,7 @@ def _read_shipped(path: Path) -> PriceList:
     """The list that ships, read once a process: it takes longer than a stream should wait while a gateway reloads."""
     with path.open("rb") as stream:
         shipped = tomllib.load(stream, parse_float=Decimal)
-    return PriceList([section.price() for section in read_table(shipped, _PriceFile).price])
+    return PriceList([spec.price() for spec in read_table(shipped, _PriceFile).price])
 
 
 def read_words_file(config: Config) -> WordList | None:
@@ -132,7 +169,7 @@ def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[P
 
 def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
     """Put ``GATEWAY_<SECTION>__<KEY>`` over ``raw``; returns path -> the variable it came from."""
-    tables = {field.name for field in attrs.fields(Config) if attrs.has(_plain_type(field.type))}
+    tables = _list_sections()
     sources: dict[str, str] = {}
     for name in sorted(environ):
         section, marked, key = name.removeprefix(ENV_PREFIX).lower().partition("__")

@@ -12,12 +12,14 @@ import structlog
 
 from gateway.config import Config
 from gateway.config_file import ConfigError, read_prices, read_words_file
+from gateway.domain.audit import FILE, Actor, AuditTrail, write_change
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.fault import Conflict, Fault, InvalidRequest
 from gateway.domain.media import MediaRules
 from gateway.domain.network import Networks, read_networks
 from gateway.domain.price import ONE_PPM
+from gateway.domain.setting import SettingStore
 from gateway.domain.video import VideoRules
 from gateway.flow.administration import Administration
 from gateway.flow.fleet import Fleet
@@ -28,6 +30,7 @@ from gateway.flow.routing import Router, Tariff
 from gateway.flow.safety import WordList
 from gateway.flow.submission import Submissions
 from gateway.flow.switchboard import Switchboard
+from gateway.layers import Declared, Settled, list_sections, read_stored, settle
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -35,10 +38,11 @@ _AT_START = ("server", "store", "ledger")
 """Sections that are read once: a socket stays where it is bound, a database where it is open."""
 
 
-def build_tariff(config: Config) -> Tariff:
-    """What calls cost, as ``config`` says."""
+def build_tariff(settled: Settled) -> Tariff:
+    """What calls cost."""
+    config = settled.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
-    return Tariff(read_prices(config), groups, config.billing.require_price)
+    return Tariff(read_prices(config, settled.prices), groups, config.billing.require_price)
 
 
 def build_channels(config: Config) -> list[Channel]:
@@ -55,7 +59,12 @@ def build_models(config: Config) -> tuple[Capability, ...]:
 class InForce:
     """The configuration in force, for those who look at it whenever they need it."""
 
-    config: Config
+    settled: Settled
+
+    @property
+    def config(self) -> Config:
+        """What all layers of it come to."""
+        return self.settled.config
 
     def find_link_ttl_s(self) -> float:
         """How long a new link to a picture is good."""
@@ -90,74 +99,112 @@ class InForce:
         return read_networks(self.config.egress.allow)
 
 
-class Reloader:
-    """Reads the configuration again, on SIGHUP or when it is asked to.
+@attrs.frozen
+class Ruled:
+    """Who goes by a configuration.
 
-    Args:
-        in_force: the configuration in force; replaced by what is read.
-        read: reads it anew. Raises ``ConfigError``. None: there is nothing to read it from.
+    Attributes:
         administration: told of accounts and keys.
         fleet: told of channels.
         catalog: the channels in force.
         router: told of prices, and of what models can do.
         switchboard: told how calls are spread.
-        studios: told of words that nobody is to have painted, or filmed.
+        images: told of words that nobody is to have painted.
+        submissions: or filmed.
+    """
+
+    administration: Administration
+    fleet: Fleet
+    catalog: Catalog
+    router: Router
+    switchboard: Switchboard
+    images: Images
+    submissions: Submissions
+
+
+class Reloader:
+    """Reads the configuration again, on SIGHUP or when it is asked to.
+
+    Args:
+        in_force: the configuration in force; replaced by what is read.
+        read: reads what is declared anew. Raises ``ConfigError``. None: there is nothing to read it from.
+        settings: what was set in the console.
+        ruled: who goes by it.
+        trail: told of what a reload has changed.
+        clock: Unix seconds.
+
+    Attributes:
+        changing: held by whoever changes the configuration.
     """
 
     def __init__(
         self,
         in_force: InForce,
-        read: Callable[[], Config] | None,
+        read: Callable[[], Declared] | None,
+        settings: SettingStore,
+        ruled: Ruled,
         *,
-        administration: Administration,
-        fleet: Fleet,
-        catalog: Catalog,
-        router: Router,
-        switchboard: Switchboard,
-        studios: tuple[Images, Submissions],
+        trail: AuditTrail,
+        clock: Callable[[], float],
     ) -> None:
         self._in_force = in_force
         self._at_start = in_force.config
         self._read = read
-        self._administration = administration
-        self._fleet = fleet
-        self._catalog = catalog
-        self._router = router
-        self._switchboard = switchboard
-        self._images, self._submissions = studios
-        self._reloading = asyncio.Lock()
+        self._settings = settings
+        self._ruled = ruled
+        self._trail = trail
+        self._clock = clock
+        self.changing = asyncio.Lock()
 
     def find_sync_interval_s(self) -> float:
         """How often channels are asked for their models."""
         return self._in_force.config.routing.sync_interval_s
 
-    async def reload(self) -> dict[str, Any]:
-        """Apply what is written now, and say what that changed.
+    async def reload(self, by: Actor = FILE) -> dict[str, Any]:
+        """Apply what is written now, and say what that changed; on record as asked for ``by`` somebody.
 
         Raises ``InvalidRequest`` with every problem, ``Conflict``, ``StoreUnavailable``; then nothing is changed.
         """
-        async with self._reloading:
-            config, words = await asyncio.to_thread(self._read_all)
-            changes = _describe(self._in_force.config, config)
-            if words is not self._images.words and config.safety == self._in_force.config.safety:
+        ruled = self._ruled
+        async with self.changing:
+            declared, words = await asyncio.to_thread(self._read_all)
+            settled = settle(declared, read_stored(await self._settings.list_settings()))
+            config = settled.config
+            changes = _describe(self._in_force.settled, settled)
+            if words is not ruled.images.words and config.safety == self._in_force.config.safety:
                 changes.append("the words of safety.words_file changed")
             restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
-            tariff = build_tariff(config)
-            before = {channel.name: channel for channel in self._catalog.channels}
+            tariff = build_tariff(settled)
+            before = {channel.name: channel for channel in ruled.catalog.channels}
             # The store first, for it alone can refuse; what follows is memory.
-            await self._administration.declare(config.account, config.key)
-            await self._fleet.declare(build_channels(config))
-            self._router.tariff = tariff
-            self._router.models = build_models(config)
-            self._images.words = self._submissions.words = words
-            self._switchboard.settings = config.routing.settings()
-            self._in_force.config = config
-            fresh = [channel for channel in self._catalog.channels if before.get(channel.name) != channel]
+            await ruled.administration.declare(config.account, config.key)
+            await self._note(by, changes)
+            await ruled.fleet.declare(build_channels(config))
+            ruled.router.models = build_models(config)
+            ruled.images.words = ruled.submissions.words = words
+            self._adopt(settled, tariff)
+            fresh = [channel for channel in ruled.catalog.channels if before.get(channel.name) != channel]
         log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
+        log_ignored(settled)
         if restart:
             log.warning("restart_needed", reason=f"read at start only: {', '.join(restart)}")
-        await asyncio.gather(*(self._fleet.sync(channel) for channel in fresh))
+        await asyncio.gather(*(ruled.fleet.sync(channel) for channel in fresh))
         return {"changes": changes, "needs_restart": restart}
+
+    async def _note(self, by: Actor, changes: list[str]) -> None:
+        if changes:
+            detail = write_change({"changes": []}, {"changes": changes})
+            now_ms = int(self._clock() * 1000)
+            await self._trail.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
+
+    def adopt(self, settled: Settled) -> None:
+        """Bring into force what was set in the console. ``changing`` is held; nothing can refuse."""
+        self._adopt(settled, build_tariff(settled))
+
+    def _adopt(self, settled: Settled, tariff: Tariff) -> None:
+        self._ruled.router.tariff = tariff
+        self._ruled.switchboard.settings = settled.config.routing.settings()
+        self._in_force.settled = settled
 
     async def reload_logged(self) -> None:
         """The same for a signal, which has nobody to answer to but the log."""
@@ -166,18 +213,18 @@ class Reloader:
         except Fault as fault:
             log.error("configuration_not_reloaded", error=fault.message)  # noqa: TRY400 - a refusal, not a bug
 
-    def _read_all(self) -> tuple[Config, WordList | None]:
+    def _read_all(self) -> tuple[Declared, WordList | None]:
         """What is written now; files that other files name are read with them. To be called in a thread."""
         if self._read is None:
             raise Conflict("This gateway was started without a configuration that could be read again")
         try:
-            config = self._read()
-            words = read_words_file(config)
+            declared = self._read()
+            words = read_words_file(declared.config)
         except ConfigError as error:
             raise InvalidRequest("\n".join(error.problems)) from None
-        if _declares(self._in_force.config) and not _declares(config):
+        if _declares(self._in_force.config) and not _declares(declared.config):
             raise InvalidRequest("The configuration declares nothing any more: half a file? Restart where it is meant")
-        return config, words
+        return declared, words
 
 
 def _declares(config: Config) -> bool:
@@ -185,14 +232,22 @@ def _declares(config: Config) -> bool:
     return bool(config.channel or config.account or config.key)
 
 
-def _describe(before: Config, after: Config) -> list[str]:
+def log_ignored(settled: Settled) -> None:
+    """Say what the store has that is left out."""
+    for path, why in settled.ignored.items():
+        log.warning("setting_ignored", path=path, reason=f"console: {path}: {why}")
+
+
+def _describe(was: Settled, now: Settled) -> list[str]:
+    before, after = was.config, now.config
     lines = describe_channels(build_channels(before), build_channels(after))
-    for name in ("routing", "billing", "media", "videos", "safety", "egress"):
-        lines += [f"{line} changed" for line in _describe_section(name, before, after)]
+    for name, _ in list_sections(after):
+        if name not in _AT_START:
+            lines += [f"{line} changed" for line in _describe_section(name, before, after)]
     for name in ("group", "account", "model"):
         lines += describe_items(name, getattr(before, name), getattr(after, name))
     lines += _describe_keys(before, after)
-    if before.price != after.price:
+    if (before.price, was.prices) != (after.price, now.prices):
         lines.append("prices changed")
     return lines
 

@@ -1,19 +1,22 @@
 """Runs the application: binds the port, says where it is, and ends on SIGTERM or SIGINT."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
 import socket
 from collections.abc import Callable
 
+import attrs
 import structlog
 from aiohttp import web
 
 from gateway import __version__
 from gateway.app import WELCOME, build
+from gateway.domain.fault import StoreUnavailable
 from gateway.site import Site, Welcome
-from gateway.web.keys import OFFICE, ROOMS
+from gateway.web.keys import INVITATIONS, OFFICE, ROOMS
 from gateway.web.protocol import GatewayRunner
 
 KEEPALIVE_TIMEOUT_S = 75.0
@@ -75,7 +78,7 @@ async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
         site.folder.announce(write_address(server.host, sockets[0].getsockname()[1]))
         log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
         _settle_in()
-        greet(address, app[WELCOME])
+        greet(address, await _welcome(app))
         ready.set()
         await ended.wait()
         log.info("gateway_stopping", running=app[ROOMS].gate.inside)
@@ -88,6 +91,14 @@ async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
         for sock in sockets:
             sock.close()
     log.info("gateway_stopped", pid=os.getpid())
+
+
+async def _welcome(app: web.Application) -> Welcome:
+    """What the operator is told, and with it how the console's first administrator gets in, where it has none."""
+    welcome: Welcome = app[WELCOME]
+    with contextlib.suppress(StoreUnavailable):
+        welcome = attrs.evolve(welcome, setup_token=await app[INVITATIONS].find_setup_token())
+    return welcome
 
 
 def _start_reload(app: web.Application, ready: asyncio.Event, reloads: set[asyncio.Task[None]]) -> None:

@@ -6,16 +6,24 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from gateway.config import Config
+from gateway.domain.setting import Source
+from gateway.layers import Declared
 from gateway.store.folder import DataFolder
 
 
 @attrs.define
 class Welcome:
-    """What the operator is told at start. ``secret`` is the first key, on the first start only."""
+    """What the operator is told at start.
+
+    Attributes:
+        secret: the first key, on the first start only.
+        setup_token: what the console's link ends in while it has no administrator.
+    """
 
     secret: str | None = None
     models: tuple[str, ...] = ()
     demo: bool = False
+    setup_token: str | None = None
 
 
 @attrs.frozen
@@ -31,6 +39,7 @@ class Site:
         demo_pace_s: pause between the words of the built-in demo.
         task_pace: what waits for a provider's tasks are multiplied by.
         clock: Unix seconds.
+        sources: by path, who says what of ``config``; None: whatever is not as by default is the file's.
         read_config: reads the settings anew, for a reload. Raises ``ConfigError``.
     """
 
@@ -42,4 +51,5 @@ class Site:
     demo_pace_s: float = 0.03
     task_pace: float = 1.0
     clock: Callable[[], float] = time.time
-    read_config: Callable[[], Config] | None = None
+    sources: Mapping[str, Source] | None = None
+    read_config: Callable[[], Declared] | None = None

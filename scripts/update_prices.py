@@ -28,10 +28,10 @@ from genai_prices.data import providers
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from gateway.config import PriceSection, SizeSection, TierSection
 from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
 from gateway.domain.reading import read_table
 from gateway.domain.usage import Usage
+from gateway.flow.pricing import PriceSpec, SizeSpec, TierSpec
 
 FILE = Path(__file__).resolve().parent.parent / "config" / "prices.toml"
 SOURCE = f"genai-prices {version('genai-prices')}"
@@ -52,17 +52,17 @@ HEADER = """\
 """
 
 DEMO = (
-    PriceSection(
+    PriceSpec(
         "demo-chat",
         input_usd_per_million=Decimal("0.10"),
         cached_input_usd_per_million=Decimal("0.01"),
         output_usd_per_million=Decimal("0.40"),
     ),
-    PriceSection("demo-embedding", input_usd_per_million=Decimal("0.02")),
-    PriceSection("demo-image", usd_per_image=Decimal("0.002")),
-    PriceSection("demo-video*", usd_per_second=Decimal("0.01")),
-    PriceSection("demo-speech", usd_per_million_characters=Decimal(15)),
-    PriceSection("demo-transcribe", usd_per_second=Decimal("0.0001")),
+    PriceSpec("demo-embedding", input_usd_per_million=Decimal("0.02")),
+    PriceSpec("demo-image", usd_per_image=Decimal("0.002")),
+    PriceSpec("demo-video*", usd_per_second=Decimal("0.01")),
+    PriceSpec("demo-speech", usd_per_million_characters=Decimal(15)),
+    PriceSpec("demo-transcribe", usd_per_second=Decimal("0.0001")),
 )
 
 
@@ -334,14 +334,14 @@ def find_question(name: str, prices: types.ModelPrice) -> str:
     return SOUND if "transcribe" in name and getattr(prices, SOUND) is not None else "input_mtok"
 
 
-def read_section(name: str, prices: types.ModelPrice) -> PriceSection:
+def read_section(name: str, prices: types.ModelPrice) -> PriceSpec:
     """The package's prices as a ``[[price]]``."""
     hour = next((_base(getattr(prices, key)) for key in HOURS if getattr(prices, key)), Decimal(0))
     fresh, cached = getattr(prices, find_question(name, prices)), prices.cache_read_mtok
     answer = getattr(prices, find_answer(prices))
     written, written_long = prices.cache_write_mtok, prices.cache_write_1h_mtok
     rates = (fresh, cached, answer, written, written_long)
-    return PriceSection(
+    return PriceSpec(
         name,
         input_usd_per_million=_base(fresh),
         cached_input_usd_per_million=None if cached is None else _base(cached),
@@ -351,7 +351,7 @@ def read_section(name: str, prices: types.ModelPrice) -> PriceSection:
         cache_write_usd_per_million=None if written is None else _base(written),
         cache_write_long_usd_per_million=None if written_long is None else _base(written_long),
         tiers=tuple(
-            TierSection(start, *(_tier(price, start) for price in rates))
+            TierSpec(start, *(_tier(price, start) for price in rates))
             for start in sorted({tier.start for price in rates for tier in _tiers(price)})
         ),
     )
@@ -366,9 +366,9 @@ def _tier(price: Decimal | types.TieredPrices | None, start: int) -> Decimal | N
     return next((tier.price for tier in reversed(_tiers(price)) if tier.start <= start), None)
 
 
-def collect(source: Source, day: date, left_out: collections.Counter[str]) -> Iterator[PriceSection]:
+def collect(source: Source, day: date, left_out: collections.Counter[str]) -> Iterator[PriceSpec]:
     """The current models of a source, by name."""
-    found: dict[str, PriceSection] = {}
+    found: dict[str, PriceSpec] = {}
     for model in get_vendor(source.vendor).models:
         prices = find_prices(model, day)
         why = find_reason(model, prices)
@@ -385,13 +385,13 @@ def collect(source: Source, day: date, left_out: collections.Counter[str]) -> It
         yield found[name]
 
 
-def list_films(studio: Studio) -> Iterator[PriceSection]:
+def list_films(studio: Studio) -> Iterator[PriceSpec]:
     """The models of a vendor of videos, in its order."""
     for film in studio.films:
         told = [(glob, Decimal(usd)) for globs, usd in film.sizes.items() for glob in globs.split()]
-        sizes = tuple(SizeSection(glob, usd) for glob, usd in told)
+        sizes = tuple(SizeSpec(glob, usd) for glob, usd in told)
         for model in film.models.split():
-            yield PriceSection(model, studio.slug, usd_per_second=Decimal(film.usd), sizes=sizes)
+            yield PriceSpec(model, studio.slug, usd_per_second=Decimal(film.usd), sizes=sizes)
 
 
 def find_reason(model: types.ModelInfo, prices: types.ModelPrice) -> str | None:
@@ -416,10 +416,10 @@ def get_vendor(name: str) -> types.Provider:
     return next(provider for provider in providers if provider.id == name)
 
 
-def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[PriceSection]]:
+def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[PriceSpec]]:
     """Every table of the file under its heading."""
     tables = {"The built-in demo is free; it has prices so that costs can be seen": list(DEMO)}
-    own: list[PriceSection] = list(DEMO)
+    own: list[PriceSpec] = list(DEMO)
     for source in SOURCES:
         sections = list(collect(source, day, left_out))
         if source.resells:
@@ -436,12 +436,12 @@ def build(day: date, left_out: collections.Counter[str]) -> Mapping[str, list[Pr
     return tables
 
 
-def _says_the_same(prices: PriceList, section: PriceSection) -> bool:
+def _says_the_same(prices: PriceList, section: PriceSpec) -> bool:
     general = prices.find(section.model)
     return general is not None and attrs.evolve(section.price(), provider=None, model=general.model) == general
 
 
-def write_file(tables: Mapping[str, Iterable[PriceSection]], day: date) -> str:
+def write_file(tables: Mapping[str, Iterable[PriceSpec]], day: date) -> str:
     """The file: a line for each model."""
     changes = ", ".join(map(str, find_changes(day))) or "none"
     lines = [HEADER.format(date=day, source=SOURCE, changes=changes), "price = ["]
@@ -450,7 +450,7 @@ def write_file(tables: Mapping[str, Iterable[PriceSection]], day: date) -> str:
     return "\n".join([*lines, "]", ""])
 
 
-def _write_table(section: PriceSection | TierSection | SizeSection) -> str:
+def _write_table(section: PriceSpec | TierSpec | SizeSpec) -> str:
     fields = attrs.fields(type(section))
     told = {field.name: value for field in fields if (value := getattr(section, field.name)) != field.default}
     if told.keys() <= {"model", "provider"}:
@@ -529,7 +529,7 @@ def main() -> None:
     tables = build(day, left_out)
     new = write_file(tables, day)
     raw = tomllib.loads(new, parse_float=Decimal)["price"]
-    prices = PriceList([read_table(table, PriceSection).price() for table in raw])
+    prices = PriceList([read_table(table, PriceSpec).price() for table in raw])
     if problems := list(find_disagreements(prices, day)):
         sys.exit("\n".join(problems))
     if options.check:

@@ -14,11 +14,9 @@ from gateway.config import (
     BillingSection,
     Config,
     EgressSection,
-    GroupSection,
     LedgerSection,
     MediaSection,
     ModelSection,
-    PriceSection,
     RoutingSection,
     SafetySection,
     ServerSection,
@@ -32,6 +30,7 @@ from gateway.domain.media import MediaRules, check_link, sign_link
 from gateway.domain.price import Price
 from gateway.domain.reading import Problems, read_table
 from gateway.flow.declaration import ChannelSpec
+from gateway.flow.pricing import GroupSpec, PriceSpec
 from gateway.flow.switchboard import DEFAULT_SETTINGS, Settings
 
 CHANNEL = {"name": "up", "provider": "openai", "sync": True}
@@ -111,7 +110,7 @@ def test_a_price_may_be_required() -> None:
 
 def test_a_group_pays_the_price_or_its_own_part_of_it() -> None:
     tables = {"group": [{"name": "all"}, {"name": "vip", "price_multiplier": Decimal("0.8")}]}
-    assert read_table(tables, Config).group == (GroupSection("all", Decimal(1)), GroupSection("vip", Decimal("0.8")))
+    assert read_table(tables, Config).group == (GroupSpec("all", Decimal(1)), GroupSpec("vip", Decimal("0.8")))
 
 
 @pytest.mark.parametrize(("what", "expected"), [({"quota_status": 403}, 403), ({"quota_status": 429}, 429), ({}, None)])
@@ -687,8 +686,8 @@ def test_a_price_becomes_integers() -> None:
     }
     expected = Price("m", 150_000_000, 75_000_000, 10**9, 40_000_000, 100_000_000, 15 * 10**9)
     expected = attrs.evolve(expected, sizes=(("*x1080", 500_000_000), ("640x360", 0)))
-    assert read_table(table, PriceSection).price() == expected
-    assert read_table({"model": "m"}, PriceSection).price() == Price("m")
+    assert read_table(table, PriceSpec).price() == expected
+    assert read_table({"model": "m"}, PriceSpec).price() == Price("m")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from gateway.config import (
     EgressSection,
     LedgerSection,
     MediaSection,
-    PriceSection,
     RoutingSection,
     SafetySection,
     ServerSection,
@@ -25,6 +24,7 @@ from gateway.config import (
     VideosSection,
 )
 from gateway.config_file import ConfigError, find_data, read_config, read_prices
+from gateway.flow.pricing import PriceSpec
 
 CHANNEL = '[[channel]]\nname = "up"\nprovider = "openai"\nsync = true\n'
 COMMENTED = re.compile(r"^# ?((?:\[\[?\w+\]\]?|\w+ = ).*)$", re.MULTILINE)
@@ -266,7 +266,7 @@ def test_the_prices_that_ship_are_read() -> None:
 
 
 def test_the_files_own_price_wins_over_the_one_that_ships() -> None:
-    mine = PriceSection("demo-chat", input_usd_per_million=Decimal(7))
+    mine = PriceSpec("demo-chat", input_usd_per_million=Decimal(7))
     prices = read_prices(Config(price=(mine,)))
     assert prices.find("demo-chat") == mine.price()
 

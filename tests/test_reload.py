@@ -18,14 +18,17 @@ import pytest
 import structlog
 
 from gateway.app import build
-from gateway.config_file import read_config
+from gateway.config_file import read_config, read_declared
 from gateway.domain.fault import InvalidRequest, StoreUnavailable
 from gateway.domain.media import MediaRules
 from gateway.jobs.sweep_media import SweepMedia
-from gateway.reload import InForce, Reloader
+from gateway.layers import settle
+from gateway.reload import InForce, Reloader, Ruled
 from gateway.site import Site
 from gateway.store.folder import DataFolder
 from gateway.store.media import FileMediaStore
+from gateway.store.memory_audit import MemoryAuditTrail
+from gateway.store.memory_settings import MemorySettingStore
 from gateway.web.keys import OFFICE, ROOMS
 from gateway.web.protocol import GatewayRunner
 from tests.conftest import StartGateway
@@ -115,16 +118,20 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         file.write_text(write_toml({**BASE, **tables}))
         gateway = await gateway_with({**BASE, **tables})
         rooms, office = gateway.app[ROOMS], gateway.app[OFFICE]
-        in_force = InForce(read_config(file, {}))
-        reloader = Reloader(
-            in_force,
-            lambda: read_config(file, {}),
+        in_force = InForce(settle(read_declared(file, {})))
+        ruled = Ruled(
             administration=office.administration,
             fleet=office.fleet,
             catalog=rooms.catalog,
             router=rooms.router,
             switchboard=rooms.switchboard,
-            studios=(rooms.images, rooms.submissions),
+            images=rooms.images,
+            submissions=rooms.submissions,
+        )
+        trail = MemoryAuditTrail()
+        settings = MemorySettingStore(trail)
+        reloader = Reloader(
+            in_force, lambda: read_declared(file, {}), settings, ruled, trail=trail, clock=lambda: 1_750_000_000.0
         )
         return Reloadable(gateway, file, reloader, in_force)
 
@@ -673,7 +680,7 @@ async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
         path.mkdir()
         shutil.copy(template_path, path / "gateway.db")
         folder = DataFolder(path)
-        site = Site(read_config(file, {}), folder, {}, discover=False, read_config=lambda: read_config(file, {}))
+        site = Site(read_config(file, {}), folder, {}, discover=False, read_config=lambda: read_declared(file, {}))
         runner = GatewayRunner(build(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()
         server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)

@@ -131,40 +131,46 @@ class Caller:
 
 
 class AccountStore(Protocol):
-    """Where accounts live. Names are unique."""
+    """Where accounts live. Names are unique. ``audit`` is written in the commit of what it tells of, or not at all."""
 
     async def list_accounts(self) -> Sequence[Account]:
         """Every account, by id."""
         ...
 
-    async def add_account(self, account: Account) -> Account:
-        """Store a new account (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` on its name."""
+    async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
+        """Store a new account (its ``id`` is ignored) and return it with its id, which ``audit`` gets as well.
+
+        Raises ``Conflict`` on its name.
+        """
         ...
 
-    async def put_account(self, account: Account) -> None:
+    async def put_account(self, account: Account, audit: AuditRow | None = None) -> None:
         """Replace the account of the same id. Raises ``NotFound``, or ``Conflict`` on its name."""
         ...
 
-    async def delete_account(self, account_id: int) -> None:
+    async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
         """Remove the account and its keys; requests keep their rows. Raises ``NotFound``."""
         ...
 
 
 class KeyStore(Protocol):
-    """Where keys live. Digests are unique; names are unique within an account."""
+    """Where keys live. Names are unique within an account.
+
+    A digest is of one key alone, be it that of its secret or of the one before. ``audit`` is as with accounts.
+    """
 
     async def list_keys(self) -> Sequence[ApiKey]:
         """Every key, by id."""
         ...
 
-    async def add_key(self, key: ApiKey) -> ApiKey:
+    async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
         """Store a new key (its ``id`` is ignored) and return it with its id. Raises ``Conflict``, ``NotFound``."""
         ...
 
-    async def put_key(self, key: ApiKey) -> None:
+    async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:
         """Replace the key of the same id. Raises ``NotFound`` or ``Conflict``."""
         ...
 
-    async def delete_key(self, key_id: int) -> None:
+    async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
         """Remove the key; requests keep their rows. Raises ``NotFound``."""
         ...

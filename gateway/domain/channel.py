@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.caller import Status
 from gateway.domain.price import ONE_PPM
 
@@ -142,20 +143,27 @@ def is_glob(name: str) -> bool:
 
 
 class ChannelStore(Protocol):
-    """Where channels live that are added while the gateway runs. Names are unique; ``origin`` is always ``stored``."""
+    """Where channels live that are added while the gateway runs. Names are unique; ``origin`` is always ``stored``.
+
+    ``audit`` is written in the commit of what it tells of, or not at all.
+    """
 
     async def list_channels(self) -> Sequence[Channel]:
         """Every channel, by id."""
         ...
 
-    async def add_channel(self, channel: Channel) -> Channel:
+    async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
         """Store a new channel (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` on its name."""
         ...
 
-    async def put_channel(self, channel: Channel) -> None:
+    async def put_channel(self, channel: Channel, audit: AuditRow | None = None) -> None:
         """Replace the channel of the same id. Raises ``NotFound``, or ``Conflict`` on its name."""
         ...
 
-    async def delete_channel(self, channel_id: int) -> None:
+    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
+        """Replace several in one commit; where one cannot be, none is. Raises as ``put_channel`` does."""
+        ...
+
+    async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
         """Remove the channel; requests keep its name. Raises ``NotFound``."""
         ...

@@ -43,6 +43,7 @@ _NOTE = must("at most 256 printable characters", lambda value: len(value) <= 256
 _WEB = must("a plain http or https URL without a user name", lambda value: find_webhook_problem(value, ("*",)) is None)
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _AT_LEAST_ONE = between(1)
+_OVERLAP = between(0, 720)
 _MAX_USD = 9 * 10**9  # in nano-USD still a 64-bit integer
 
 
@@ -106,6 +107,13 @@ class KeySpec:
             allow_ips=self.allow_ips,
             webhook_url=self.webhook_url,
         )
+
+
+@attrs.frozen
+class RotateSpec:
+    """A new secret for a key: the one that it has is good for ``overlap_h`` more hours."""
+
+    overlap_h: int = attrs.field(default=24, metadata=_OVERLAP)
 
 
 @attrs.frozen

@@ -32,6 +32,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "request_timeout": 408,
         "conflict": 409,
         "idempotency_conflict": 409,
+        "request_cancelled": 409,
         "task_not_ready": 409,
         "request_too_large": 413,
         "unsupported_media_type": 415,
@@ -377,6 +378,14 @@ class ShuttingDown(UpstreamFault):
     """The gateway is being stopped under a running request."""
 
     code = "overloaded"
+    retryable = False
+    blame: Blame = "nobody"
+
+
+class RequestCancelled(UpstreamFault):
+    """Somebody who may has ended a running request: no other attempt follows."""
+
+    code = "request_cancelled"
     retryable = False
     blame: Blame = "nobody"
 

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 import attrs
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.fault import Conflict
 from gateway.domain.quota import DAY_S, Day
 from gateway.domain.request import RequestRow
@@ -128,9 +129,10 @@ class Ledger(Protocol):
         """
         ...
 
-    async def add_credit(self, entry: Entry) -> tuple[Entry, bool]:
-        """Store a credit; with a ``reference`` that its purse has, return the one that is there, and False.
+    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
+        """Store a credit, and in the same commit ``audit``, who gave it.
 
+        With a ``reference`` that its purse has, nothing is stored: returns the one that is there, and False.
         Raises ``Conflict`` where that one is of another amount or kind.
         """
         ...

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import attrs
 
 from gateway.domain.audit import AuditRow
-from gateway.domain.caller import Status
+from gateway.domain.caller import Account, Status
 from gateway.domain.fault import Fault
 
 Role = Literal["viewer", "member", "administrator"]
@@ -56,6 +56,12 @@ def find_passphrase_problem(passphrase: str, name: str) -> str | None:
     return None
 
 
+CHANGED_MEANWHILE = "Somebody has changed this member meanwhile: look again"
+DISABLED = "You are known here, but may not come in: you or your account is disabled. Ask an administrator"
+LAST_ADMINISTRATOR = "This is the only administrator who is active: make another one first"
+LINK_GONE = "This link is not good, or not any more: ask for a new one"
+
+
 class SignedOut(Fault):
     """Nobody is signed in, or no more."""
 
@@ -67,11 +73,17 @@ class WrongPassphrase(Fault):
 
     code = "wrong_passphrase"
 
+    def __init__(self) -> None:
+        super().__init__("The name, the passphrase or the code is not right", should_retry=False)
+
 
 class SecondFactorNeeded(Fault):
     """The passphrase is right; ``code``, of an authenticator or a recovery code, is asked for too."""
 
     code = "second_factor_needed"
+
+    def __init__(self) -> None:
+        super().__init__("Now the code: of your authenticator, or one of your recovery codes", should_retry=False)
 
 
 class Forbidden(Fault):
@@ -103,6 +115,46 @@ class Member:
     recovery: tuple[str, ...] = attrs.field(default=(), repr=False)
     created_ms: int = 0
     signed_in_ms: int | None = None
+
+    @property
+    def has_second_factor(self) -> bool:
+        """Whether a passphrase is not enough."""
+        return self.totp is not None
+
+    def accept(self, proof: "Proof") -> "Member | None":
+        """The member once ``proof`` was used; None where it does not hold: another passphrase, a code used before."""
+        if self.passphrase != proof.passphrase:
+            return None
+        if not self.has_second_factor or proof.is_known:
+            return self
+        if proof.step is not None:
+            return attrs.evolve(self, totp_step=proof.step) if proof.step > self.totp_step else None
+        if proof.recovery not in self.recovery:
+            return None
+        return attrs.evolve(self, recovery=tuple(digest for digest in self.recovery if digest != proof.recovery))
+
+
+def find_difference(before: Member, after: Member) -> set[str]:
+    """The names of the fields in which two members differ."""
+    names = (field.name for field in attrs.fields(Member))
+    return {name for name in names if getattr(before, name) != getattr(after, name)}
+
+
+@attrs.frozen
+class Proof:
+    """What a member has shown for a session, to be looked at again in the commit of that session.
+
+    Attributes:
+        passphrase: the hash that the passphrase was compared with.
+        step: the time step of an authenticator's code.
+        recovery: the digest of a recovery code.
+        is_known: it is signed in already, or has no second factor yet.
+    """
+
+    passphrase: str = attrs.field(repr=False)
+    step: int | None = None
+    recovery: str | None = attrs.field(default=None, repr=False)
+    is_known: bool = False
 
 
 @attrs.frozen
@@ -149,7 +201,11 @@ class Link:
 
 
 class MemberStore(Protocol):
-    """Where members, their sessions and links live. ``audit`` rows are written in the commit of what they tell of."""
+    """Where members, their sessions and links live. ``audit`` rows are written in the commit of what they tell of.
+
+    Once an active member of an active account is an administrator, there is always one: a change of members after
+    which there would be none is refused. Where an account goes, its members go with it.
+    """
 
     async def list_members(self) -> Sequence[Member]:
         """Every member, by id."""
@@ -163,6 +219,10 @@ class MemberStore(Protocol):
         """The member of that name."""
         ...
 
+    async def is_administered(self) -> bool:
+        """Whether an active member of an active account is an administrator."""
+        ...
+
     async def add_member(self, member: Member, audit: AuditRow | None = None, *, link: bytes | None = None) -> Member:
         """Store a new member (its ``id`` is ignored) and return it with its id.
 
@@ -173,32 +233,50 @@ class MemberStore(Protocol):
 
     async def put_member(
         self,
-        member: Member,
+        before: Member,
+        after: Member,
         audit: AuditRow | None = None,
         *,
         link: bytes | None = None,
         end_sessions: bool = False,
     ) -> None:
-        """Replace the member of the same id; with ``end_sessions`` none of its sessions goes on.
+        """Change what differs between ``before`` and ``after``; everything else stays as somebody may have made it.
 
-        Raises ``NotFound`` (also of the link), or ``Conflict`` on its name.
+        With ``end_sessions`` none of its sessions goes on, and no link resets its passphrase any more.
+        Raises ``NotFound`` (also of ``link``), or ``Conflict``: its name is taken, what differs is not as it was
+        before any more, or there would be no administrator.
         """
         ...
 
     async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
-        """Remove a member with its sessions and links. Raises ``NotFound``."""
+        """Remove a member with its sessions and links.
+
+        Raises ``NotFound``, or ``Conflict`` where there would be no administrator.
+        """
         ...
 
-    async def add_session(self, session: Session, audit: AuditRow | None = None) -> None:
-        """Store a new session; its member's ``signed_in_ms`` becomes when it was made."""
+    async def add_session(
+        self,
+        session: Session,
+        proof: Proof,
+        audit: AuditRow | None = None,
+        *,
+        replaces: bytes | None = None,
+    ) -> None:
+        """Store a new session; its member's ``signed_in_ms`` becomes when it was made, and ``proof`` is used up.
+
+        ``replaces`` is the digest of the session that the browser had before.
+        Raises ``WrongPassphrase`` where the proof does not hold (any more), and where it does ``Forbidden`` if the
+        member or its account is disabled.
+        """
         ...
 
-    async def find_session(self, digest: bytes) -> tuple[Session, Member] | None:
-        """A session and its member, over or not."""
+    async def find_session(self, digest: bytes) -> tuple[Session, Member, Account] | None:
+        """A session, its member and that one's account; over or not, active or not."""
         ...
 
     async def touch_session(self, digest: bytes, seen_ms: int) -> None:
-        """It was used. Nothing where it is not there."""
+        """It was used. Nothing where it is not there, or was used later."""
         ...
 
     async def list_sessions(self, member_id: int) -> Sequence[Session]:
@@ -206,7 +284,7 @@ class MemberStore(Protocol):
         ...
 
     async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
-        """End sessions; how many there were."""
+        """End sessions; how many there were. ``audit`` is written where there was one."""
         ...
 
     async def sweep_sessions(self, now_ms: int) -> int:
@@ -214,7 +292,7 @@ class MemberStore(Protocol):
         ...
 
     async def add_link(self, link: Link, audit: AuditRow | None = None) -> None:
-        """Store a new link."""
+        """Store a new link. Raises ``NotFound`` where its account or its member is not there."""
         ...
 
     async def find_link(self, digest: bytes) -> Link | None:

@@ -150,6 +150,10 @@ class PriceList:
         """
         return self._remembered(model, provider)
 
+    def list_prices(self) -> list[Price]:
+        """Every price, of the list that is asked first before those of others."""
+        return [price for layer in self.layers for price in layer.prices]
+
     def _search(self, model: str, provider: str | None) -> Price | None:
         found = (layer.find(model, provider) for layer in self.layers)
         return next((price for price in found if price is not None), None)
@@ -160,6 +164,7 @@ class _Layer:
 
     def __init__(self, prices: Iterable[Price]) -> None:
         latest = {(price.model, price.provider): price for price in prices}
+        self.prices = tuple(latest.values())
         self._exact = {key: price for key, price in latest.items() if not _is_glob(price.model)}
         globs = sorted((key for key in latest if _is_glob(key[0])), key=lambda key: -len(key[0]))
         # Read here and not when first asked: a model nobody has a price for is held against every one of them.

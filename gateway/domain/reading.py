@@ -18,7 +18,7 @@ import cattrs
 
 T = TypeVar("T")
 
-_CHECK = "check"
+_CHECK, _ABOUT = "check", "about"
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 _MAX_COUNT = 2**31 - 1
@@ -69,6 +69,17 @@ def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Check]:
     """Field metadata: a number from ``low`` to ``high``."""
     expected = f"a number from {low} to {high}" if high < _MAX_COUNT else f"a number of at least {low}"
     return MappingProxyType({_CHECK: Check(lambda value: low <= value <= high, expected, low, high)})
+
+
+def about(words: str, check: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
+    """Field metadata: what the field is for, in words for people, beside its ``check``."""
+    return MappingProxyType({**check, _ABOUT: words})
+
+
+def find_about(field: "attrs.Attribute[Any]") -> str:
+    """What a field is for; empty where nobody has said."""
+    words: str = field.metadata.get(_ABOUT, "")
+    return words
 
 
 def find_check(field: "attrs.Attribute[Any]") -> Check | None:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.request import RequestRow
 from gateway.domain.upload import Upload
 from gateway.domain.webhook import Delivery
@@ -249,7 +250,7 @@ SUBMIT_UNKNOWN = VideoError(
 INTERRUPTED = VideoError("interrupted", "The gateway was stopped before the provider was asked")
 TIMEOUT = VideoError("timeout", "The provider has not finished the job in time")
 CHANNEL_GONE = VideoError("channel_gone", "The channel on which the job was made is no more")
-CANCELLED = VideoError("cancelled", "The job was cancelled by the operator")
+CANCELLED = VideoError("cancelled", "The job was cancelled")
 CONTENT_LOST = VideoError("content_lost", "The provider finished the job, and its video could not be fetched in time")
 
 
@@ -322,9 +323,12 @@ class VideoStore(Protocol):
         """
         ...
 
-    async def finish(self, job: VideoJob, row: RequestRow, delivery: Delivery | None) -> bool:
+    async def finish(
+        self, job: VideoJob, row: RequestRow, delivery: Delivery | None, audit: AuditRow | None = None
+    ) -> bool:
         """A job has ended: its state, the request's row with its charge, and what is to be told of it, in one commit.
 
+        And ``audit``, who has ended it, where somebody has.
         False where it had ended before, or is gone: then nothing is stored. Whoever works on it does not matter: a job
         may be cancelled under its owner's hands.
         """

@@ -141,8 +141,10 @@ class DeliveryStore(Protocol):
         """How an attempt ended."""
         ...
 
-    async def list_deliveries(self, *, video_id: str | None, limit: int) -> Sequence[Delivery]:
-        """The newest, the newest first; of one job, or of all."""
+    async def list_deliveries(
+        self, *, video_id: str | None, limit: int, account_id: int | None = None
+    ) -> Sequence[Delivery]:
+        """The newest, the newest first; of one job, or of all, and of one account where one is named."""
         ...
 
     async def find_next_delivery(self) -> int | None:

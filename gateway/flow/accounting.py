@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from gateway.domain.audit import OPERATOR, Actor, write_change
 from gateway.domain.caller import Account, ApiKey
 from gateway.domain.declaration import CreditSpec, write_time
 from gateway.domain.fault import InvalidRequest
@@ -80,9 +81,12 @@ class Accounting:
         room, other = mine.find_room(day), shared.find_room(day)
         return (shared if other is not None and (room is None or other < room) else mine), day
 
-    async def credit(self, owner: Account | ApiKey, spec: CreditSpec) -> Fields:
+    async def credit(
+        self, owner: Account | ApiKey, spec: CreditSpec, by: Actor = OPERATOR, *, subject: str = ""
+    ) -> Fields:
         """Add to a purse, or set its balance, by an entry in the ledger; a ``reference`` makes a second call harmless.
 
+        ``subject`` is what the audit trail calls the owner, where its name does not do.
         Raises ``InvalidRequest`` where there is no cap to add to, ``Conflict`` on its reference, ``StoreUnavailable``.
         """
         async with self._crediting:
@@ -96,7 +100,10 @@ class Accounting:
             now_ms = int(self._clock() * 1000)
             account_id, key_id = _identify(owner)
             entry = Entry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
-            entry, added = await self._ledger.add_credit(entry)
+            action = "account.credited" if key_id is None else "key.credited"
+            detail = _write_credit(entry, balance)
+            audit = by.did(action, subject or owner.name, now_ms, account_id=account_id, detail=detail)
+            entry, added = await self._ledger.add_credit(entry, audit)
             if added:
                 purse.add_credit(amount, self._bank.day_at(now_ms / 1000))
         return {**_write_entry(entry), "added": added, **self.describe(owner)}
@@ -171,6 +178,13 @@ def _write_entry(entry: Entry) -> Fields:
     del fields["request_id"]
     at_ms, amount = fields.pop("at_ms"), fields.pop("amount_nanos")
     return {**fields, "at": write_time(at_ms // 1000), "amount_usd": amount / NANOS_PER_USD}
+
+
+def _write_credit(entry: Entry, balance: int) -> str:
+    """A credit for the audit trail: what was left before it, and is after."""
+    told = {"kind": entry.kind, "reference": entry.reference, "note": entry.note}
+    before, after = balance / NANOS_PER_USD, (balance + entry.amount_nanos) / NANOS_PER_USD
+    return write_change({"left_usd": before}, {"left_usd": after, **told})
 
 
 def _copy(bank: Bank, day: Day) -> dict[tuple[Owner, int], Sums]:

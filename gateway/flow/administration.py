@@ -3,30 +3,41 @@
 What the configuration file declares is read-only here; ``declare`` alone writes it.
 """
 
+import asyncio
 import secrets
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
 
+from gateway.domain.audit import FILE, OPERATOR, Actor
 from gateway.domain.caller import KEY_LENGTH, KEY_PREFIX, Account, AccountStore, ApiKey, KeyStore
-from gateway.domain.declaration import AccountSpec, KeySpec, write_account, write_key
-from gateway.domain.fault import Conflict, InvalidRequest, NotFound
+from gateway.domain.declaration import AccountSpec, KeySpec, RotateSpec, write_account, write_key, write_time
+from gateway.domain.fault import Conflict, InvalidRequest
 from gateway.domain.reading import Problems, read_table
+from gateway.domain.webhook import find_webhook_problem
 from gateway.flow.accounting import Accounting
 from gateway.flow.auth import Directory
+from gateway.flow.register import Register
 
 _ALPHABET = string.ascii_letters + string.digits
-_NEW_ACCOUNT = Account(id=0, name="")
 
 Fields = dict[str, Any]
+Place = tuple[int, str]
+"""A key's account and its name there."""
 S = TypeVar("S")
 T = TypeVar("T", AccountSpec, KeySpec)
 
 
+async def _let_go(_account_id: int) -> None: ...
+
+
 class Administration:
     """Accounts and keys. Every change is in force when it returns; ``directory`` is what it is in force in.
+
+    Whoever asks is named with ``by``. For a member, what is another account's is not there; and a change is on record
+    as its own.
 
     Args:
         accounts: where accounts live.
@@ -34,6 +45,11 @@ class Administration:
         directory: told of every change.
         accounting: knows what each has spent.
         clock: Unix seconds.
+
+    Attributes:
+        webhook_hosts: globs of the hosts that a member may have a key's videos told to; set by the roof.
+        check_account_may_go: raises ``Conflict`` where the gateway would have no administrator any more without an
+            account; set by the roof.
     """
 
     def __init__(
@@ -45,88 +61,133 @@ class Administration:
         *,
         clock: Callable[[], float],
     ) -> None:
-        self._accounts = accounts
-        self._keys = keys
+        self._register = Register(accounts, keys, clock=clock)
         self.directory = directory
         self._accounting = accounting
         self._clock = clock
+        self.webhook_hosts: Callable[[], tuple[str, ...]] = tuple
+        self.check_account_may_go: Callable[[int], Awaitable[None]] = _let_go
+        self._changing = asyncio.Lock()
+        """What is changed is read before: nothing else may change it between."""
 
     async def reload(self) -> None:
         """Bring what the store holds into force."""
         await self.directory.reload()
 
-    async def list_accounts(self) -> list[Fields]:
+    async def list_accounts(self, by: Actor = OPERATOR) -> list[Fields]:
         """Every account."""
-        return [self._show_account(account) for account in await self._accounts.list_accounts()]
+        return [self._show_account(account) for account in await self._register.list_accounts(by)]
 
-    async def get_account(self, name: str) -> Fields:
+    async def get_account(self, name: str, by: Actor = OPERATOR) -> Fields:
         """One account by its name. Raises ``NotFound``."""
-        return self._show_account(await self.get_account_noun(name))
+        return self._show_account(await self.get_account_noun(name, by))
 
-    async def add_account(self, fields: Fields) -> Fields:
+    async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """A new account. Raises ``InvalidRequest``, ``Conflict``."""
         spec = read_spec(fields, AccountSpec)
-        account = spec.apply(attrs.evolve(_NEW_ACCOUNT, created_ms=self._now_ms()))
-        return self._show_account(await self._accounts.add_account(account))
+        return self._show_account(await self._register.add_account(spec, by))
 
-    async def edit_account(self, name: str, fields: Fields) -> Fields:
+    async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
-        account = await self.get_account_noun(name)
-        _check_editable(account.declared, f"account {name!r}")
-        changed = _read_change(write_account(account), fields, AccountSpec).apply(account)
-        await self._accounts.put_account(changed)
-        await self.directory.reload()
+        async with self._changing:
+            account = await self.get_account_noun(name, by)
+            _check_editable(account.declared, f"account {name!r}")
+            changed = _read_change(write_account(account), fields, AccountSpec).apply(account)
+            if account.status == "active" and changed.status != "active":
+                await self.check_account_may_go(account.id)
+            await self._register.put_account(account, changed, by)
+            await self.directory.reload()
         return self._show_account(changed)
 
-    async def delete_account(self, name: str) -> None:
+    async def delete_account(self, name: str, by: Actor = OPERATOR) -> None:
         """Remove an account and its keys. Raises ``NotFound``, ``Conflict``."""
-        account = await self.get_account_noun(name)
-        _check_editable(account.declared, f"account {name!r}")
-        await self._accounts.delete_account(account.id)
-        await self.directory.reload()
+        async with self._changing:
+            account = await self.get_account_noun(name, by)
+            _check_editable(account.declared, f"account {name!r}")
+            await self.check_account_may_go(account.id)
+            await self._register.delete_account(account, by)
+            await self.directory.reload()
 
-    async def list_keys(self) -> list[Fields]:
-        """Every key, without its secret."""
-        names = {account.id: account.name for account in await self._accounts.list_accounts()}
-        return [self._show_key(key, names[key.account_id]) for key in await self._keys.list_keys()]
+    async def list_keys(self, by: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
+        """Every key, or those of one account, without their secrets. Raises ``NotFound`` on the account."""
+        if account is not None:
+            by = attrs.evolve(by, scope=(await self.get_account_noun(account, by)).id)
+        keys = await self._register.keys.list_keys()
+        names = {seen.id: seen.name for seen in await self._register.list_accounts(by)}
+        return [self._show_key(key, names[key.account_id]) for key in keys if key.account_id in names]
 
-    async def get_key(self, key_id: int) -> Fields:
+    async def get_key(self, key_id: int, by: Actor = OPERATOR) -> Fields:
         """One key. Raises ``NotFound``."""
-        for fields in await self.list_keys():
-            if fields["id"] == key_id:
-                return fields
-        raise NotFound(f"No key has the id {key_id}")
+        key = await self.get_key_noun(key_id, by)
+        return self._show_key(key, (await self._register.get_owner(key)).name)
 
-    async def add_key(self, fields: Fields) -> Fields:
-        """A new key; only here is its ``secret`` ever shown. Raises ``InvalidRequest``, ``NotFound``, ``Conflict``."""
+    async def add_key(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
+        """A new key; only here is its ``secret`` shown. A member's is of its own account, where none is named.
+
+        Raises ``InvalidRequest``, ``NotFound``, ``Conflict``.
+        """
+        if by.scope is not None:
+            if fields.get("secret") is not None:
+                raise InvalidRequest("A key's secret is made by the gateway", param="secret")
+            own = next((account.name for account in await self._register.list_accounts(by)), "")
+            fields = {"account": own, **fields}
         spec = read_spec(fields, KeySpec)
-        account = await self.get_account_noun(spec.account)
-        _check_group(spec.group, account)
-        secret = spec.secret or make_secret()
-        key = await self._keys.add_key(spec.apply(self._new_key(account, secret)))
-        await self.directory.reload()
+        async with self._changing:
+            account = await self.get_account_noun(spec.account, by)
+            _check_group(spec.group, account)
+            self._check_webhook(spec.webhook_url, by)
+            secret = spec.secret or make_secret()
+            key = await self._register.add_key(spec, self._new_key(account, secret), account, by)
+            await self.directory.reload()
         return {**self._show_key(key, account.name), "secret": secret}
 
-    async def edit_key(self, key_id: int, fields: Fields) -> Fields:
+    async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields; not the account or the secret. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
-        key = await self.get_key_noun(key_id)
-        _check_editable(key.declared, f"key {key_id}")
-        before = await self.get_key(key_id)
-        spec = _read_change(before, fields, KeySpec)
-        if spec.account != before["account"] or spec.secret is not None:
-            raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
-        _check_group(spec.group, await self.get_account_noun(spec.account))
-        changed = spec.apply(key)
-        await self._keys.put_key(changed)
-        await self.directory.reload()
-        return self._show_key(changed, before["account"])
+        async with self._changing:
+            key = await self.get_key_noun(key_id, by)
+            _check_editable(key.declared, f"key {key_id}")
+            account = await self._register.get_owner(key)
+            spec = _read_change(write_key(key, account.name), fields, KeySpec)
+            if by.scope is not None:
+                await self.get_account_noun(spec.account, by)
+            if spec.account != account.name or spec.secret is not None:
+                raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
+            _check_group(spec.group, account)
+            if spec.webhook_url != key.webhook_url:
+                self._check_webhook(spec.webhook_url, by)
+            changed = spec.apply(key)
+            await self._register.put_key(key, changed, account, by)
+            await self.directory.reload()
+        return self._show_key(changed, account.name)
 
-    async def delete_key(self, key_id: int) -> None:
+    async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
+        """Another ``secret`` for a key, shown only here; the one that it had is good a while longer.
+
+        One that it had before that is good no more. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
+        """
+        overlap_s = read_spec(fields, RotateSpec).overlap_h * 3_600
+        async with self._changing:
+            key = await self.get_key_noun(key_id, by)
+            _check_editable(key.declared, f"key {key_id}")
+            account, secret = await self._register.get_owner(key), make_secret()
+            rotated = attrs.evolve(
+                key,
+                digest=self.directory.digest(secret),
+                last4=secret[-4:],
+                former_digest=key.digest if overlap_s else None,
+                former_until_s=int(self._clock()) + overlap_s if overlap_s else None,
+            )
+            await self._register.put_key(key, rotated, account, by, action="key.rotated")
+            await self.directory.reload()
+        return {**self._show_key(rotated, account.name), "secret": secret}
+
+    async def delete_key(self, key_id: int, by: Actor = OPERATOR) -> None:
         """Remove a key. Raises ``NotFound``, ``Conflict``."""
-        key = await self.get_key_noun(key_id)
-        _check_editable(key.declared, f"key {key_id}")
-        await self._keys.delete_key(key_id)
-        await self.directory.reload()
+        async with self._changing:
+            key = await self.get_key_noun(key_id, by)
+            _check_editable(key.declared, f"key {key_id}")
+            await self._register.delete_key(key, by)
+            await self.directory.reload()
 
     async def declare(self, accounts: Iterable[AccountSpec], keys: Iterable[KeySpec]) -> None:
         """Make the store agree with the configuration file.
@@ -134,52 +195,63 @@ class Administration:
         What it declares is written as it says; what an earlier file declared and this one does not is disabled,
         and no longer read-only. A name that was made by hand is taken over.
         """
-        await self._declare_accounts(accounts)
-        await self._declare_keys(keys)
-        await self.directory.reload()
+        async with self._changing:
+            await self._declare_keys(keys, await self._declare_accounts(accounts))
+            await self.directory.reload()
 
-    async def _declare_accounts(self, specs: Iterable[AccountSpec]) -> None:
-        known = {account.name: account for account in await self._accounts.list_accounts()}
-        declared = set()
+    async def _declare_accounts(self, specs: Iterable[AccountSpec]) -> list[Account]:
+        known = {account.name: account for account in await self._register.list_accounts(FILE)}
+        now = dict(known)
         for spec in specs:
-            declared.add(spec.name)
-            before = known.get(spec.name)
+            before = known.pop(spec.name, None)
             if before is None:
-                fresh = attrs.evolve(_NEW_ACCOUNT, declared=True, created_ms=self._now_ms())
-                await self._accounts.add_account(spec.apply(fresh))
+                now[spec.name] = await self._register.add_account(spec, FILE, declared=True)
                 continue
-            after = attrs.evolve(spec.apply(before), declared=True)
+            now[spec.name] = after = attrs.evolve(spec.apply(before), declared=True)
             if after != before:
-                await self._accounts.put_account(after)
+                await self._register.put_account(before, after, FILE)
         for account in known.values():
-            if account.declared and account.name not in declared:
-                await self._accounts.put_account(attrs.evolve(account, declared=False, status="disabled"))
+            if account.declared:
+                after = attrs.evolve(account, declared=False, status="disabled")
+                await self._register.put_account(account, after, FILE)
+        return list(now.values())
 
-    async def _declare_keys(self, specs: Iterable[KeySpec]) -> None:
-        accounts = {account.name: account for account in await self._accounts.list_accounts()}
-        wanted = {(accounts[spec.account].id, spec.name): spec for spec in specs}
-        await self._free_secrets(wanted)
-        known = {(key.account_id, key.name): key for key in await self._keys.list_keys()}
+    async def _declare_keys(self, specs: Iterable[KeySpec], accounts: Sequence[Account]) -> None:
+        named, owners = {account.name: account for account in accounts}, {account.id: account for account in accounts}
+        wanted = {(named[spec.account].id, spec.name): spec for spec in specs}
+        known = {(key.account_id, key.name): key for key in await self._free_secrets(wanted, owners)}
         for place, spec in wanted.items():
-            fresh = attrs.evolve(self._new_key(accounts[spec.account], spec.secret or ""), declared=True)
-            before = known.get(place)
+            account = owners[place[0]]
+            fresh = attrs.evolve(self._new_key(account, spec.secret or ""), declared=True)
+            before = known.pop(place, None)
             if before is None:
-                await self._keys.add_key(spec.apply(fresh))
+                await self._register.add_key(spec, fresh, account, FILE)
                 continue
             after = spec.apply(attrs.evolve(fresh, id=before.id, created_ms=before.created_ms))
             if after != before:
-                await self._keys.put_key(after)
-        for place, key in known.items():
-            if key.declared and place not in wanted:
-                await self._keys.put_key(attrs.evolve(key, declared=False, status="disabled"))
+                await self._register.put_key(before, after, account, FILE)
+        for key in known.values():
+            if key.declared:
+                after = attrs.evolve(key, declared=False, status="disabled")
+                await self._register.put_key(key, after, owners[key.account_id], FILE)
 
-    async def _free_secrets(self, wanted: Mapping[tuple[int, str], KeySpec]) -> None:
-        """Take a secret that the file gives to one key away from any other key that has it: it was renamed or moved."""
-        owners = {self.directory.digest(spec.secret or ""): place for place, spec in wanted.items()}
-        for key in await self._keys.list_keys():
-            if owners.get(key.digest, (key.account_id, key.name)) != (key.account_id, key.name):
+    async def _free_secrets(self, wanted: Mapping[Place, KeySpec], owners: Mapping[int, Account]) -> list[ApiKey]:
+        """Take a secret that the file gives to one key away from any other that has it: it was renamed or moved.
+
+        Returns every key as it is then.
+        """
+        places = {self.directory.digest(spec.secret or ""): place for place, spec in wanted.items()}
+        keys = list(await self._register.keys.list_keys())
+        for index, key in enumerate(keys):
+            here = (key.account_id, key.name)
+            if key.former_digest is not None and places.get(key.former_digest, here) != here:
+                keys[index] = attrs.evolve(keys[index], former_digest=None, former_until_s=None)
+            if places.get(key.digest, here) != here:
                 unusable = secrets.token_bytes(len(key.digest))
-                await self._keys.put_key(attrs.evolve(key, digest=unusable, status="disabled"))
+                keys[index] = attrs.evolve(keys[index], digest=unusable, status="disabled")
+            if keys[index] is not key:
+                await self._register.put_key(key, keys[index], owners[key.account_id], FILE)
+        return keys
 
     def _new_key(self, account: Account, secret: str) -> ApiKey:
         return ApiKey(
@@ -188,31 +260,38 @@ class Administration:
             name="",
             digest=self.directory.digest(secret),
             last4=secret[-4:],
-            created_ms=self._now_ms(),
+            created_ms=self._register.now_ms,
         )
 
-    async def get_account_noun(self, name: str) -> Account:
-        """The account itself. Raises ``NotFound``."""
-        for account in await self._accounts.list_accounts():
-            if account.name == name:
-                return account
-        raise NotFound(f"No account is called {name!r}", param="account")
+    def _check_webhook(self, url: str | None, by: Actor) -> None:
+        problem = None if url is None or by.scope is None else find_webhook_problem(url, self.webhook_hosts())
+        if problem is not None:
+            raise InvalidRequest(problem, param="webhook_url")
 
-    async def get_key_noun(self, key_id: int) -> ApiKey:
+    async def get_account_noun(self, name: str, by: Actor = OPERATOR) -> Account:
+        """The account itself. Raises ``NotFound``."""
+        return await self._register.get_account(name, by)
+
+    async def get_key_noun(self, key_id: int, by: Actor = OPERATOR) -> ApiKey:
         """The key itself. Raises ``NotFound``."""
-        for key in await self._keys.list_keys():
-            if key.id == key_id:
-                return key
-        raise NotFound(f"No key has the id {key_id}")
+        return await self._register.get_key(key_id, by)
+
+    async def name_accounts(self) -> dict[int, str]:
+        """The name of every account, by its id."""
+        return {account.id: account.name for account in await self._register.list_accounts(OPERATOR)}
 
     def _show_account(self, account: Account) -> Fields:
         return write_account(account) | self._accounting.describe(account)
 
     def _show_key(self, key: ApiKey, account: str) -> Fields:
-        return write_key(key, account) | self._accounting.describe(key)
-
-    def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
+        now_s, used_s = self._clock(), self.directory.find_last_use(key.id)
+        former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
+        return {
+            **write_key(key, account),
+            "former_until": None if former_until_s is None else write_time(former_until_s),
+            "last_used_at": None if used_s is None else write_time(int(used_s)),
+            **self._accounting.describe(key),
+        }
 
 
 def make_secret() -> str:

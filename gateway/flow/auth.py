@@ -1,6 +1,9 @@
 """Room 1: a header becomes a Caller. Keys and accounts are held in memory; the store is read when they change."""
 
+import asyncio
 from collections.abc import Callable
+
+import attrs
 
 from gateway.domain.caller import Account, AccountStore, ApiKey, Caller, KeyStore, is_key_shape, key_digest
 from gateway.domain.fault import InvalidApiKey
@@ -10,7 +13,7 @@ _SCHEME = "bearer"
 
 
 class Directory:
-    """Every key and account, by the digest of the key's secret.
+    """Every key and account, by the digest of the key's secret; and by that of the one before, while it is good.
 
     Args:
         accounts: where accounts live.
@@ -25,11 +28,22 @@ class Directory:
         self._pepper = pepper
         self._clock = clock
         self._callers: dict[bytes, Caller] = {}
+        self._by_account: dict[int, Account] = {}
+        self._by_key: dict[int, Caller] = {}
+        self._used_s: dict[int, float] = {}
+        self._reloading = asyncio.Lock()
 
     async def reload(self) -> None:
         """Read every account and key anew. Requests under way keep the caller they came with."""
-        by_id = {account.id: account for account in await self._accounts.list_accounts()}
-        self._callers = {key.digest: _caller(by_id, key) for key in await self._keys.list_keys()}
+        async with self._reloading:  # of two, the one that began later ends later: it knows more
+            keys = await self._keys.list_keys()  # before the accounts: those that come meanwhile have none of these
+            accounts = {account.id: account for account in await self._accounts.list_accounts()}
+        by_key = {key.id: _caller(accounts[key.account_id], key) for key in keys if key.account_id in accounts}
+        former = (_find_former(caller) for caller in by_key.values())
+        callers = {caller.key.digest: caller for caller in former if caller is not None}
+        callers.update((caller.key.digest, caller) for caller in by_key.values())
+        self._callers, self._by_account, self._by_key = callers, accounts, by_key
+        self._used_s = {key_id: used_s for key_id, used_s in self._used_s.items() if key_id in by_key}
 
     def digest(self, secret: str) -> bytes:
         """The digest under which ``secret`` is stored."""
@@ -52,24 +66,47 @@ class Directory:
         caller = self._callers.get(self.digest(secret))
         if caller is None:
             raise InvalidApiKey("Unknown API key", should_retry=False)
-        caller.check_usable(self._clock())
+        now_s = self._clock()
+        caller.check_usable(now_s)
+        self._used_s[caller.key.id] = now_s
         return caller
 
     def find_caller(self, key_id: int) -> Caller | None:
-        """The caller that shows the key of that id."""
-        return next((caller for caller in self._callers.values() if caller.key.id == key_id), None)
+        """The caller that shows the key of that id, with the secret that it has now."""
+        return self._by_key.get(key_id)
+
+    def find_last_use(self, key_id: int) -> float | None:
+        """When a key was last shown, and good (Unix seconds); None where it was not since the gateway started."""
+        return self._used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:
         """The same key as it is now: a caller may take its time over a body, and the key be changed meanwhile.
 
+        A page of the console may look at its account's things with no key at all: there it is the account.
         Raises as ``authenticate`` does.
         """
-        now = self._callers.get(caller.key.digest)
+        if caller.key.id:
+            now = self._callers.get(caller.key.digest)
+        else:
+            account = self._by_account.get(caller.account.id)
+            now = None if account is None else attrs.evolve(caller, account=account)
         if now is None:
             raise InvalidApiKey("Unknown API key", should_retry=False)
-        now.check_usable(self._clock())
+        now_s = self._clock()
+        now.check_usable(now_s)
+        if caller.key.id:
+            self._used_s[caller.key.id] = now_s
         return now
 
 
-def _caller(accounts: dict[int, Account], key: ApiKey) -> Caller:
-    return Caller(accounts[key.account_id], key, read_networks(key.allow_ips))
+def _find_former(caller: Caller) -> Caller | None:
+    """Who shows the secret that the key had before: the same key, which ends with the time of grace."""
+    key = caller.key
+    if key.former_digest is None or key.former_until_s is None:
+        return None
+    until_s = key.former_until_s if key.expires_s is None else min(key.expires_s, key.former_until_s)
+    return attrs.evolve(caller, key=attrs.evolve(key, digest=key.former_digest, expires_s=until_s))
+
+
+def _caller(account: Account, key: ApiKey) -> Caller:
+    return Caller(account, key, read_networks(key.allow_ips))

@@ -12,14 +12,17 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
+from gateway.domain.audit import OPERATOR, Actor, AuditRow, write_change
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel, ChannelStore
 from gateway.domain.declaration import write_time
 from gateway.domain.fault import Conflict, InvalidRequest, NotFound, UpstreamFault
+from gateway.domain.figures import find_percentile
 from gateway.flow.administration import read_spec
 from gateway.flow.declaration import ChannelSpec, write_channel, write_secrets
 from gateway.flow.models import Catalog
-from gateway.flow.switchboard import Line, Switchboard
+from gateway.flow.ordering import ChannelOrder, pick_channels, set_priorities
+from gateway.flow.switchboard import FAILED, Line, Switchboard
 from gateway.providers.registry import PROVIDERS
 
 log = structlog.stdlib.get_logger(__name__)
@@ -95,19 +98,21 @@ class Fleet:
                 self._catalog.apply_listing(channel, listing)
         _log_changes(before, channels)
 
-    async def add(self, fields: Fields) -> Fields:
+    async def add(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """A new channel, live at once. Raises ``InvalidRequest``, ``Conflict``, ``StoreUnavailable``."""
         spec = read_spec(fields, ChannelSpec)
         async with self._changing:
             if any(channel.name == spec.name for channel in self._declared):
                 raise Conflict(f"The configuration file has a channel called {spec.name!r} already", param="name")
-            draft = Channel(spec.name, spec.provider, "", origin="stored", created_ms=int(self._clock() * 1000))
-            channel = await self._store.add_channel(spec.apply(draft))
+            draft = Channel(spec.name, "", "", origin="stored", created_ms=self._now_ms())
+            made = spec.apply(draft)
+            audit = self._record("channel.created", spec.name, by, _write_change(draft, made))
+            channel = await self._store.add_channel(made, audit)
             await self._offer(await self._store.list_channels())
         await self.sync(channel)
         return self.describe(self.get(channel.name))
 
-    async def edit(self, name: str, fields: Fields) -> Fields:
+    async def edit(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields; null takes a setting back. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self._changing:
             channel = self._get_editable(name)
@@ -115,23 +120,39 @@ class Fleet:
             _check_secrets_stay(channel, changed, fields)
             if changed.name != name and any(other.name == changed.name for other in self._declared):
                 raise Conflict(f"The configuration file has a channel called {changed.name!r} already", param="name")
-            await self._store.put_channel(changed)
+            audit = self._record("channel.edited", name, by, _write_change(channel, changed))
+            await self._store.put_channel(changed, None if changed == channel else audit)
             await self._offer(await self._store.list_channels())
         await self.sync(changed)
         return self.describe(self.get(changed.name))
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, by: Actor = OPERATOR) -> None:
         """Remove a channel; calls under way finish. Those that were found come back after the last one.
 
         Raises ``NotFound``, ``Conflict``.
         """
         async with self._changing:
             before = self._catalog.channels
-            await self._store.delete_channel(self._get_editable(name).id)
+            audit = self._record("channel.deleted", name, by)
+            await self._store.delete_channel(self._get_editable(name).id, audit)
             await self._offer(await self._store.list_channels())
         back = [channel for channel in self._catalog.channels if channel not in before]
         unknown = [channel for channel in back if self._catalog.find_offer(channel) is None]
         await asyncio.gather(*map(self.sync, unknown))
+
+    async def order(self, fields: Fields, by: Actor = OPERATOR) -> list[Fields]:
+        """Ask the channels in that order (``ChannelOrder``). Raises ``InvalidRequest``, ``Conflict``."""
+        names = read_spec(fields, ChannelOrder).names
+        async with self._changing:
+            ordered = pick_channels(self._catalog.channels, names)
+            changed = set_priorities(ordered)
+            if changed:
+                before = {channel.name: channel.priority for channel in ordered}
+                after = before | {channel.name: channel.priority for channel in changed}
+                audit = self._record("channel.ordered", ", ".join(names), by, write_change(before, after))
+                await self._store.put_channels(changed, audit)
+                await self._offer(await self._store.list_channels())
+        return self.list_channels()
 
     async def sync(self, channel: Channel) -> UpstreamFault | None:
         """Ask a synchronised channel for its models, now. Returns why that failed, if it did."""
@@ -210,6 +231,7 @@ class Fleet:
             "cooldown_s": None if wait is None else round(wait, 1),
             "trips": breaker.trips,
             "reason": breaker.reason,
+            **_describe_figures(line),
             "keys": [
                 {
                     "last4": _show_end(key.key),
@@ -223,6 +245,12 @@ class Fleet:
             ],
         }
 
+    def _record(self, action: str, name: str, by: Actor, detail: str = "{}") -> AuditRow:
+        return by.did(action, name, self._now_ms(), detail=detail)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
     def _get_editable(self, name: str) -> Channel:
         channel = self.get(name)
         if channel.origin == "file":
@@ -230,6 +258,19 @@ class Fleet:
         if channel.origin != "stored":
             raise Conflict(f"The channel {name!r} was found, not made; add one of your own and it gives way")
         return channel
+
+
+def _describe_figures(line: Line) -> Fields:
+    """What its calls have come to; of a channel that has had none nothing is known."""
+    answered = sorted(figure for figure in line.recent if figure != FAILED)
+    return {
+        "latency_ms": {f"p{percent}": find_percentile(answered, percent) for percent in (50, 95, 99)}
+        if answered
+        else None,
+        "success_ratio": round(len(answered) / len(line.recent), 4) if len(line.recent) else None,
+        "calls": line.calls,
+        "failures": line.failures,
+    }
 
 
 _SHOWABLE = 16
@@ -251,6 +292,11 @@ def _read_change(channel: Channel, change: Fields) -> ChannelSpec:
     merged = {name: value for name, value in before.items() if name in names} | change
     told = {name: value for name, value in merged.items() if value is not None or name not in names}
     return read_spec(told, ChannelSpec)
+
+
+def _write_change(before: Channel, after: Channel) -> str:
+    """What differs, for the audit trail; of what is secret, only that it does."""
+    return write_change(*({**write_channel(each), **write_secrets(each)} for each in (before, after)))
 
 
 def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None:

@@ -23,6 +23,10 @@ class Outlet(Protocol):
         """Wait until the caller has read. Raises ``ClientGone`` where it left or did not read in time."""
         ...
 
+    def wake(self) -> None:
+        """Whoever waits in ``drain`` does so no longer: there will be no more to write than an end."""
+        ...
+
     async def finish(self) -> None:
         """End the answer. Raises ``ClientGone``."""
         ...

@@ -18,7 +18,7 @@ from gateway.dialects.gate import Gate
 from gateway.dialects.openai_error import mask
 from gateway.dialects.sse import KEEPALIVE
 from gateway.domain.call import Call
-from gateway.domain.fault import NotExpressible, ShuttingDown, UpstreamError, UpstreamFault
+from gateway.domain.fault import NotExpressible, RequestCancelled, ShuttingDown, UpstreamError, UpstreamFault
 from gateway.domain.request import ID_PREFIX
 from gateway.domain.usage import estimate_tokens
 from gateway.flow.admission import Grant
@@ -80,7 +80,7 @@ class Relay:
         self._switchboard = switchboard
         self._images = images
         self._clock = clock
-        self._visits: set[Visit] = set()
+        self._visits: dict[str, Visit] = {}
         self._waiting = 0
         self.broken_off = False
 
@@ -92,8 +92,16 @@ class Relay:
     def break_off(self) -> None:
         """End every visit: the gateway shuts down."""
         self.broken_off = True
-        for visit in list(self._visits):
+        for visit in list(self._visits.values()):
             visit.break_off(_make_stop())
+
+    def cancel(self, request_id: str) -> bool:
+        """End a request's visit for good, its provider left at once; False where it has none at this moment."""
+        visit = self._visits.get(request_id)
+        if visit is None:
+            return False
+        visit.cancel(make_cancelled())
+        return True
 
     async def answer(self, grant: Grant, route: Route, request_id: str) -> Answer:
         """A whole answer. Raises the last attempt's ``UpstreamFault``, or ``NoAvailableChannel``."""
@@ -105,6 +113,7 @@ class Relay:
             if call.picture is not None:
                 painting = self._images.answer(attempt, call)
                 body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
+                visit.check()
             else:
                 reply = await visit.open(self._upstream, attempt, call)
                 raw = await reply.read(MAX_ANSWER_BYTES)
@@ -132,6 +141,7 @@ class Relay:
         async def push(visit: Visit, attempt: Attempt) -> UpstreamFault | None:
             call, manner = grant.call, attempt.exchange.manner
             painted = call.picture is not None and not can_pass(attempt, call)
+            visit.lead_to(outlet)
             pulse = Pulse(
                 find_patience(attempt.channel.timeouts, call),
                 expire=visit.break_off,
@@ -196,18 +206,17 @@ class Relay:
             raise _make_stop()
         attempt = route.begin(request_id.removeprefix(ID_PREFIX), int(self._clock()))
         while True:
-            visit = Visit(self._clock)
-            self._visits.add(visit)
+            visit = self._visits[request_id] = Visit(self._clock)
             delivery.begin(attempt, loop.time())
             try:
                 return await make(visit, attempt)
             except UpstreamFault as fault:
-                met = fault
-                delivery.note_failed(attempt, fault, loop.time())
-                self._note_failed(attempt, fault)
+                met = visit.cancelled or fault
+                delivery.note_failed(attempt, met, loop.time())
+                self._note_failed(attempt, met)
             finally:
                 delivery.upstream_s += loop.time() - delivery.began_at
-                self._visits.discard(visit)
+                self._visits.pop(request_id, None)
                 self._switchboard.end(attempt.lease)
                 visit.close()
             # That one language has no words for the call is an answer only where nothing else went wrong.
@@ -237,6 +246,13 @@ class Relay:
         """Hold it against whoever it is held against, and say in the log what the caller is not told."""
         self._switchboard.note_failed(attempt.lease, fault)
         _log_failure(attempt, fault)
+
+
+def make_cancelled() -> RequestCancelled:
+    """What whoever made the call is told."""
+    return RequestCancelled(
+        "The request was cancelled by an operator, or a member of its account", phase="cancel", should_retry=False
+    )
 
 
 def _make_stop() -> ShuttingDown:

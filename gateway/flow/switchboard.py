@@ -14,6 +14,7 @@ import structlog
 
 from gateway.domain.channel import Channel
 from gateway.domain.fault import UpstreamFault
+from gateway.domain.figures import Recent
 from gateway.domain.health import DEFAULT_RULES, Breaker, Rules
 from gateway.domain.rate import change_limit, take, wait_s
 
@@ -28,6 +29,10 @@ KEY_PATIENCE = 12
 TRIAL_WAIT_S = 1.0
 FULL_WAIT_S = 1.0
 """What is told of a wait that nobody knows the end of."""
+RECENT_CALLS = 512
+"""Of which every channel's figures are made."""
+FAILED = -1
+"""Among them, in the place of how long its first byte took: a call that failed."""
 MOST_LIMITED = 1_000
 """Models a key's rate limits are remembered for; beyond it the oldest is forgotten, and asked again too soon."""
 
@@ -86,6 +91,10 @@ class Line:
         running: calls under way.
         tat: of its requests a minute; see ``domain/rate.py``.
         turn: which key is the next one's.
+        calls: answered or failed, since it is known; what was the caller's mistake, or was left, is neither.
+        failures: those of them that failed.
+        recent: of the last ``RECENT_CALLS``, milliseconds to the first byte (of an answer that is not streamed: to the
+            whole of it), or ``FAILED``.
     """
 
     channel: Channel
@@ -94,6 +103,15 @@ class Line:
     running: int = 0
     tat: float = 0.0
     turn: int = 0
+    calls: int = 0
+    failures: int = 0
+    recent: Recent = attrs.field(factory=lambda: Recent(RECENT_CALLS))
+
+    def count(self, first_byte_ms: int) -> None:
+        """A call has ended that says something of the channel; ``FAILED`` where it failed."""
+        self.calls += 1
+        self.failures += first_byte_ms == FAILED
+        self.recent.add(first_byte_ms)
 
     def replace(self, channel: Channel, now: float) -> None:
         """``channel`` in the place of the one before it. Keys that stay keep how they stand.
@@ -148,7 +166,7 @@ class Lease:
     """Leave for one call over one channel with one key. ``end`` it once, whatever became of the call.
 
     ``streak``: failures of the channel in a row when the call was answered; None where it was not. ``places``: of the
-    channel's, taken by the call.
+    channel's, taken by the call. ``first_byte_ms``: what the channel's figures will have of it; None: nothing.
     """
 
     line: Line
@@ -160,6 +178,8 @@ class Lease:
     streak: int | None = None
     places: int = 1
     ended: bool = False
+    began: float = 0.0
+    first_byte_ms: int | None = None
 
     def widen(self, more: int) -> int:
         """Take up to ``more`` places for parts of the call that are made at once; returns how many there were.
@@ -246,7 +266,8 @@ class Switchboard:
         line.running += 1
         self.running += 1
         self.retrying += retry
-        return Lease(line, key, model, retry, line.breaker.begin(now), key.breaker.begin(now))
+        epochs = line.breaker.begin(now), key.breaker.begin(now)
+        return Lease(line, key, model, retry, *epochs, began=now)
 
     def note_answered(self, lease: Lease) -> None:
         """The call was answered; to be said once, at its first event or with the whole of it.
@@ -255,12 +276,15 @@ class Switchboard:
         """
         self.retrying -= lease.retry
         lease.retry = False
+        lease.first_byte_ms = round((self._clock() - lease.began) * 1000)
         lease.streak = lease.line.breaker.failures
         self._note_well(lease)
         lease.key.breaker.note_answered(lease.key_epoch, self._clock(), self.settings.rules)
 
     def note_failed(self, lease: Lease, fault: UpstreamFault) -> None:
         """The call failed, before its first byte or after it."""
+        if fault.blame != "nobody":
+            lease.first_byte_ms = FAILED
         if fault.answered:
             self._note_well(lease)
         match fault.blame:
@@ -341,6 +365,8 @@ class Switchboard:
         if lease.ended:
             return
         lease.ended = True
+        if lease.first_byte_ms is not None:
+            lease.line.count(lease.first_byte_ms)
         lease.line.running -= lease.places
         self.running -= 1
         self.retrying -= lease.retry

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import attrs
 import structlog
 
+from gateway.domain.audit import OPERATOR, Actor, AuditRow, write_change
 from gateway.domain.fault import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.domain.quota import Hold
 from gateway.domain.request import Ending, RequestRow
@@ -136,6 +137,11 @@ class Videos:
         """Jobs of an account that have not ended."""
         return self._open[account_id]
 
+    @property
+    def all_open(self) -> int:
+        """Jobs of every account that have not ended."""
+        return self._open.total()
+
     def release(self, job: VideoJob) -> None:
         """Nothing is left of a job, and nothing is held for it."""
         held = self._let_go_of(job)
@@ -161,19 +167,19 @@ class Videos:
             if done and (before.state, before.progress) != (after.state, after.progress):
                 self.signals.ring(after.id)
 
-    async def finish(self, job: VideoJob) -> bool:
+    async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
         """A job has ended: on record with its charge, or without one; once. False where it had ended before.
 
         Raises ``StoreUnavailable``: then it has not.
         """
-        return await asyncio.shield(self.run(self._finish(job)))
+        return await asyncio.shield(self.run(self._finish(job, audit)))
 
-    async def _finish(self, job: VideoJob) -> bool:
+    async def _finish(self, job: VideoJob, audit: AuditRow | None) -> bool:
         now_ms = self.now_ms
         row = write_end(job, now_ms)
         delivery = write_delivery(job, now_ms, f"evt_{secrets.token_hex(_ID_BYTES)}")
         async with self._outbox.writing:  # an audit sees both or neither
-            finished = await self.store.finish(job, row, delivery)
+            finished = await self.store.finish(job, row, delivery, audit)
             if finished:
                 self._settle(job, row.cost_nanos)
         if finished:
@@ -202,17 +208,19 @@ class Videos:
         now_ms = self.now_ms
         return await self.finish(job.complete(now_ms, now_ms + round(self.rules.keep_days * _DAY_MS)))
 
-    async def fail(self, job: VideoJob, error: VideoError) -> bool:
+    async def fail(self, job: VideoJob, error: VideoError, audit: AuditRow | None = None) -> bool:
         """A job has failed. Raises ``StoreUnavailable``."""
-        return await self.finish(job.fail(error, self.now_ms))
+        return await self.finish(job.fail(error, self.now_ms), audit)
 
-    async def cancel(self, video_id: str) -> VideoJob:
+    async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:
         """End a job that has not ended; the provider is asked to stop, where it can be.
 
         Raises ``NotFound``, ``Conflict`` where it has ended, ``StoreUnavailable``.
         """
-        job = await self.get(video_id)
-        if job.ended or not await self.fail(job, CANCELLED):
+        job = await self.get(video_id, by.scope)
+        change = write_change({"status": job.state}, {"status": "failed"})
+        audit = by.did("video.cancelled", video_id, self.now_ms, account_id=job.account_id, detail=change)
+        if job.ended or not await self.fail(job, CANCELLED, audit):
             raise Conflict(f"The job {video_id} has ended")
         self.cancelled(video_id)
         way = self.filming.find_way(job) if job.upstream_id else None

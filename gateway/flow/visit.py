@@ -8,8 +8,9 @@ from gateway.dialects.openai_error import read_fault, read_retry_after
 from gateway.dialects.openai_speech import is_sound_type
 from gateway.dialects.safety import read_picture_fault
 from gateway.domain.call import Call
-from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.fault import RequestCancelled, UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.flow.attempt import EVENT_STREAM, Attempt
+from gateway.flow.outlet import Outlet
 from gateway.upstream.port import Reply, Upstream
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -24,15 +25,20 @@ class Visit:
 
     Args:
         clock: Unix seconds.
+
+    Attributes:
+        cancelled: it was broken off for good: whatever else became of it, this is why it ended.
     """
 
-    __slots__ = ("_broken", "_clock", "_reply", "_scope")
+    __slots__ = ("_broken", "_clock", "_outlet", "_reply", "_scope", "cancelled")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._reply: Reply | None = None
         self._scope: asyncio.Timeout | None = None
         self._broken: UpstreamFault | None = None
+        self._outlet: Outlet | None = None
+        self.cancelled: RequestCancelled | None = None
 
     async def open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
         """Send, and pass the headers. Raises an ``UpstreamFault`` for anything but a good answer of the right type."""
@@ -40,7 +46,9 @@ class Visit:
         # What a provider is sent may take longer than what it says first.
         waits = call.stream and not call.files and call.picture is None
         patience = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
-        return await self.run(self._open(upstream, attempt, call), patience)
+        reply = await self.run(self._open(upstream, attempt, call), patience)
+        self.check()
+        return reply
 
     async def run(self, work: Awaitable[T], patience_s: float) -> T:
         """``work``, which is bounded, and broken off with the visit. Raises ``UpstreamTimeout`` besides its own."""
@@ -48,13 +56,27 @@ class Visit:
             async with asyncio.timeout(patience_s) as self._scope:
                 return await work
         except TimeoutError:
-            raise self._broken or UpstreamTimeout("The provider took too long to answer", phase="headers") from None
+            raise (
+                self.cancelled
+                or self._broken
+                or UpstreamTimeout("The provider took too long to answer", phase="headers")
+            ) from None
         finally:
             self._scope = None
+
+    def check(self) -> None:
+        """Raise what broke it off: a ``run`` that ended at that very moment has not noticed."""
+        fault = self.cancelled or self._broken
+        if fault is not None:
+            raise fault
 
     def follow(self, reply: Reply) -> None:
         """From here on the visit is that reply."""
         self._reply = reply
+
+    def lead_to(self, outlet: Outlet) -> None:
+        """What comes goes there; where the caller is waited for, that has an end when the visit has."""
+        self._outlet = outlet
 
     async def _open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
         reply = self._reply = await upstream.send(attempt.plan(call))
@@ -67,6 +89,11 @@ class Visit:
             await _check_type(reply, attempt)
         return reply
 
+    def cancel(self, fault: RequestCancelled) -> None:
+        """Break it off, and let nothing come after it."""
+        self.cancelled = fault
+        self.break_off(fault)
+
     def break_off(self, fault: UpstreamFault) -> None:
         """End the visit with ``fault``, wherever it stands."""
         self._broken = fault
@@ -74,6 +101,8 @@ class Visit:
             self._scope.reschedule(asyncio.get_running_loop().time())
         elif self._reply is not None:
             self._reply.abort(fault)
+        if self._outlet is not None:
+            self._outlet.wake()
 
     def close(self) -> None:
         """Done, one way or another: what was not read to its end is broken."""

@@ -1,4 +1,4 @@
-"""Forgets what nobody asks for any more: answers that could be given again, tellings and jobs that are over."""
+"""Forgets what nobody asks for any more: answers that could be given again; tellings, jobs and sessions once over."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from gateway.domain.fault import StoreUnavailable
+from gateway.domain.member import MemberStore
 from gateway.domain.replay import KEEP_MS
 from gateway.domain.video import VideoStore
 from gateway.domain.webhook import DeliveryStore
@@ -29,15 +30,22 @@ class SweepRecords:
         replays: kept for a day.
         deliveries: kept for a month after they were over.
         videos: kept for a month after they failed, or their files expired.
+        members: whose sessions and links go once they are no longer good.
         clock: Unix seconds.
     """
 
     def __init__(
-        self, replays: Replays, deliveries: DeliveryStore, videos: VideoStore, clock: Callable[[], float]
+        self,
+        replays: Replays,
+        deliveries: DeliveryStore,
+        videos: VideoStore,
+        members: MemberStore,
+        clock: Callable[[], float],
     ) -> None:
         self._replays = replays
         self._deliveries = deliveries
         self._videos = videos
+        self._members = members
         self._clock = clock
 
     async def run(self) -> None:
@@ -54,6 +62,7 @@ class SweepRecords:
             rows = await self._replays.sweep(now_ms - KEEP_MS)
             rows += await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
             rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
+            rows += await self._members.sweep_sessions(now_ms)
         except StoreUnavailable as fault:
             log.warning("records_not_swept", error=fault.message)
             return

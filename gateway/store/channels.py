@@ -9,6 +9,7 @@ from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.fault import Conflict, NotFound
 from gateway.store.engine import Database
@@ -39,7 +40,7 @@ class SqlChannelStore:
         rows = await self._database.read(select(channels).order_by(channels.c.id))
         return [_read_channel(row, self._seal.open(row.sealed, about=_about(row.id))) for row in rows]
 
-    async def add_channel(self, channel: Channel) -> Channel:
+    async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
         """Store a new channel and return it with its id."""
 
         async def work(connection: AsyncConnection) -> int:
@@ -51,24 +52,36 @@ class SqlChannelStore:
             return channel_id
 
         try:
-            channel_id = await self._database.write(work)
+            channel_id = await self._database.write(work, audit)
         except IntegrityError:
             raise _name_taken(channel) from None
         return attrs.evolve(channel, id=channel_id, origin="stored")
 
-    async def put_channel(self, channel: Channel) -> None:
+    async def put_channel(self, channel: Channel, audit: AuditRow | None = None) -> None:
         """Replace the channel of the same id."""
+        await self.put_channels([channel], audit)
+
+    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
+        """Replace several in one commit."""
+
+        async def work(connection: AsyncConnection) -> None:
+            for channel in changed:
+                await self._put(connection, channel)
+
+        await self._database.write(work, audit)
+
+    async def _put(self, connection: AsyncConnection, channel: Channel) -> None:
         values = {**_write_channel(channel), "sealed": self._close(channel, channel.id)}
         try:
-            found = await self._database.change(update(channels).where(channels.c.id == channel.id).values(values))
+            put = await connection.execute(update(channels).where(channels.c.id == channel.id).values(values))
         except IntegrityError:
             raise _name_taken(channel) from None
-        if not found:
+        if not put.rowcount:
             raise NotFound(f"No channel has the id {channel.id}")
 
-    async def delete_channel(self, channel_id: int) -> None:
+    async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
         """Remove the channel."""
-        if not await self._database.change(delete(channels).where(channels.c.id == channel_id)):
+        if not await self._database.change(delete(channels).where(channels.c.id == channel_id), audit):
             raise NotFound(f"No channel has the id {channel_id}")
 
     def _close(self, channel: Channel, channel_id: int) -> bytes:

@@ -71,11 +71,15 @@ class SqlDeliveryStore:
 
         await self._database.write(work)
 
-    async def list_deliveries(self, *, video_id: str | None, limit: int) -> Sequence[Delivery]:
+    async def list_deliveries(
+        self, *, video_id: str | None, limit: int, account_id: int | None = None
+    ) -> Sequence[Delivery]:
         """The newest, the newest first."""
         statement = select(*_COLUMNS).order_by(deliveries.c.sequence.desc()).limit(limit)
         if video_id is not None:
             statement = statement.where(deliveries.c.video_id == video_id)
+        if account_id is not None:
+            statement = statement.where(deliveries.c.account_id == account_id)
         return [read_delivery(row) for row in await self._database.read(statement)]
 
     async def find_next_delivery(self) -> int | None:

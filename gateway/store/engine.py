@@ -4,7 +4,9 @@ SQLite before 3.51.3 can corrupt a WAL when two connections write and checkpoint
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
@@ -35,6 +37,9 @@ class Database:
 
     What was begun runs to its end also where its caller is cancelled: a connection that is left in the middle of a
     step is lost, and so is what the caller was about to be told.
+
+    Attributes:
+        last_commit_ms: how long the last commit took, the wait for the disk in it; None before the first.
     """
 
     def __init__(self, writer: AsyncEngine, reader: AsyncEngine) -> None:
@@ -42,6 +47,12 @@ class Database:
         self._reader = reader
         self._lock = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
+        self.last_commit_ms: float | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file that it is in."""
+        return Path(self._writer.url.database or "")
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         """``work`` in one transaction on the one writer, and ``audit``, who had it done, in the same.
@@ -70,7 +81,7 @@ class Database:
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` where a write would fail now."""
-        await self.change(text("SELECT 1"))
+        await self.write(_touch)
 
     async def close(self) -> None:
         """Close every connection; SQLite folds its WAL into the file."""
@@ -96,12 +107,15 @@ class Database:
                     done = await work(connection)
                     if audit is not None:
                         await connection.execute(insert(schema.audit).values(write_audit(audit)))
-                    return done
+                    worked = time.perf_counter()
             except IntegrityError:
                 raise
             except (DBAPIError, PoolTimeout, OSError) as error:
                 log.warning("store_write_failed", error=str(error.__cause__ or error))
                 raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
+            if work is not _touch:  # which has nothing to commit
+                self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
+            return done
 
     async def _read(self, statement: Executable) -> Sequence[Row[Any]]:
         try:
@@ -110,6 +124,10 @@ class Database:
         except (DBAPIError, PoolTimeout, OSError) as error:
             log.warning("store_read_failed", error=str(error.__cause__ or error))
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
+
+
+async def _touch(connection: AsyncConnection) -> None:
+    await connection.execute(text("SELECT 1"))
 
 
 async def open_database(url: str) -> Database:

@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 
 import attrs
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.caller import ApiKey
 from gateway.domain.fault import Conflict, Fault, NotFound
 from gateway.store.engine import Database
 from gateway.store.rows import read_key, write_key
 from gateway.store.schema import keys
+
+TAKEN = "This key's secret is in use already"
 
 
 class SqlKeyStore:
@@ -23,29 +27,48 @@ class SqlKeyStore:
         """Every key, by id."""
         return [read_key(row) for row in await self._database.read(select(keys).order_by(keys.c.id))]
 
-    async def add_key(self, key: ApiKey) -> ApiKey:
+    async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
         """Store a new key and return it with its id."""
         statement = insert(keys).values(write_key(key)).returning(keys.c.id)
+
+        async def work(connection: AsyncConnection) -> int:
+            await _check_digests(connection, attrs.evolve(key, id=0))
+            key_id: int = (await connection.execute(statement)).scalar_one()
+            return key_id
+
         try:
-            key_id = await self._database.write(lambda connection: connection.scalar(statement))
+            key_id = await self._database.write(work, audit)
         except IntegrityError as error:
             raise _read_broken(error, key) from None
         return attrs.evolve(key, id=key_id)
 
-    async def put_key(self, key: ApiKey) -> None:
+    async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:
         """Replace the key of the same id."""
         statement = update(keys).where(keys.c.id == key.id).values(write_key(key))
+
+        async def work(connection: AsyncConnection) -> None:
+            await _check_digests(connection, key)
+            if not (await connection.execute(statement)).rowcount:
+                raise NotFound(f"No key has the id {key.id}")
+
         try:
-            found = await self._database.change(statement)
+            await self._database.write(work, audit)
         except IntegrityError as error:
             raise _read_broken(error, key) from None
-        if not found:
-            raise NotFound(f"No key has the id {key.id}")
 
-    async def delete_key(self, key_id: int) -> None:
+    async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
         """Remove the key."""
-        if not await self._database.change(delete(keys).where(keys.c.id == key_id)):
+        if not await self._database.change(delete(keys).where(keys.c.id == key_id), audit):
             raise NotFound(f"No key has the id {key_id}")
+
+
+async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
+    """Raise ``Conflict`` where a digest of the key's is another's; of two secrets in use the constraint sees to it."""
+    is_taken = keys.c.former_digest == key.digest
+    if key.former_digest is not None:
+        is_taken = or_(is_taken, keys.c.former_digest == key.former_digest, keys.c.digest == key.former_digest)
+    if (await connection.execute(select(keys.c.id).where(is_taken, keys.c.id != key.id).limit(1))).first() is not None:
+        raise Conflict(TAKEN, param="secret")
 
 
 def _read_broken(error: IntegrityError, key: ApiKey) -> Fault:
@@ -54,5 +77,5 @@ def _read_broken(error: IntegrityError, key: ApiKey) -> Fault:
     if "foreign key" in reason:
         return NotFound(f"No account has the id {key.account_id}")
     if "digest" in reason:
-        return Conflict("This key's secret is in use already", param="secret")
+        return Conflict(TAKEN, param="secret")
     return Conflict(f"The account has a key called {key.name!r} already", param="name")

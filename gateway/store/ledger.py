@@ -10,6 +10,7 @@ from sqlalchemy.dialects.sqlite import insert as insert_or
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.ledger import (
     Entry,
     KeyTotals,
@@ -23,6 +24,7 @@ from gateway.domain.ledger import (
 )
 from gateway.domain.quota import Day
 from gateway.domain.request import RequestRow
+from gateway.store.audit import add_row
 from gateway.store.engine import Database
 from gateway.store.rows import Values, read_entry, write_entry, write_request
 from gateway.store.schema import entries, requests, usage_days
@@ -55,7 +57,7 @@ class SqlLedger:
         except IntegrityError:  # only after a crash, or a commit whose answer was lost: some of them are there
             await self._database.write(lambda connection: _post_new(connection, rows))
 
-    async def add_credit(self, entry: Entry) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
         """Store a credit, or find the one that its purse has under its reference."""
 
         async def work(connection: AsyncConnection) -> tuple[Entry, bool]:
@@ -68,6 +70,7 @@ class SqlLedger:
             sequence = await connection.scalar(
                 insert(entries).values(write_entry(entry)).returning(entries.c.sequence),
             )
+            await add_row(connection, audit)
             return attrs.evolve(entry, sequence=sequence), True
 
         return await self._database.write(work)

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.caller import Account, ApiKey
 from gateway.domain.channel import Channel
-from gateway.domain.fault import Conflict, NotFound
+from gateway.domain.fault import Conflict, Fault, NotFound
 from gateway.domain.ledger import (
     Entry,
     KeyTotals,
@@ -20,12 +21,18 @@ from gateway.domain.ledger import (
 )
 from gateway.domain.quota import Day
 from gateway.domain.request import RequestFilter, RequestRow, StoredRequest
+from gateway.store.memory_audit import MemoryAuditTrail
 
 
 class MemoryStore:
-    """``AccountStore``, ``KeyStore``, ``ChannelStore``, ``RequestLog`` and ``Ledger`` in dictionaries."""
+    """``AccountStore``, ``KeyStore``, ``ChannelStore``, ``RequestLog`` and ``Ledger`` in dictionaries.
+
+    Attributes:
+        trail: who changed what of them.
+    """
 
     def __init__(self) -> None:
+        self.trail = MemoryAuditTrail()
         self._accounts: dict[int, Account] = {}
         self._keys: dict[int, ApiKey] = {}
         self._channels: dict[int, Channel] = {}
@@ -37,71 +44,90 @@ class MemoryStore:
         """Every account, by id."""
         return list(self._accounts.values())
 
-    async def add_account(self, account: Account) -> Account:
+    async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
         """Store a new account and return it with its id."""
         account = attrs.evolve(account, id=self._next_id())
         self._check_account(account)
         self._accounts[account.id] = account
+        self.trail.note(audit and attrs.evolve(audit, account_id=account.id))
         return account
 
-    async def put_account(self, account: Account) -> None:
+    async def put_account(self, account: Account, audit: AuditRow | None = None) -> None:
         """Replace the account of the same id."""
         if account.id not in self._accounts:
             raise NotFound(f"No account has the id {account.id}")
         self._check_account(account)
         self._accounts[account.id] = account
+        self.trail.note(audit)
 
-    async def delete_account(self, account_id: int) -> None:
+    async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
         """Remove the account and its keys."""
         if self._accounts.pop(account_id, None) is None:
             raise NotFound(f"No account has the id {account_id}")
         self._keys = {key.id: key for key in self._keys.values() if key.account_id != account_id}
+        self.trail.note(audit)
 
     async def list_keys(self) -> Sequence[ApiKey]:
         """Every key, by id."""
         return list(self._keys.values())
 
-    async def add_key(self, key: ApiKey) -> ApiKey:
+    async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
         """Store a new key and return it with its id."""
         key = attrs.evolve(key, id=self._next_id())
         self._check_key(key)
         self._keys[key.id] = key
+        self.trail.note(audit)
         return key
 
-    async def put_key(self, key: ApiKey) -> None:
+    async def put_key(self, key: ApiKey, audit: AuditRow | None = None) -> None:
         """Replace the key of the same id."""
         if key.id not in self._keys:
             raise NotFound(f"No key has the id {key.id}")
         self._check_key(key)
         self._keys[key.id] = key
+        self.trail.note(audit)
 
-    async def delete_key(self, key_id: int) -> None:
+    async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
         """Remove the key."""
         if self._keys.pop(key_id, None) is None:
             raise NotFound(f"No key has the id {key_id}")
+        self.trail.note(audit)
 
     async def list_channels(self) -> Sequence[Channel]:
         """Every channel, by id."""
         return list(self._channels.values())
 
-    async def add_channel(self, channel: Channel) -> Channel:
+    async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
         """Store a new channel and return it with its id."""
         channel = attrs.evolve(channel, id=self._next_id(), origin="stored")
         self._check_channel(channel)
         self._channels[channel.id] = channel
+        self.trail.note(audit)
         return channel
 
-    async def put_channel(self, channel: Channel) -> None:
+    async def put_channel(self, channel: Channel, audit: AuditRow | None = None) -> None:
         """Replace the channel of the same id."""
-        if channel.id not in self._channels:
-            raise NotFound(f"No channel has the id {channel.id}")
-        self._check_channel(channel)
-        self._channels[channel.id] = attrs.evolve(channel, origin="stored")
+        await self.put_channels([channel], audit)
 
-    async def delete_channel(self, channel_id: int) -> None:
+    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
+        """Replace several."""
+        before = dict(self._channels)
+        try:
+            for channel in changed:
+                if channel.id not in self._channels:
+                    raise NotFound(f"No channel has the id {channel.id}")
+                self._check_channel(channel)
+                self._channels[channel.id] = attrs.evolve(channel, origin="stored")
+        except Fault:
+            self._channels = before
+            raise
+        self.trail.note(audit)
+
+    async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
         """Remove the channel."""
         if self._channels.pop(channel_id, None) is None:
             raise NotFound(f"No channel has the id {channel_id}")
+        self.trail.note(audit)
 
     async def list_requests(self, wanted: RequestFilter, limit: int) -> Sequence[StoredRequest]:
         """The newest that match, oldest of them first; with ``after``, the oldest after it."""
@@ -117,12 +143,13 @@ class MemoryStore:
                     charge = Entry(0, row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id)
                     self._add_entry(charge)
 
-    async def add_credit(self, entry: Entry) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
         """Store a credit, or find the one that its purse has under its reference."""
         for known in self._credits_of(entry.account_id, entry.key_id):
             if entry.reference is not None and known.reference == entry.reference:
                 check_same_credit(known, entry)
                 return known, False
+        self.trail.note(audit)
         return self._add_entry(entry), True
 
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[Entry]:
@@ -200,7 +227,8 @@ class MemoryStore:
         for other in self._keys.values():
             if other.id == key.id:
                 continue
-            if other.digest == key.digest:
+            digests = {digest for digest in (key.digest, key.former_digest) if digest is not None}
+            if digests & {other.digest, other.former_digest}:
                 raise Conflict("This key's secret is in use already", param="secret")
             if (other.account_id, other.name) == (key.account_id, key.name):
                 raise Conflict(f"The account has a key called {key.name!r} already", param="name")

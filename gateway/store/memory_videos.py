@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.replay import KEEP_MS, Replay
 from gateway.domain.request import RequestFilter, RequestRow
 from gateway.domain.video import UNSENT, Claim, VideoFilter, VideoJob
@@ -50,10 +51,13 @@ class MemoryDeliveryStore:
         if known is not None and known.status == "pending":
             self._deliveries[delivery.id] = delivery
 
-    async def list_deliveries(self, *, video_id: str | None, limit: int) -> Sequence[Delivery]:
+    async def list_deliveries(
+        self, *, video_id: str | None, limit: int, account_id: int | None = None
+    ) -> Sequence[Delivery]:
         """The newest, the newest first."""
         newest_first = reversed(self._deliveries.values())
-        return [one for one in newest_first if video_id in {None, one.video_id}][:limit]
+        found = [one for one in newest_first if video_id in {None, one.video_id}]
+        return [one for one in found if account_id in {None, one.account_id}][:limit]
 
     async def find_next_delivery(self) -> int | None:
         """When the first is due."""
@@ -94,7 +98,9 @@ class MemoryVideoStore:
         """Put jobs into their next condition; whether each was in the one before."""
         return [self._advance(before, after) for before, after in changes]
 
-    async def finish(self, job: VideoJob, row: RequestRow, delivery: Delivery | None) -> bool:
+    async def finish(
+        self, job: VideoJob, row: RequestRow, delivery: Delivery | None, audit: AuditRow | None = None
+    ) -> bool:
         """The end of a job, its request with its charge, and what is told of it; once."""
         known = self._jobs.get(job.id)
         if known is None or known.ended:
@@ -103,6 +109,7 @@ class MemoryVideoStore:
         await self._books.post([row])
         if delivery is not None:
             self._deliveries.add(delivery)
+        self._books.trail.note(audit)
         return True
 
     async def drop(self, job: VideoJob, row: RequestRow) -> bool:

@@ -11,6 +11,7 @@ from sqlalchemy import Row
 from gateway.domain.audit import AuditRow
 from gateway.domain.caller import Account, ApiKey
 from gateway.domain.ledger import Entry
+from gateway.domain.member import Link, Member, Session
 from gateway.domain.quota import Quota
 from gateway.domain.rate import Limits
 from gateway.domain.replay import Replay
@@ -28,6 +29,8 @@ VIDEO_COLUMNS = (*_JOB_FIELDS, "receipt")
 """In the order in which ``read_video`` takes them."""
 DELIVERY_COLUMNS = tuple(field.name for field in attrs.fields(Delivery))
 _delivery_values = attrgetter(*DELIVERY_COLUMNS)
+MEMBER_COLUMNS = tuple(field.name for field in attrs.fields(Member))
+SESSION_COLUMNS = tuple(field.name for field in attrs.fields(Session))
 REPLAY_COLUMNS = tuple(field.name for field in attrs.fields(Replay))
 _replay_values = attrgetter(*REPLAY_COLUMNS)
 
@@ -153,6 +156,39 @@ def write_audit(row: AuditRow) -> Values:
 def read_audit(row: Row[Any]) -> AuditRow:
     """A row of ``audit``."""
     return AuditRow(**row._mapping)  # noqa: SLF001 - as above
+
+
+def write_member(member: Member) -> Values:
+    """Everything but the id."""
+    values = attrs.asdict(member)
+    del values["id"]
+    return values | {"recovery": list(member.recovery)}
+
+
+def read_member(row: Sequence[Any]) -> Member:
+    """``MEMBER_COLUMNS`` of a row of ``members``."""
+    values = dict(zip(MEMBER_COLUMNS, row, strict=True))
+    return Member(**{**values, "recovery": tuple(values["recovery"])})
+
+
+def write_session(session: Session) -> Values:
+    """Everything."""
+    return attrs.asdict(session)
+
+
+def read_session(row: Sequence[Any]) -> Session:
+    """``SESSION_COLUMNS`` of a row of ``sessions``."""
+    return Session(*row)
+
+
+def write_link(link: Link) -> Values:
+    """Everything."""
+    return attrs.asdict(link)
+
+
+def read_link(row: Row[Any]) -> Link:
+    """A row of ``links``."""
+    return Link(**row._mapping)  # noqa: SLF001 - as above
 
 
 def write_video(job: VideoJob) -> Values:

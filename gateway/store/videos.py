@@ -19,9 +19,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.request import RequestRow
 from gateway.domain.video import ENDED, UNSENT, Claim, VideoFilter, VideoJob
 from gateway.domain.webhook import Delivery
+from gateway.store.audit import add_row
 from gateway.store.engine import Database
 from gateway.store.ledger import post_rows
 from gateway.store.rows import (
@@ -110,7 +112,9 @@ class SqlVideoStore:
         pairs = list(changes)
         return await self._database.write(lambda connection: _advance(connection, pairs)) if pairs else []
 
-    async def finish(self, job: VideoJob, row: RequestRow, delivery: Delivery | None) -> bool:
+    async def finish(
+        self, job: VideoJob, row: RequestRow, delivery: Delivery | None, audit: AuditRow | None = None
+    ) -> bool:
         """The end of a job, its request with its charge, and what is told of it, in one commit; once."""
 
         async def work(connection: AsyncConnection) -> bool:
@@ -121,6 +125,7 @@ class SqlVideoStore:
             await post_rows(connection, [row])
             if delivery is not None:
                 await connection.execute(insert(deliveries), write_delivery(delivery))
+            await add_row(connection, audit)
             return True
 
         return await self._database.write(work)

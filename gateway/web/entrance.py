@@ -70,6 +70,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
     if named is None:
         if request.method not in SAFE or not request.path.startswith(_LOOKED_AT):
             raise Forbidden(f"Name the key that is to pay, by its id, in the header {KEY_HEADER}", should_retry=False)
+        request[SIGNED] = signed
         return Caller(signed.account, ApiKey(0, signed.account.id, "console", b"", ""))
     if not may(signed.member.role, "member"):
         raise Forbidden("A viewer makes no calls", should_retry=False)
@@ -77,6 +78,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
     if caller is None or caller.account.id != signed.account.id:
         raise NotFound(f"Your account has no key with the id {named[:20]!r}", param=KEY_HEADER)
     caller.check_usable(rooms.clock())
+    request[SIGNED] = signed
     return caller
 
 
@@ -88,6 +90,13 @@ async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
     resource = request.match_info.route.resource
     door = None if resource is None else request.app[DOORS].get((request.method, resource.canonical))
     await _identify(request, door)
+    response = await _carry_out(request, handler)
+    if not response.prepared:
+        response.headers.setdefault("Cache-Control", "no-store")
+    return response
+
+
+async def _carry_out(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.method in SAFE:
         return await handler(request)
     # A key that was disabled in the store must not go on being used because a connection broke.
@@ -137,11 +146,46 @@ def _bytes(header: str) -> bytes:
 
 async def find_signed(request: web.Request) -> Signed | None:
     """Who is signed in, where the request comes from a page of ours. Raises ``Forbidden`` where it does not."""
-    reference = request.cookies.get(SECURE_COOKIE if is_secure(request) else COOKIE)
-    if not reference:
+    reference = find_reference(request)
+    if reference is None:
         return None
     check_own_page(request)
     return await request.app[RECEPTION].find(reference)
+
+
+async def check_still_signed(request: web.Request) -> None:
+    """Raise ``SignedOut`` where whoever began a long answer by their session may not have the rest of it.
+
+    That a page still listens does not keep its session from running out.
+    """
+    if SIGNED in request and await request.app[RECEPTION].find(find_reference(request) or "", used=False) is None:
+        raise SignedOut("The console's session is over: sign in again", should_retry=False)
+
+
+def find_reference(request: web.Request) -> str | None:
+    """Of the session that the caller's browser sends, good or not."""
+    return request.cookies.get(_name_cookie(request)) or None
+
+
+def set_cookie(request: web.Request, response: web.StreamResponse, reference: str) -> None:
+    """Have the caller's browser send that reference, until it is closed: to this host, from its own pages alone."""
+    _put_cookie(request, response, reference)
+
+
+def clear_cookie(request: web.Request, response: web.StreamResponse) -> None:
+    """Have the caller's browser forget what it sent."""
+    _put_cookie(request, response, "", max_age=0)
+
+
+def _put_cookie(request: web.Request, response: web.StreamResponse, value: str, max_age: int | None = None) -> None:
+    secure = is_secure(request) or None
+    response.set_cookie(
+        _name_cookie(request), value, path="/", httponly=True, samesite="Strict", secure=secure, max_age=max_age
+    )
+
+
+def _name_cookie(request: web.Request) -> str:
+    return SECURE_COOKIE if is_secure(request) else COOKIE
 
 
 def get_signed(request: web.Request) -> Signed:

@@ -12,6 +12,7 @@ from aiohttp_sse import EventSourceResponse
 from gateway.dialects.openai_videos import StatusWords, write_video
 from gateway.domain.fault import ClientGone, Fault, RateLimited
 from gateway.domain.video import VideoJob
+from gateway.web.entrance import check_still_signed
 from gateway.web.keys import CALLER, ROOMS
 from gateway.web.words import find_status_words
 
@@ -23,16 +24,23 @@ SEND_TIMEOUT_S = 30.0
 
 
 class Following:
-    """How many streams every account has open."""
+    """How many streams every account has open; those of nobody's account are counted together.
 
-    def __init__(self) -> None:
-        self._open: Counter[int] = Counter()
+    Args:
+        most: how many it may have.
+        what: is followed.
+    """
+
+    def __init__(self, most: int = MOST_FOLLOWING, what: str = "videos") -> None:
+        self._most = most
+        self._what = what
+        self._open: Counter[int | None] = Counter()
 
     @contextmanager
-    def join(self, account_id: int) -> Iterator[None]:
+    def join(self, account_id: int | None) -> Iterator[None]:
         """One more, until the end of the block. Raises ``RateLimited``."""
-        if self._open[account_id] >= MOST_FOLLOWING:
-            raise RateLimited(f"The account follows {MOST_FOLLOWING} videos already", retry_after_s=5)
+        if self._open[account_id] >= self._most:
+            raise RateLimited(f"The account follows {self._most} {self._what} already", retry_after_s=5)
         self._open[account_id] += 1
         try:
             yield
@@ -75,8 +83,10 @@ async def _follow(request: web.Request, response: EventSourceResponse, job: Vide
             async with asyncio.timeout(LOOK_AGAIN_S):
                 await bell.wait()
         bell.clear()
-        try:  # a key may be taken away meanwhile
-            rooms.directory.refresh(request[CALLER])
+        try:  # a key may be taken away meanwhile, and a session end
+            await check_still_signed(request)
+            if request[CALLER].key.id:
+                rooms.directory.refresh(request[CALLER])
         except Fault:
             return
         found = await rooms.videos.find(job.id)

@@ -7,11 +7,12 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from gateway.domain.audit import Actor
+from gateway.domain.audit import Actor, AuditTrail
 from gateway.domain.caller import Caller
 from gateway.domain.network import Networks
 from gateway.domain.rate import Standing
 from gateway.domain.request import RequestLog, RequestRow
+from gateway.domain.setting import Configuration
 from gateway.domain.webhook import DeliveryStore
 from gateway.flow.accounting import Accounting
 from gateway.flow.administration import Administration
@@ -21,6 +22,8 @@ from gateway.flow.explain import Explainer
 from gateway.flow.fleet import Fleet
 from gateway.flow.footage import Footage
 from gateway.flow.images import Images
+from gateway.flow.invitations import Invitations
+from gateway.flow.members import Members
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
 from gateway.flow.reception import Reception, Signed
@@ -28,6 +31,7 @@ from gateway.flow.record import Delivery
 from gateway.flow.relay import Relay
 from gateway.flow.replays import Replays
 from gateway.flow.routing import Router
+from gateway.flow.running import Running
 from gateway.flow.settlement import Settlement
 from gateway.flow.submission import Submissions
 from gateway.flow.switchboard import Switchboard
@@ -71,6 +75,7 @@ class Rooms:
     webhook_hosts: Callable[[], tuple[str, ...]]
     base_url: str = ""
     trusted_proxies: Networks = ()
+    running: Running = attrs.field(factory=Running)
 
 
 @attrs.frozen
@@ -78,6 +83,8 @@ class Office:
     """What the admin API reads and changes. ``find_secret``: what signs the deliveries of a key, by the key's id."""
 
     administration: Administration
+    members: Members
+    settings: Configuration
     accounting: Accounting
     catalog: Catalog
     fleet: Fleet
@@ -86,9 +93,10 @@ class Office:
     videos: Videos
     deliveries: DeliveryStore
     find_secret: Callable[[int], bytes]
-    reload: Callable[[], Awaitable[dict[str, Any]]]
+    reload: Callable[[Actor], Awaitable[dict[str, Any]]]
     reload_logged: Callable[[], Awaitable[None]]
     sync_interval: Callable[[], float]
+    trail: AuditTrail
     token: str = attrs.field(repr=False)
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
     """Changes under way, whether or not their callers still wait for them."""
@@ -100,6 +108,7 @@ class Office:
 
 ROOMS = web.AppKey("rooms", Rooms)
 RECEPTION = web.AppKey("reception", Reception)
+INVITATIONS = web.AppKey("invitations", Invitations)
 OFFICE = web.AppKey("office", Office)
 PROBE: web.AppKey[Callable[[], Awaitable[None]]] = web.AppKey("probe")
 """Raises a fault where the store cannot be written to."""

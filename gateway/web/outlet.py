@@ -28,13 +28,15 @@ _LARGE = 64 * 1024
 class StreamOutlet:
     """``flow.outlet.Outlet`` over one aiohttp request."""
 
-    __slots__ = ("_chunked", "_protocol", "_request", "_transport", "_writer", "response")
+    __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "_writer", "response")
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._protocol = request.protocol
         self._transport: asyncio.Transport | None = None
         self._writer: AbstractStreamWriter | None = None
+        self._reading: asyncio.Future[None] | None = None
+        self._woken: asyncio.Future[None] | None = None
         self.response = web.StreamResponse(headers=_HEADERS)
         self._chunked = request.version >= (1, 1)
         if self._chunked:
@@ -72,10 +74,26 @@ class StreamOutlet:
         """Wait until the caller has read."""
         if self._writer is None or self._transport is None or not self.full:
             return
+        reading, self._reading = self._reading or asyncio.ensure_future(self._writer.drain()), None
+        woken = self._woken = asyncio.get_running_loop().create_future()
         try:
-            await await_reader(self._writer.drain, self._transport)
+            await _watch({reading, woken}, self._transport)
+            if reading.done():
+                reading.result()
+            else:  # whoever waits next goes on with it: aiohttp would not be told a second time
+                self._reading = reading
+                reading.add_done_callback(_forget)
         except ConnectionError:
             raise ClientGone from None
+        finally:
+            self._woken = None
+            if self._reading is None:
+                reading.cancel()
+
+    def wake(self) -> None:
+        """Let go of whoever waits for the caller."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     def cut(self) -> None:
         """Break the connection. Where nothing but its end ends the answer, it is reset: that end is none."""
@@ -120,12 +138,25 @@ async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport:
     """
     waiting = asyncio.ensure_future(wait())
     try:
-        left = transport.get_write_buffer_size()
-        while not (await asyncio.wait({waiting}, timeout=WRITE_TIMEOUT_S))[0]:
-            before, left = left, transport.get_write_buffer_size()
-            if left >= before:
-                transport.abort()
-                raise ConnectionResetError("the caller does not read")
+        await _watch({waiting}, transport)
     finally:
         waiting.cancel()
     waiting.result()
+
+
+async def _watch(waiting: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
+    """Until one of them is done, while something is read of what was written. Raises ``ConnectionResetError``."""
+    left = transport.get_write_buffer_size()
+    done: set[asyncio.Future[None]] = set()
+    while not done:
+        done, _ = await asyncio.wait(waiting, timeout=WRITE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        before, left = left, transport.get_write_buffer_size()
+        if not done and left >= before:
+            transport.abort()
+            raise ConnectionResetError("the caller does not read")
+
+
+def _forget(reading: asyncio.Future[None]) -> None:
+    """A caller whom nobody waits for any more may have left."""
+    if not reading.cancelled():
+        reading.exception()

@@ -30,6 +30,11 @@ class GatewayProtocol(RequestHandler):
 
     __slots__ = ()
 
+    @property
+    def connections(self) -> int:
+        """How many there are to this server, itself among them."""
+        return 0 if self._manager is None else len(self._manager.connections)
+
     def close(self) -> None:
         """Take no further request. What is left of the body of the one under way is still heard."""
         request = self._current_request

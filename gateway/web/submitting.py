@@ -10,12 +10,13 @@ from aiohttp import web
 from gateway.dialects.openai_videos import write_video
 from gateway.dialects.video_fields import read_remix_call, read_remix_form, read_videos_call, read_videos_form
 from gateway.domain.call import Call, Operation
-from gateway.domain.fault import Fault, InvalidRequest
+from gateway.domain.fault import Conflict, Fault, InvalidRequest
 from gateway.domain.price import usd
 from gateway.domain.request import Ending
 from gateway.domain.video import VideoAsk, VideoJob, find_poll_after_ms
 from gateway.domain.webhook import find_webhook_problem
 from gateway.flow.filming import SubmitUnknown
+from gateway.flow.record import Delivery
 from gateway.flow.submission import Ticket
 from gateway.flow.videos import check_completed
 from gateway.web.form import FormReader
@@ -54,6 +55,17 @@ class _VideoWalk(Walk):
         super().__init__(request, operation)
         self._ticket: Ticket | None = None
         self._reader: FormReader | None = None
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """What has become of it; its job's is written down elsewhere."""
+        return self._ticket.grant.delivery if self._ticket and self._ticket.grant else None
+
+    def cancel(self) -> bool:
+        """End it while it is still a call. Raises ``Conflict``: what is on its way to being a job is ended as one."""
+        if self._ticket is not None:
+            raise Conflict("The request is becoming a video: cancel that one, where the videos are", should_retry=False)
+        return super().cancel()
 
     async def go_with_form(self, read: Callable[[FormReader], Awaitable[Call]]) -> web.StreamResponse:
         """The same for a form; its file is there until the job is begun, whether or not its caller is."""
@@ -116,6 +128,7 @@ class _VideoWalk(Walk):
             await named.lose()  # cut off, it may have left a job: its name is not free for another one
             if reader is not None:
                 reader.close()
+            self._rooms.running.calls.pop(self._arrival.id, None)
             gate.inside -= 1
         return job, body
 

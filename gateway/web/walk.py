@@ -15,6 +15,7 @@ from gateway.domain.fault import (
     Fault,
     InternalError,
     RateLimited,
+    RequestCancelled,
     ShuttingDown,
     UpstreamFault,
     UpstreamRefused,
@@ -23,12 +24,13 @@ from gateway.domain.price import usd
 from gateway.domain.request import Ending
 from gateway.flow.admission import Grant
 from gateway.flow.listening import listen
-from gateway.flow.record import Arrival, Outcome
+from gateway.flow.record import Arrival, Delivery, Outcome
+from gateway.flow.relay import make_cancelled
 from gateway.flow.routing import Route
 from gateway.web.body import read_json
 from gateway.web.form import FormReader
 from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
-from gateway.web.middleware import check_address, find_origin
+from gateway.web.middleware import check_address, find_caller_address, find_origin
 from gateway.web.naming import Named
 from gateway.web.outlet import StreamOutlet, WholeAnswer
 
@@ -61,13 +63,18 @@ def open_form(request: web.Request) -> FormReader:
 
 
 class Walk:
-    """One call, on its way through the rooms."""
+    """One call, on its way through the rooms; ``flow.running.UnderWay`` for whoever looks at it."""
+
+    _cancelled = False
+    _stopped = False
+    """It was cancelled, and by way of its task: no visit was under way that could be broken off."""
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self._request = request
         self._rooms: Rooms = request.app[ROOMS]
         self._named = Named(request, operation)
         self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
         self._call: Call | None = None
         self._grant: Grant | None = None
         self._read_at = 0.0
@@ -79,6 +86,35 @@ class Walk:
             started_at=self._loop.time(),
             client_request_id=_read_client_id(request),
         )
+
+    @property
+    def arrival(self) -> Arrival:
+        """Who came when."""
+        return self._arrival
+
+    @property
+    def call(self) -> Call | None:
+        """What is asked for; None until its body has been read."""
+        return self._call
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """What has become of it; None until it has been granted."""
+        return self._grant.delivery if self._grant else None
+
+    @property
+    def address(self) -> str | None:
+        """Where its caller called from; None where it has left."""
+        return find_caller_address(self._request)
+
+    def cancel(self) -> bool:
+        """End it, wherever it is on its way; False where that was done before. For a call that is not settled yet."""
+        if self._cancelled:
+            return False
+        self._cancelled = True
+        if not self._rooms.relay.cancel(self._arrival.id) and self._task is not None:
+            self._stopped = self._task.cancel()
+        return True
 
     async def read_json(self, read_call: ReadCall) -> Call:
         """The call of a JSON body."""
@@ -107,6 +143,7 @@ class Walk:
             self._rooms.gate.inside -= 1
 
     async def _go(self, read: Callable[[], Awaitable[Call]]) -> web.StreamResponse:
+        self._rooms.running.calls[self._arrival.id] = self
         try:
             self._call = call = await read()
             replayed = await self._named.find_answer(call, self._arrival)
@@ -120,7 +157,11 @@ class Walk:
             self._settle(_read_ending(fault), fault)
             raise
         except (asyncio.CancelledError, ClientGone):
-            self._settle("interrupted" if self._rooms.relay.broken_off else "client_closed")
+            if self._stopped and self._task is not None and not self._task.uncancel():
+                cancelled = make_cancelled()
+                self._settle("interrupted", cancelled)
+                raise cancelled from None
+            self._settle("interrupted" if self._cancelled or self._rooms.relay.broken_off else "client_closed")
             raise
         except Exception as error:
             bug = InternalError("Something went wrong inside the gateway")
@@ -175,6 +216,7 @@ class Walk:
 
     def _settle(self, ending: Ending, fault: Fault | None = None) -> None:
         """Leave the row. Nothing waits here, so nothing can be cancelled half-way."""
+        self._rooms.running.calls.pop(self._arrival.id, None)
         outcome = Outcome(ending, self._loop.time(), int(self._rooms.clock() * 1000), fault)
         settlement = self._rooms.settlement
         if self._grant is not None:
@@ -189,7 +231,7 @@ def _read_client_id(request: web.Request) -> str | None:
 
 
 def _read_ending(fault: Fault) -> Ending:
-    if isinstance(fault, ShuttingDown):
+    if isinstance(fault, ShuttingDown | RequestCancelled):
         return "interrupted"
     if isinstance(fault, UpstreamFault) and not isinstance(fault, UpstreamRefused):
         return "upstream_failed"

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.call import Call
 from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.channel import Channel
@@ -85,9 +86,9 @@ class Disk(MemoryStore):
         self._check()
         await super().post(rows)
 
-    async def add_credit(self, entry: Entry) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
         self._check()
-        return await super().add_credit(entry)
+        return await super().add_credit(entry, audit)
 
     def _check(self) -> None:
         if self.full:
@@ -116,9 +117,9 @@ class SlowDisk(Disk):
         await self.wait()
         await super().post(rows)
 
-    async def add_credit(self, entry: Entry) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
         await self.wait()
-        return await super().add_credit(entry)
+        return await super().add_credit(entry, audit)
 
     async def list_spending(self, day: Day) -> Sequence[Spending]:
         await self.wait()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.domain.audit import AuditRow
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.fault import Conflict, Fault, InvalidRequest, NotFound, StoreUnavailable, UpstreamError
@@ -83,17 +84,17 @@ class Disk(MemoryStore):
     async def list_channels(self) -> Sequence[Channel]:
         return [attrs.evolve(channel) for channel in await super().list_channels()]
 
-    async def add_channel(self, channel: Channel) -> Channel:
+    async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
         self._check()
-        return await super().add_channel(channel)
+        return await super().add_channel(channel, audit)
 
-    async def put_channel(self, channel: Channel) -> None:
+    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
         self._check()
-        await super().put_channel(channel)
+        await super().put_channels(changed, audit)
 
-    async def delete_channel(self, channel_id: int) -> None:
+    async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
         self._check()
-        await super().delete_channel(channel_id)
+        await super().delete_channel(channel_id, audit)
 
     def _check(self) -> None:
         if self.broken:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gateway.config import (
     BillingSection,
     EgressSection,
-    GroupSection,
     MediaSection,
     ModelSection,
     RoutingSection,
@@ -21,6 +20,7 @@ from gateway.config import (
 )
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.declaration import AccountSpec, KeySpec
+from gateway.flow.pricing import GroupSpec
 from gateway.flow.reloading import describe_channels, describe_items, describe_section
 
 UP = Channel("up", "custom", "http://up/v1", ("hunter2-key",), models=("m",))
@@ -30,7 +30,7 @@ OTHER = attrs.evolve(UP, name="other")
 def test_nothing_changed_is_nothing_said() -> None:
     assert describe_channels([UP, OTHER], [attrs.evolve(UP), attrs.evolve(OTHER)]) == []
     assert describe_channels([], []) == []
-    assert describe_items("group", [GroupSection("vip")], [GroupSection("vip")]) == []
+    assert describe_items("group", [GroupSpec("vip")], [GroupSpec("vip")]) == []
     assert describe_section("routing", RoutingSection(), RoutingSection()) == []
 
 
@@ -101,8 +101,8 @@ def test_every_difference_of_names_is_told_once(before: list[str], after: list[s
 
 
 def test_items_of_a_kind_are_told_apart_by_their_name() -> None:
-    before = [GroupSection("vip", Decimal(1)), GroupSection("lab"), GroupSection("same")]
-    after = [GroupSection("new"), GroupSection("same"), GroupSection("vip", Decimal("0.8"))]
+    before = [GroupSpec("vip", Decimal(1)), GroupSpec("lab"), GroupSpec("same")]
+    after = [GroupSpec("new"), GroupSpec("same"), GroupSpec("vip", Decimal("0.8"))]
     assert describe_items("group", before, after) == [
         "group 'lab' removed",
         "group 'new' added",

@@ -1,4 +1,4 @@
-"""Answers that could be given again go after a day, tellings and jobs a month after they were over."""
+"""Answers that could be given again go after a day, tellings and jobs after a month, sessions when they are over."""
 
 import asyncio
 from contextlib import suppress
@@ -6,7 +6,9 @@ from itertools import pairwise
 
 from structlog.testing import capture_logs
 
+from gateway.domain.caller import Account
 from gateway.domain.fault import StoreUnavailable
+from gateway.domain.member import IDLE_MS, Link, Member, Proof, Session
 from gateway.domain.replay import KEEP_MS, Replay
 from gateway.flow.replays import Replays
 from gateway.jobs.sweep_records import (
@@ -18,6 +20,8 @@ from gateway.jobs.sweep_records import (
     SweepRecords,
 )
 from gateway.store.memory import MemoryStore
+from gateway.store.memory_audit import MemoryAuditTrail
+from gateway.store.memory_members import MemoryMemberStore
 from gateway.store.memory_videos import MemoryDeliveryStore, MemoryReplayStore, MemoryVideoStore
 from tests.jobs.loop import run_hurried
 from tests.store.takes import make_delivery, make_job
@@ -47,7 +51,10 @@ class Shelf:
         self.failing = failing
         self.asked: list[float] = []
         self.videos = Videos(MemoryStore(), self.deliveries)
-        self.job = SweepRecords(Replays(self, "me", self.clock), self.deliveries, self.videos, self.clock)  # type: ignore[arg-type]
+        self.books = MemoryStore()
+        self.members = MemoryMemberStore(self.books, MemoryAuditTrail())
+        replays = Replays(self, "me", self.clock)  # type: ignore[arg-type]
+        self.job = SweepRecords(replays, self.deliveries, self.videos, self.members, self.clock)
 
     def clock(self) -> float:
         return NOW_S
@@ -100,6 +107,20 @@ async def test_jobs_go_a_month_after_their_videos_and_not_all_in_one_commit() ->
     assert set(shelf.videos._jobs) == {"video_young", "video_live"}
     assert shelf.videos.most == [MOST] * 3
     assert lines == [{"event": "records_swept", "log_level": "info", "rows": 2 * MOST}]
+
+
+async def test_sessions_and_links_go_once_they_are_no_longer_good() -> None:
+    shelf = Shelf()
+    account = await shelf.books.add_account(Account(0, "acme"))
+    ann = await shelf.members.add_member(Member(0, account.id, "ann", "member", passphrase="hash"))
+    for name, seen_ms in ((b"idle", NOW_MS - IDLE_MS), (b"used", NOW_MS - IDLE_MS + 1)):
+        await shelf.members.add_session(Session(name, ann.id, seen_ms, seen_ms), Proof("hash"))
+        await shelf.members.add_link(Link(name, "invite", account.id, "viewer", 0, seen_ms + IDLE_MS))
+    with capture_logs() as lines:
+        await shelf.job.sweep()
+    assert [session.digest for session in await shelf.members.list_sessions(ann.id)] == [b"used"]
+    assert [link.digest for link in await shelf.members.list_links()] == [b"used"]
+    assert lines == [{"event": "records_swept", "log_level": "info", "rows": 2}]
 
 
 async def test_a_store_that_fails_is_swept_the_next_time() -> None:

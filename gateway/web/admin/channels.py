@@ -6,14 +6,140 @@ from aiohttp import web
 
 from gateway.dialects.openai_fields import MAX_MODEL_LENGTH
 from gateway.domain.call import Operation
+from gateway.domain.channel import Origin
 from gateway.domain.fault import Conflict, InvalidRequest, NotFound
-from gateway.web.admin.doors import Door
+from gateway.domain.health import State
+from gateway.flow.declaration import ChannelSpec
+from gateway.flow.ordering import ChannelOrder
+from gateway.web.admin.doors import Door, Query
 from gateway.web.admin.forms import write_json, write_listing
+from gateway.web.admin.shapes import (
+    ANYTHING,
+    COUNT,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    array,
+    either,
+    extend,
+    listing,
+    maybe,
+    one_of,
+    record,
+    table,
+)
 from gateway.web.body import read_json
-from gateway.web.keys import OFFICE, ROOMS
+from gateway.web.keys import ACTOR, OFFICE, ROOMS
 from gateway.web.query import read_number
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+_CHANNEL_KEY = record(
+    last4=TEXT, state=one_of(*get_args(State)), cooldown_s=NUMBER, reason=maybe(TEXT), limited_models=array(TEXT)
+)
+_CHANNEL = record(
+    name=TEXT,
+    provider=TEXT,
+    status=one_of("active", "disabled"),
+    origin=one_of(*get_args(Origin)),
+    declared=FLAG,
+    base_url=TEXT,
+    key_count=COUNT,
+    models=array(TEXT),
+    sync=FLAG,
+    model_map=table(TEXT),
+    groups=array(TEXT),
+    priority=INTEGER,
+    weight=COUNT,
+    max_concurrency=maybe(COUNT),
+    rpm=maybe(COUNT),
+    connect_timeout_s=NUMBER,
+    first_byte_timeout_s=NUMBER,
+    idle_timeout_s=NUMBER,
+    total_timeout_s=NUMBER,
+    has_proxy=FLAG,
+    header_names=array(TEXT),
+    price_multiplier=NUMBER,
+    fan_out=FLAG,
+    pass_urls=FLAG,
+    created_at=maybe(MOMENT),
+    offers=maybe(COUNT),
+    synced_at=maybe(MOMENT),
+    sync_error=maybe(TEXT),
+    came=array(TEXT),
+    went=array(TEXT),
+    changed_at=maybe(MOMENT),
+    state=one_of(*get_args(State)),
+    running=COUNT,
+    share=NUMBER,
+    cooldown_s=maybe(NUMBER),
+    trips=COUNT,
+    reason=maybe(TEXT),
+    latency_ms=maybe(record(p50=COUNT, p95=COUNT, p99=COUNT)),
+    success_ratio=maybe(NUMBER),
+    calls=COUNT,
+    failures=COUNT,
+    keys=array(_CHANNEL_KEY),
+)
+_TESTED = record(
+    name=TEXT,
+    ok=FLAG,
+    error=maybe(TEXT),
+    models=maybe(COUNT),
+    keys=array(record(last4=TEXT, ok=FLAG, error=maybe(TEXT), models=maybe(COUNT))),
+)
+_REFUSED = record(
+    channel=TEXT, provider=TEXT, priority=INTEGER, weight=COUNT, rank=maybe(COUNT), chance=NUMBER, reason=maybe(TEXT)
+)
+_PRICE = record(
+    model=TEXT,
+    input_usd_per_million=NUMBER,
+    cached_input_usd_per_million=maybe(NUMBER),
+    cache_write_usd_per_million=maybe(NUMBER),
+    cache_write_long_usd_per_million=maybe(NUMBER),
+    output_usd_per_million=NUMBER,
+    usd_per_image=NUMBER,
+    usd_per_second=NUMBER,
+    usd_per_million_characters=NUMBER,
+    tiers=COUNT,
+)
+_OPTION = extend(
+    _REFUSED,
+    wait_s=maybe(NUMBER),
+    upstream_model=TEXT,
+    language=TEXT,
+    translated=FLAG,
+    state=one_of(*get_args(State)),
+    share=NUMBER,
+    running=COUNT,
+    capability=maybe(table(ANYTHING)),
+    price=maybe(_PRICE),
+    price_multiplier=NUMBER,
+)
+_ROOM = record(
+    held_usd=NUMBER,
+    left_usd=maybe(NUMBER),
+    resets_at=maybe(MOMENT),
+    rpm=maybe(COUNT),
+    tpm=maybe(COUNT),
+    max_concurrency=maybe(COUNT),
+)
+_EXPLAINED = record(
+    model=TEXT,
+    operation=one_of(*_OPERATIONS),
+    key=maybe(record(id=INTEGER, name=TEXT, account=TEXT)),
+    served=FLAG,
+    refused=maybe(record(code=TEXT, message=TEXT)),
+    channels=array(either(_OPTION, _REFUSED)),
+    room=maybe(record(key=_ROOM, account=_ROOM)),
+)
+_EXPLAIN_QUERY = (
+    Query("model", "The model that would be asked for."),
+    Query("key", "For this key (an id); else for anybody.", COUNT),
+    Query("operation", "As what it would be called; `chat` where it is not said.", one_of(*_OPERATIONS)),
+)
 
 
 async def list_channels(request: web.Request) -> web.Response:
@@ -23,7 +149,7 @@ async def list_channels(request: web.Request) -> web.Response:
 
 async def add_channel(request: web.Request) -> web.Response:
     """A new channel, live at once."""
-    return write_json(await request.app[OFFICE].fleet.add(await read_json(request)), 201)
+    return write_json(await request.app[OFFICE].fleet.add(await read_json(request), request[ACTOR]), 201)
 
 
 async def get_channel(request: web.Request) -> web.Response:
@@ -37,13 +163,13 @@ async def get_channel(request: web.Request) -> web.Response:
 async def edit_channel(request: web.Request) -> web.Response:
     """Change fields of a channel; what is secret and not named stays."""
     fields = await read_json(request)
-    return write_json(await request.app[OFFICE].fleet.edit(request.match_info["name"], fields))
+    return write_json(await request.app[OFFICE].fleet.edit(request.match_info["name"], fields, request[ACTOR]))
 
 
 async def delete_channel(request: web.Request) -> web.Response:
     """Remove a channel; calls under way finish."""
     name = request.match_info["name"]
-    await request.app[OFFICE].fleet.delete(name)
+    await request.app[OFFICE].fleet.delete(name, request[ACTOR])
     return write_json({"name": name, "deleted": True})
 
 
@@ -65,27 +191,14 @@ async def sync_channel(request: web.Request) -> web.Response:
     return write_json(fleet.describe(channel))
 
 
-async def list_models(request: web.Request) -> web.Response:
-    """Every model, with the channels that serve it."""
-    catalog = request.app[OFFICE].catalog
-    return write_listing(
-        [
-            {
-                "id": listed.id,
-                "owned_by": listed.owned_by,
-                "created": listed.created_s,
-                "channels": [
-                    channel.name
-                    for channel, _ in sorted(catalog.list_serving(listed.id), key=lambda item: -item[0].priority)
-                ],
-            }
-            for listed in catalog.list_models()
-        ],
-    )
+async def order_channels(request: web.Request) -> web.Response:
+    """Ask the channels in this order, each only where those before it cannot: stored ones get priorities for it."""
+    fields = await read_json(request)
+    return write_listing(await request.app[OFFICE].fleet.order(fields, request[ACTOR]))
 
 
 async def explain(request: web.Request) -> web.Response:
-    """Who would serve ``model``: for ``key`` (an id; default: anybody), as ``operation`` (chat)."""
+    """Who would serve a model, and why the others would not."""
     query, office = request.query, request.app[OFFICE]
     model = query.get("model", "")
     if not 0 < len(model) <= MAX_MODEL_LENGTH:
@@ -102,19 +215,19 @@ async def explain(request: web.Request) -> web.Response:
 
 async def reload(request: web.Request) -> web.Response:
     """Read the configuration again: applied whole or not at all."""
-    report: dict[str, Any] = await request.app[OFFICE].reload()
+    report: dict[str, Any] = await request.app[OFFICE].reload(request[ACTOR])
     return write_json(report)
 
 
 CHANNEL_DOORS: tuple[Door, ...] = (
-    Door("GET", "/channels", list_channels),
-    Door("POST", "/channels", add_channel),
-    Door("GET", "/channels/{name}", get_channel),
-    Door("PATCH", "/channels/{name}", edit_channel),
-    Door("DELETE", "/channels/{name}", delete_channel),
-    Door("POST", "/channels/{name}/test", test_channel),
-    Door("POST", "/channels/{name}/sync", sync_channel),
-    Door("GET", "/models", list_models),
-    Door("GET", "/explain", explain),
-    Door("POST", "/reload", reload),
+    Door("GET", "/channels", list_channels, answer=listing(_CHANNEL)),
+    Door("POST", "/channels", add_channel, takes=ChannelSpec, answer=_CHANNEL, status=201),
+    Door("POST", "/channels/order", order_channels, takes=ChannelOrder, answer=listing(_CHANNEL)),
+    Door("GET", "/channels/{name}", get_channel, answer=extend(_CHANNEL, offered=array(TEXT))),
+    Door("PATCH", "/channels/{name}", edit_channel, takes=ChannelSpec, partly=True, answer=_CHANNEL),
+    Door("DELETE", "/channels/{name}", delete_channel, answer=record(name=TEXT, deleted=FLAG)),
+    Door("POST", "/channels/{name}/test", test_channel, answer=_TESTED),
+    Door("POST", "/channels/{name}/sync", sync_channel, answer=_CHANNEL),
+    Door("GET", "/explain", explain, query=_EXPLAIN_QUERY, answer=_EXPLAINED),
+    Door("POST", "/reload", reload, answer=record(changes=array(TEXT), needs_restart=array(TEXT))),
 )

@@ -6,7 +6,14 @@ import orjson
 from aiohttp import web
 
 from gateway.domain.fault import NotFound
-from gateway.web.query import is_number
+from gateway.web.admin.doors import Query
+from gateway.web.admin.shapes import COUNT
+from gateway.web.body import read_json
+from gateway.web.query import is_number, read_number
+
+LISTED, MAX_LISTED = 50, 1000
+LIMIT = Query("limit", f"How many at the most: {LISTED} where it is not said, and never more than {MAX_LISTED}.", COUNT)
+OF_ACCOUNT = Query("account", "Only of this account (a name).")
 
 
 def write_json(value: Any, status: int = 200) -> web.Response:
@@ -17,6 +24,16 @@ def write_json(value: Any, status: int = 200) -> web.Response:
 def write_listing(items: list[Any]) -> web.Response:
     """A list, in the convention's form."""
     return write_json({"object": "list", "data": items})
+
+
+async def read_fields(request: web.Request) -> dict[str, Any]:
+    """The JSON object of a request that may as well have no body: then an empty one. Raises as ``read_json`` does."""
+    return await read_json(request) if request.body_exists else {}
+
+
+def read_limit(request: web.Request) -> int:
+    """How many are to be listed: ``limit``, or 50. Raises ``InvalidRequest``."""
+    return min(read_number(request.query, "limit") or LISTED, MAX_LISTED)
 
 
 def read_id(request: web.Request) -> int:

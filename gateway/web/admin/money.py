@@ -12,43 +12,85 @@ from gateway.domain.fault import InvalidRequest
 from gateway.domain.ledger import UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD
 from gateway.flow.administration import read_spec
+from gateway.web.admin.accounts import STANDING
 from gateway.web.admin.doors import Door
-from gateway.web.admin.forms import read_id, write_json, write_listing
+from gateway.web.admin.forms import LIMIT, read_id, read_limit, write_json, write_listing
+from gateway.web.admin.shapes import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    array,
+    extend,
+    listing,
+    maybe,
+    one_of,
+    record,
+)
 from gateway.web.body import read_json
-from gateway.web.keys import OFFICE, ROOMS
+from gateway.web.keys import ACTOR, OFFICE, ROOMS
 from gateway.web.query import day_of_number, day_of_time, number_of_day, read_date, read_number
 
 _AXES: tuple[UsageAxis, ...] = get_args(UsageAxis)
 _DAYS_SHOWN = 30
-_MAX_LISTED = 1000
+
+_CREDIT = record(
+    sequence=INTEGER,
+    at=MOMENT,
+    kind=one_of("top_up", "set"),
+    account_id=INTEGER,
+    key_id=maybe(INTEGER),
+    amount_usd=NUMBER,
+    reference=maybe(TEXT),
+    note=maybe(TEXT),
+)
+_CREDITED = extend(_CREDIT, added=FLAG, **STANDING["properties"])
+"""``added`` is false where the purse has a credit of that reference already; that one is shown."""
+_AUDIT = record(
+    ok=FLAG,
+    problems=array(TEXT),
+    purses=COUNT,
+    charged_usd=NUMBER,
+    charged_nanos=INTEGER,
+    open_holds=INTEGER,
+    video_holds=COUNT,
+    held_usd=NUMBER,
+    video_held_usd=NUMBER,
+    waiting_rows=COUNT,
+)
 
 
 async def credit_account(request: web.Request) -> web.Response:
     """Add to what an account may spend, or set what it has left."""
     office, fields = request.app[OFFICE], await read_json(request)
-    account = await office.administration.get_account_noun(request.match_info["name"])
-    return write_json(await office.accounting.credit(account, read_spec(fields, CreditSpec)), 201)
+    account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
+    credited = await office.accounting.credit(account, read_spec(fields, CreditSpec), request[ACTOR])
+    return write_json(credited, 201)
 
 
 async def credit_key(request: web.Request) -> web.Response:
     """Add to what a key may spend, or set what it has left."""
     office, fields = request.app[OFFICE], await read_json(request)
-    key = await office.administration.get_key_noun(read_id(request))
-    return write_json(await office.accounting.credit(key, read_spec(fields, CreditSpec)), 201)
+    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
+    subject = f"{(await office.administration.name_accounts()).get(key.account_id, '')}/{key.name}"
+    spec = read_spec(fields, CreditSpec)
+    return write_json(await office.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
 
 
 async def list_account_credits(request: web.Request) -> web.Response:
-    """The newest credits of an account: ``limit`` (50)."""
+    """The newest credits of an account."""
     office = request.app[OFFICE]
-    account = await office.administration.get_account_noun(request.match_info["name"])
-    return write_listing(await office.accounting.list_credits(account, _read_limit(request)))
+    account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
+    return write_listing(await office.accounting.list_credits(account, read_limit(request)))
 
 
 async def list_key_credits(request: web.Request) -> web.Response:
-    """The newest credits of a key: ``limit`` (50)."""
+    """The newest credits of a key."""
     office = request.app[OFFICE]
-    key = await office.administration.get_key_noun(read_id(request))
-    return write_listing(await office.accounting.list_credits(key, _read_limit(request)))
+    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
+    return write_listing(await office.accounting.list_credits(key, read_limit(request)))
 
 
 async def get_usage(request: web.Request) -> web.Response:
@@ -83,12 +125,12 @@ async def get_audit(request: web.Request) -> web.Response:
 
 
 MONEY_DOORS: tuple[Door, ...] = (
-    Door("GET", "/accounts/{name}/credits", list_account_credits),
-    Door("POST", "/accounts/{name}/credits", credit_account),
-    Door("GET", "/keys/{id}/credits", list_key_credits),
-    Door("POST", "/keys/{id}/credits", credit_key),
+    Door("GET", "/accounts/{name}/credits", list_account_credits, query=(LIMIT,), answer=listing(_CREDIT)),
+    Door("POST", "/accounts/{name}/credits", credit_account, takes=CreditSpec, answer=_CREDITED, status=201),
+    Door("GET", "/keys/{id}/credits", list_key_credits, "viewer", query=(LIMIT,), answer=listing(_CREDIT)),
+    Door("POST", "/keys/{id}/credits", credit_key, takes=CreditSpec, answer=_CREDITED, status=201),
     Door("GET", "/usage", get_usage),
-    Door("GET", "/audit", get_audit),
+    Door("GET", "/audit", get_audit, answer=_AUDIT),
 )
 
 
@@ -143,7 +185,3 @@ def _write_line(line: UsageLine) -> dict[str, Any]:
     fields = attrs.asdict(line)
     del fields["label"]
     return {**fields, "cost_usd": line.cost_nanos / NANOS_PER_USD}
-
-
-def _read_limit(request: web.Request) -> int:
-    return min(read_number(request.query, "limit") or 50, _MAX_LISTED)

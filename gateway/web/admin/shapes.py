@@ -31,6 +31,11 @@ def maybe(shape: Shape) -> Shape:
     return _shape(anyOf=[dict(shape), dict(NOTHING)])
 
 
+def either(*shapes: Shape) -> Shape:
+    """One of these."""
+    return _shape(anyOf=[dict(shape) for shape in shapes])
+
+
 def array(items: Shape) -> Shape:
     """A list of these."""
     return _shape(type="array", items=dict(items))

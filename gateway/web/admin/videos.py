@@ -1,80 +1,163 @@
-"""The admin API's part about videos: every account's jobs, and what was told of them."""
+"""The admin API's part about videos: jobs, and what was told of them. A member sees its own account's."""
 
 from typing import Any, get_args
 
 from aiohttp import web
 
+from gateway.domain.audit import Actor
 from gateway.domain.declaration import write_time
 from gateway.domain.fault import InvalidRequest
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
-from gateway.domain.webhook import Delivery, write_secret
-from gateway.web.admin.doors import Door
-from gateway.web.admin.forms import read_id, write_json, write_listing
-from gateway.web.keys import OFFICE
-from gateway.web.query import read_number
+from gateway.domain.webhook import Delivery, DeliveryStatus, write_secret
+from gateway.web.admin.doors import Door, Query
+from gateway.web.admin.forms import LIMIT, MAX_LISTED, OF_ACCOUNT, read_id, read_limit, write_json, write_listing
+from gateway.web.admin.shapes import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    array,
+    extend,
+    listing,
+    maybe,
+    one_of,
+    record,
+)
+from gateway.web.keys import ACTOR, OFFICE
 
 Fields = dict[str, Any]
-_LISTED = 50
-_MAX_LISTED = 1000
 _MAX_NAMED = 100
 _STATES: tuple[VideoState, ...] = get_args(VideoState)
 _TRUTH = {"true": True, "false": False}
+_OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "lease_until")
+"""What is nobody's business but the operator's: a member is shown null."""
+
+_JOB = record(
+    id=TEXT,
+    status=one_of(*_STATES),
+    live=FLAG,
+    progress=COUNT,
+    account=TEXT,
+    account_id=INTEGER,
+    key_id=INTEGER,
+    key_name=TEXT,
+    model=TEXT,
+    channel=maybe(TEXT),
+    size=maybe(TEXT),
+    seconds=maybe(TEXT),
+    created_at=MOMENT,
+    updated_at=MOMENT,
+    completed_at=maybe(MOMENT),
+    error_code=maybe(TEXT),
+    error_message=maybe(TEXT),
+    held_usd=NUMBER,
+    price_usd=NUMBER,
+    cost_usd=NUMBER,
+    cost_nanos=COUNT,
+)
+_DELIVERY = record(
+    id=TEXT,
+    video_id=TEXT,
+    key_id=INTEGER,
+    event=TEXT,
+    status=one_of(*get_args(DeliveryStatus)),
+    attempts=COUNT,
+    answer=maybe(INTEGER),
+    error=maybe(TEXT),
+    url=TEXT,
+    created_at=MOMENT,
+    due_at=maybe(MOMENT),
+    ended_at=maybe(MOMENT),
+)
+_WHOLE_JOB = extend(
+    _JOB,
+    request_id=TEXT,
+    remixed_from=maybe(TEXT),
+    provider=maybe(TEXT),
+    upstream_model=maybe(TEXT),
+    upstream_id=maybe(TEXT),
+    polls=COUNT,
+    failures=COUNT,
+    due_at=maybe(MOMENT),
+    deadline_at=MOMENT,
+    owner=maybe(TEXT),
+    lease_until=maybe(MOMENT),
+    media_id=maybe(TEXT),
+    media_type=maybe(TEXT),
+    media_bytes=COUNT,
+    expires_at=maybe(MOMENT),
+    webhook_url=maybe(TEXT),
+    deliveries=array(_DELIVERY),
+)
 
 
 async def list_videos(request: web.Request) -> web.Response:
-    """Jobs: ``limit`` (50), ``order`` (desc: the newest first; asc), ``after`` (an id: those that follow it).
-
-    Only of an ``account`` (a name), in a ``status``, or with ``live=true`` those that have not ended. ``ids``: those
-    of up to 100 ids, with commas between them, that there are; then nothing else is looked at.
-    """
-    office, query = request.app[OFFICE], request.query
+    """Jobs, the newest first. With ``ids`` those of these ids that there are; then nothing else is looked at."""
+    office, query, actor = request.app[OFFICE], request.query, request[ACTOR]
     if "ids" in query:
         found = [await office.videos.find(video_id) for video_id in _read_ids(query["ids"])]
-        return write_listing([_write_job(job) for job in found if job is not None])
-    wanted = await _read_filter(request)
-    limit = min(read_number(query, "limit") or _LISTED, _MAX_LISTED)
-    return write_listing([_write_job(job) for job in await office.videos.list_videos(wanted, limit)])
+        seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
+    else:
+        wanted = await _read_filter(request)
+        seen = list(await office.videos.list_videos(wanted, read_limit(request)))
+    return write_listing([_write_job(job, actor) for job in seen])
 
 
 async def get_video(request: web.Request) -> web.Response:
     """One job: what the listing has, where its file is, and every telling of its end."""
-    office = request.app[OFFICE]
-    job = await office.videos.get(request.match_info["id"])
-    told = await office.deliveries.list_deliveries(video_id=job.id, limit=_MAX_LISTED)
-    return write_json({**_write_job(job), **_write_rest(job), "deliveries": [_write_delivery(one) for one in told]})
+    office, actor = request.app[OFFICE], request[ACTOR]
+    job = await office.videos.get(request.match_info["id"], actor.scope)
+    told = await office.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
+    deliveries = [_write_delivery(one) for one in told]
+    return write_json({**_write_job(job, actor), **_write_rest(job, actor), "deliveries": deliveries})
 
 
 async def cancel_video(request: web.Request) -> web.Response:
     """End a job that has not ended, at no cost; its provider is asked to stop where it can be."""
-    job = await request.app[OFFICE].videos.cancel(request.match_info["id"])
-    return write_json(_write_job(job))
+    actor = request[ACTOR]
+    job = await request.app[OFFICE].videos.cancel(request.match_info["id"], actor)
+    return write_json(_write_job(job, actor))
 
 
 async def list_deliveries(request: web.Request) -> web.Response:
-    """What was told of jobs' ends, the newest first: ``limit`` (50), of one ``video`` (an id)."""
-    query = request.query
-    video_id = query.get("video")
+    """What was told of jobs' ends, the newest first."""
+    video_id, deliveries = request.query.get("video"), request.app[OFFICE].deliveries
     if video_id is not None and not is_video_id(video_id):
         raise InvalidRequest("'video' must be the id of a video", param="video")
-    limit = min(read_number(query, "limit") or _LISTED, _MAX_LISTED)
-    told = await request.app[OFFICE].deliveries.list_deliveries(video_id=video_id, limit=limit)
+    told = await deliveries.list_deliveries(
+        video_id=video_id, limit=read_limit(request), account_id=request[ACTOR].scope
+    )
     return write_listing([_write_delivery(one) for one in told])
 
 
 async def get_webhook_secret(request: web.Request) -> web.Response:
     """What signs the deliveries of a key's videos."""
     office = request.app[OFFICE]
-    key = await office.administration.get_key_noun(read_id(request))
+    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
     return write_json({"secret": write_secret(office.find_secret(key.id))})
 
 
+_VIDEO_QUERY = (
+    LIMIT,
+    Query("order", "`desc`: the newest first; or `asc`.", one_of("asc", "desc")),
+    Query("after", "The id of a job: only those that follow it."),
+    OF_ACCOUNT,
+    Query("status", "Only those in this state.", one_of(*_STATES)),
+    Query("live", "`true`: only those that have not ended.", one_of("true", "false")),
+    Query("ids", f"The ids of up to {_MAX_NAMED} jobs, with commas between them."),
+)
+_DELIVERY_QUERY = (LIMIT, Query("video", "Only of this job (an id)."))
+_SECRET = record(secret=TEXT)
+
 VIDEO_DOORS: tuple[Door, ...] = (
-    Door("GET", "/videos", list_videos),
-    Door("GET", "/videos/{id}", get_video),
-    Door("POST", "/videos/{id}/cancel", cancel_video),
-    Door("GET", "/deliveries", list_deliveries),
-    Door("GET", "/keys/{id}/webhook-secret", get_webhook_secret),
+    Door("GET", "/videos", list_videos, "viewer", query=_VIDEO_QUERY, answer=listing(_JOB)),
+    Door("GET", "/videos/{id}", get_video, "viewer", answer=_WHOLE_JOB),
+    Door("POST", "/videos/{id}/cancel", cancel_video, "member", answer=_JOB),
+    Door("GET", "/deliveries", list_deliveries, "viewer", query=_DELIVERY_QUERY, answer=listing(_DELIVERY)),
+    Door("GET", "/keys/{id}/webhook-secret", get_webhook_secret, "member", answer=_SECRET),
 )
 
 
@@ -86,7 +169,7 @@ def _read_ids(text: str) -> list[str]:
 
 
 async def _read_filter(request: web.Request) -> VideoFilter:
-    administration, query = request.app[OFFICE].administration, request.query
+    administration, query, actor = request.app[OFFICE].administration, request.query, request[ACTOR]
     account, after, order = query.get("account"), query.get("after"), query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
@@ -99,7 +182,7 @@ async def _read_filter(request: web.Request) -> VideoFilter:
     if live is None:
         raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
     return VideoFilter(
-        account_id=None if account is None else (await administration.get_account_noun(account)).id,
+        account_id=actor.scope if account is None else (await administration.get_account_noun(account, actor)).id,
         after=after,
         newest_first=order == "desc",
         live=live,
@@ -107,10 +190,10 @@ async def _read_filter(request: web.Request) -> VideoFilter:
     )
 
 
-def _write_job(job: VideoJob) -> Fields:
+def _write_job(job: VideoJob, actor: Actor) -> Fields:
     """A job as a listing shows it. ``price_usd`` is what it costs if it is completed, ``cost_usd`` what it did cost."""
     cost_nanos = job.cost_nanos if job.state == "completed" else 0
-    return {
+    shown = {
         "id": job.id,
         "status": job.state,
         "live": not job.ended,
@@ -133,11 +216,12 @@ def _write_job(job: VideoJob) -> Fields:
         "cost_usd": cost_nanos / NANOS_PER_USD,
         "cost_nanos": cost_nanos,
     }
+    return _hide(shown, actor)
 
 
-def _write_rest(job: VideoJob) -> Fields:
+def _write_rest(job: VideoJob, actor: Actor) -> Fields:
     """What is worth a look where one job is looked at; neither its prompt nor the provider's address of its file."""
-    return {
+    shown = {
         "request_id": job.receipt.id,
         "remixed_from": job.remixed_from,
         "provider": job.provider or None,
@@ -155,6 +239,13 @@ def _write_rest(job: VideoJob) -> Fields:
         "expires_at": _write_moment(job.expires_ms),
         "webhook_url": job.webhook_url,
     }
+    return _hide(shown, actor)
+
+
+def _hide(shown: Fields, actor: Actor) -> Fields:
+    if actor.scope is None:
+        return shown
+    return {name: None if name in _OPERATORS else value for name, value in shown.items()}
 
 
 def _write_delivery(delivery: Delivery) -> Fields:

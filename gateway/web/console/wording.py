@@ -82,7 +82,7 @@ def write_percent(part: float | None) -> str:
 def write_moment(at: str | None) -> Markup:
     """A moment of the API (``2027-01-31T12:00:00Z``), which a script tells in the reader's zone."""
     if not at:
-        return Markup(_NONE)
+        return escape(_NONE)
     plain = escape(at.replace("T", " ").replace("Z", " UTC"))
     return Markup('<time datetime="{}">{}</time>').format(at, plain)
 

@@ -2,7 +2,7 @@
 //
 //   <form data-call="POST /admin/v1/keys" data-then="/console/keys/{id}">
 //     its fields become the body; data-as="number|list|json|bool|time|null" says what of. In a PATCH an empty field
-//     takes a setting back (null), elsewhere it is left out. data-then: where to go afterwards ("reload": here again;
+//     takes a setting back (null; with data-blank="omit" it stays), elsewhere it is left out. data-then: where to go afterwards ("reload": here again;
 //     {names} are of the answer); without it a "done" event carries the answer.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
 //
@@ -32,7 +32,7 @@ export function readForm(form, keepNulls) {
   const body = {};
   for (const field of form.elements) {
     if (!field.name || field.disabled || field.closest("[hidden]") || (field.type === "radio" && !field.checked)) continue;
-    if (field.dataset.skip !== undefined) continue;
+    if (field.dataset.blank === "omit" && field.value.trim() === "") continue;
     const value = readValue(field);
     if (value !== null || keepNulls) body[field.name] = value;
   }

@@ -1,0 +1,137 @@
+"""Charts as plain geometry: bars stacked over time. A template draws them as SVG; nothing here knows a page."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import attrs
+
+WIDTH, HEIGHT = 720, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 10, 24
+_TICKS = 4
+_LABELS = 7
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_GAP = 0.2
+_MAX_BAR = 36.0
+_LEAST = 1e-9
+"""Less than this is nothing, at whatever unit."""
+
+
+@attrs.frozen
+class Series:
+    """One kind of value, one for each place in time. ``kind`` is its class in the style."""
+
+    name: str
+    kind: str
+    values: Sequence[float]
+
+
+@attrs.frozen
+class Bar:
+    """One part of a stack."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+
+
+@attrs.frozen
+class Column:
+    """A place in time, to be pointed at: everything that stands there, in words."""
+
+    x: float
+    width: float
+    title: str
+
+
+@attrs.frozen
+class Tick:
+    """A word at an axis."""
+
+    at: float
+    text: str
+
+
+@attrs.frozen
+class Chart:
+    """Everything that is drawn."""
+
+    title: str
+    bars: Sequence[Bar]
+    columns: Sequence[Column]
+    rows: Sequence[Tick]
+    marks: Sequence[Tick]
+    legend: Sequence[Series]
+    table: Sequence[tuple[str, Sequence[str]]]
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = _LEFT
+    right: int = WIDTH - _RIGHT
+    top: int = _TOP
+    bottom: int = HEIGHT - _BOTTOM
+
+
+def draw(
+    title: str,
+    places: Sequence[str],
+    series: Sequence[Series],
+    write: Callable[[float], str],
+    *,
+    whole: bool = False,
+) -> Chart:
+    """Stacked bars.
+
+    Args:
+        title: what is shown, for who cannot see it.
+        places: the name of each place in time, in order.
+        series: from the bottom of each stack to its top; each has a value for each place.
+        write: a value in words.
+        whole: there are no parts of one: the axis does not show any either.
+    """
+    sums = [sum(values) for values in zip(*(one.values for one in series), strict=True)] if series else []
+    top = find_top(max(sums, default=0.0), whole=whole)
+    step = (WIDTH - _LEFT - _RIGHT) / max(len(places), 1)
+    width = min(step * (1 - _GAP), _MAX_BAR)
+    scale = (HEIGHT - _TOP - _BOTTOM) / top
+    bars: list[Bar] = []
+    columns: list[Column] = []
+    for index, place in enumerate(places):
+        x, y = _LEFT + index * step, float(HEIGHT - _BOTTOM)
+        for one in series:
+            height = max(one.values[index], 0) * scale
+            if height:
+                y -= height
+                bars.append(
+                    Bar(round(x + (step - width) / 2, 2), round(y, 2), round(width, 2), round(height, 2), one.kind)
+                )
+        said = ", ".join(f"{one.name} {write(one.values[index])}" for one in series if one.values[index])
+        columns.append(Column(round(x, 2), round(step, 2), f"{place}: {said or 'nothing'}"))
+    every = max(1, math.ceil(len(places) / _LABELS))
+    return Chart(
+        title,
+        bars,
+        columns,
+        rows=[
+            Tick(round(HEIGHT - _BOTTOM - top * part / _TICKS * scale, 2), write(top * part / _TICKS))
+            for part in range(_TICKS + 1)
+        ],
+        marks=[
+            Tick(round(_LEFT + (index + 0.5) * step, 2), place)
+            for index, place in enumerate(places)
+            if index % every == 0
+        ],
+        legend=series,
+        table=[(place, [write(one.values[index]) for one in series]) for index, place in enumerate(places)],
+    )
+
+
+def find_top(most: float, *, whole: bool = False) -> float:
+    """The end of an axis: a round number, not below ``most``, that its ticks part evenly."""
+    if most < _LEAST:
+        return float(_TICKS) if whole else 1.0
+    size = 10.0 ** math.floor(math.log10(most / _TICKS))
+    steps = (size * step for step in _STEPS if not whole or (size * step).is_integer())
+    return _TICKS * next(
+        (step for step in steps if step * _TICKS >= most * (1 - 1e-9)), max(math.ceil(most / _TICKS), 1)
+    )

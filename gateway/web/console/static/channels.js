@@ -1,0 +1,89 @@
+// Channels: the form follows its provider, a test says what was answered, and the order is changed by dragging or by arrows.
+import { call } from "./api.js";
+import { toast } from "./toast.js";
+
+const provider = document.getElementById("ch-provider");
+if (provider) {
+  const name = document.getElementById("ch-name");
+  const url = document.getElementById("ch-url");
+  const sync = document.getElementById("ch-sync");
+  const fresh = name.value === "";
+  const follow = () => {
+    const chosen = provider.selectedOptions[0];
+    if (fresh && (name.value === "" || name.dataset.made === name.value)) {
+      name.value = chosen.value;
+      name.dataset.made = chosen.value;
+    }
+    url.placeholder = chosen.dataset.baseUrl || "https://…";
+    url.required = chosen.dataset.baseUrl === "";
+    sync.disabled = !chosen.dataset.lists;
+    if (sync.disabled) sync.checked = false;
+    else if (fresh) sync.checked = true;
+  };
+  provider.addEventListener("change", follow);
+  follow();
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-test]");
+  if (!button) return;
+  button.disabled = true;
+  try {
+    const result = await call("POST", `/admin/v1/channels/${button.dataset.test}/test`);
+    const said = result.ok
+      ? result.models === null ? "It has no list of models to ask for; nothing was tried." : `It answers, with ${result.models} models.`
+      : `It does not answer as it should: ${result.error}`;
+    const place = document.getElementById("test-result");
+    if (place) {
+      place.className = `notice ${result.ok ? "good" : "bad"}`;
+      place.textContent = said;
+    } else toast(`${result.name}: ${said}`, result.ok ? "good" : "bad");
+  } catch (fault) {
+    toast(fault.message, "bad");
+  } finally {
+    button.disabled = false;
+  }
+});
+
+const body = document.querySelector("#channels tbody");
+
+async function keepOrder(focus) {
+  const names = [...body.querySelectorAll("tr[draggable]")].map((row) => row.dataset.name);
+  try {
+    await call("POST", "/admin/v1/channels/order", { names });
+    toast("The order is in force");
+    focus?.focus();
+  } catch (fault) {
+    toast(fault.message, "bad");
+    setTimeout(() => location.reload(), 2000);
+  }
+}
+
+body?.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-move]");
+  if (!button) return;
+  const row = button.closest("tr");
+  const other = button.dataset.move === "-1" ? row.previousElementSibling : row.nextElementSibling;
+  if (!other?.draggable) return;
+  if (button.dataset.move === "-1") other.before(row);
+  else other.after(row);
+  keepOrder(button);
+});
+
+let dragged = null;
+body?.addEventListener("dragstart", (event) => {
+  dragged = event.target.closest("tr[draggable]");
+  event.dataTransfer.effectAllowed = "move";
+});
+body?.addEventListener("dragover", (event) => {
+  const over = event.target.closest("tr[draggable]");
+  if (!dragged || !over || over === dragged) return;
+  event.preventDefault();
+  const middle = over.getBoundingClientRect().top + over.offsetHeight / 2;
+  if (event.clientY < middle) over.before(dragged);
+  else over.after(dragged);
+});
+body?.addEventListener("dragend", () => {
+  if (dragged) keepOrder();
+  dragged = null;
+});

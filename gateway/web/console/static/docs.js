@@ -1,0 +1,70 @@
+// The API reference without this is whole; with it, it can be filtered, and its examples copied.
+
+const filter = document.getElementById("filter");
+const count = document.getElementById("filter-count");
+const operations = [...document.querySelectorAll(".operation")].map((card) => ({
+  card,
+  words: card.textContent.toLowerCase(),
+}));
+
+function show() {
+  const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let shown = 0;
+  for (const { card, words } of operations) {
+    card.hidden = !wanted.every((word) => words.includes(word));
+    shown += card.hidden ? 0 : 1;
+  }
+  for (const chapter of document.querySelectorAll(".chapter")) {
+    chapter.hidden = !chapter.querySelector(".operation:not([hidden])");
+    document.querySelector(`[data-chapter="${chapter.id}"]`).hidden = chapter.hidden;
+  }
+  document.getElementById("nothing").hidden = shown > 0;
+  count.textContent = wanted.length ? `${shown} of ${operations.length} operations` : "";
+}
+
+filter.addEventListener("input", show);
+filter.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  filter.value = "";
+  show();
+});
+document.getElementById("filter-field").hidden = false;
+
+// A slash goes to the filter, as in most references.
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    filter.focus();
+  }
+});
+
+for (const code of document.querySelectorAll(".code")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "quiet small";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code.querySelector("pre").textContent);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select it by hand";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  code.prepend(button);
+}
+
+// On a phone the contents would stand before everything.
+if (matchMedia("(max-width: 48rem)").matches) document.querySelector(".contents").open = false;
+
+// What a link leads to is open when one comes to it.
+function unfold() {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target && target.classList.contains("operation")) {
+    for (const part of target.querySelectorAll(":scope > details")) part.open = true;
+  }
+}
+addEventListener("hashchange", unfold);
+unfold();

@@ -1,0 +1,158 @@
+// The playground's pictures: made of words, or of another picture with a mask over what may change.
+import { ask } from "./api.js";
+import { showFault } from "./forms.js";
+import { showCurl, writeFormCurl, writeJsonCurl } from "./curl.js";
+import { Mask } from "./mask.js";
+import { watchModel } from "./model.js";
+import { showReceipt, tellMs, tellUsd } from "./receipt.js";
+
+const byId = (id) => document.getElementById(id);
+const form = byId("images");
+const make = byId("make");
+const stop = byId("stop");
+const model = watchModel(form);
+const mask = new Mask(byId("editing"));
+const KINDS = { iVBOR: "image/png", "/9j/": "image/jpeg", UklGR: "image/webp", R0lGO: "image/gif" };
+let source = null; // the picture to change
+let leave = null;
+
+function readFields() {
+  const fields = { model: model.read(), prompt: form.elements.prompt.value.trim(), n: Number(form.elements.n.value || 1) };
+  for (const name of ["size", "quality"]) {
+    const value = form.elements[name].value.trim();
+    if (value) fields[name] = value;
+  }
+  return { ...fields, response_format: "b64_json" };
+}
+
+async function send(key, signal) {
+  const fields = readFields();
+  if (!source) return ask("/v1/images/generations", fields, key, signal);
+  const body = new FormData();
+  for (const [name, value] of Object.entries(fields)) body.append(name, String(value));
+  if (mask.isPainted) {
+    // Both from the same canvas: of one size, and turned as the reader sees it.
+    body.append("image", await mask.writePicture(), "picture.png");
+    body.append("mask", await mask.writeMask(), "mask.png");
+  } else {
+    body.append("image", source, source.name || "picture.png");
+  }
+  return ask("/v1/images/edits", body, key, signal);
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (leave) return;
+  for (const error of form.querySelectorAll(".error")) error.hidden = true;
+  begin();
+  const began = performance.now();
+  const prompt = form.elements.prompt.value.trim();
+  try {
+    const response = await send(form.elements.key.value, leave.signal);
+    const cost = Number(response.headers.get("x-gateway-cost-usd") ?? NaN);
+    const requestId = response.headers.get("X-Request-Id");
+    const answer = await response.json();
+    const items = Array.isArray(answer.data) ? answer.data : [];
+    const shown = items.map((item) => showPicture(item, prompt));
+    byId("pictures").prepend(...shown);
+    const count = `${items.length} picture${items.length === 1 ? "" : "s"}`;
+    const took = `${tellMs(performance.now() - began)} in all`;
+    showReceipt(byId("receipt"), [Number.isNaN(cost) ? "" : tellUsd(cost), count, took], requestId);
+    shown[0]?.scrollIntoView({ block: "nearest" });
+  } catch (fault) {
+    if (fault.name === "AbortError") showReceipt(byId("receipt"), ["Stopped. What was painted by then may be charged."], null);
+    else showFault(form, fault);
+  }
+  end();
+});
+
+function begin() {
+  leave = new AbortController();
+  make.disabled = true;
+  make.setAttribute("aria-busy", "true");
+  stop.hidden = false;
+  byId("receipt").textContent = "";
+}
+
+function end() {
+  leave = null;
+  make.disabled = false;
+  make.removeAttribute("aria-busy");
+  stop.hidden = true;
+}
+
+function readPicture(item) {
+  if (typeof item.b64_json !== "string") return null;
+  const kind = KINDS[item.b64_json.slice(0, item.b64_json.startsWith("/") ? 4 : 5)];
+  if (!kind) return null; // what is no picture is not shown as one
+  const bytes = Uint8Array.from(atob(item.b64_json), (sign) => sign.charCodeAt(0));
+  return new Blob([bytes], { type: kind });
+}
+
+function showPicture(item, prompt) {
+  const figure = byId("picture").content.firstElementChild.cloneNode(true);
+  const words = typeof item.revised_prompt === "string" && item.revised_prompt ? item.revised_prompt : prompt;
+  figure.querySelector("span").textContent = words;
+  const picture = figure.querySelector("img");
+  const [link, change] = [figure.querySelector("a"), figure.querySelector("button")];
+  const blob = readPicture(item);
+  if (!blob) {
+    picture.remove();
+    change.remove();
+    showAddress(link, item.url);
+    return figure;
+  }
+  picture.alt = words.slice(0, 200);
+  picture.src = link.href = URL.createObjectURL(blob);
+  link.download = `picture.${blob.type.split("/")[1].replace("jpeg", "jpg")}`;
+  change.addEventListener("click", () => {
+    take(new File([blob], link.download, { type: blob.type }));
+    form.scrollIntoView({ block: "start" });
+  });
+  return figure;
+}
+
+// A picture that came as an address: a link, and only where it is one.
+function showAddress(link, url) {
+  const isWeb = typeof url === "string" && /^https?:\/\//i.test(url);
+  if (!isWeb) {
+    link.replaceWith("The answer has no picture that can be shown.");
+    return;
+  }
+  link.href = url;
+  link.rel = "noreferrer noopener";
+  link.target = "_blank";
+  link.removeAttribute("download");
+  link.textContent = "Open the picture";
+}
+
+async function take(file) {
+  const error = form.querySelector("[data-error-of=image]");
+  error.hidden = true;
+  try {
+    if (file) await mask.open(file);
+    source = file;
+  } catch {
+    source = null;
+    form.elements.image.value = "";
+    error.textContent = "This browser cannot read that picture: a PNG, JPEG or WebP file is wanted";
+    error.hidden = false;
+  }
+  byId("editing").hidden = !source;
+  make.textContent = source ? "Change the picture" : "Make the picture";
+}
+
+form.elements.image.addEventListener("change", (event) => take(event.target.files[0] ?? null));
+byId("source-clear").addEventListener("click", () => {
+  form.elements.image.value = "";
+  take(null);
+  form.elements.image.focus();
+});
+stop.addEventListener("click", () => leave?.abort());
+byId("show-curl").addEventListener("click", () => {
+  const fields = readFields();
+  fields.prompt ||= form.elements.prompt.placeholder;
+  const files = [["image", source?.name || "picture.png"], ...(mask.isPainted ? [["mask", "mask.png"]] : [])];
+  const url = form.dataset.url;
+  showCurl(source ? writeFormCurl(`${url}edits`, fields, files) : writeJsonCurl(`${url}generations`, fields));
+});

@@ -1,0 +1,79 @@
+// Requests under way: rows come, change and go with each event; nothing is drawn anew that has not changed.
+import { call } from "./api.js";
+import { toast } from "./toast.js";
+
+const rows = document.getElementById("running-rows");
+const table = document.getElementById("running");
+const nothing = document.getElementById("nothing-runs");
+const state = document.getElementById("live-state");
+const drawn = new Map();
+const PHASES = { reading: "reading the request", waiting: "waiting for the provider", streaming: "answering" };
+
+function write(row, call) {
+  const set = (name, text) => {
+    const cell = row.querySelector(`[data-cell="${name}"]`);
+    if (cell && cell.textContent !== text) cell.textContent = text;
+  };
+  set("started_at", new Date(call.started_at).toLocaleTimeString());
+  set("model", call.model || "not read yet");
+  set("key", call.channel === undefined || call.channel === null ? call.key_name : `${call.account}/${call.key_name}`);
+  set("channel", call.channel ?? "");
+  set("phase", PHASES[call.phase] ?? call.phase);
+  row.dataset.began = String(Date.now() - call.running_ms);
+}
+
+function show(running) {
+  const seen = new Set();
+  for (const call of running) {
+    seen.add(call.id);
+    let row = drawn.get(call.id);
+    if (!row) {
+      row = document.getElementById("running-row").content.firstElementChild.cloneNode(true);
+      row.dataset.id = call.id;
+      drawn.set(call.id, row);
+      rows.append(row);
+    }
+    write(row, call);
+  }
+  for (const [id, row] of drawn) {
+    if (seen.has(id)) continue;
+    row.remove();
+    drawn.delete(id);
+  }
+  table.hidden = drawn.size === 0;
+  nothing.hidden = drawn.size !== 0;
+  tick();
+}
+
+function tick() {
+  for (const row of drawn.values()) {
+    const seconds = (Date.now() - Number(row.dataset.began)) / 1000;
+    row.querySelector('[data-cell="running"]').textContent = `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  }
+}
+
+rows.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-cancel]");
+  if (!button) return;
+  button.disabled = true;
+  try {
+    await call("POST", `/admin/v1/running/${encodeURIComponent(button.closest("tr").dataset.id)}/cancel`);
+    toast("Cancelled");
+  } catch (fault) {
+    button.disabled = false;
+    toast(fault.message, "bad");
+  }
+});
+
+show(JSON.parse(document.getElementById("running-now").content.textContent));
+setInterval(tick, 500);
+const source = new EventSource("/admin/v1/running/events");
+source.addEventListener("open", () => {
+  state.textContent = "live";
+  state.className = "badge good";
+});
+source.addEventListener("error", () => {
+  state.textContent = "connecting";
+  state.className = "badge warn";
+});
+source.addEventListener("running", (event) => show(JSON.parse(event.data)));

@@ -1,0 +1,66 @@
+// What a call took: time, tokens, and money. The gateway writes a call's row a moment after its end.
+import { call } from "./api.js";
+
+const WAITS_MS = [80, 160, 320, 640, 1280, 2560];
+
+// The row of a request of that key, or null where it does not come.
+export async function findRow(requestId, key) {
+  if (!requestId) return null;
+  for (const wait of WAITS_MS) {
+    await new Promise((resolve) => setTimeout(resolve, wait));
+    try {
+      const { data } = await call("GET", `/admin/v1/requests?key=${encodeURIComponent(key)}&limit=20`);
+      const row = data.find((one) => one.id === requestId);
+      if (row) return row;
+    } catch {
+      return null;
+    }
+  }
+  return null;
+}
+
+// As the server writes them (console/wording.py).
+export function tellUsd(amount) {
+  if (amount === 0) return "$0";
+  if (amount < 0.0001) return "<$0.0001";
+  const places = amount >= 1 ? 2 : 4;
+  const text = amount.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  return `$${places === 4 ? text.replace(/0+$/, "") : text}`;
+}
+
+export function tellMs(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
+  return `${Math.floor(ms / 60000)} min ${Math.round((ms % 60000) / 1000)} s`;
+}
+
+// Parts with dots between them, and a way to the whole of it.
+export function showReceipt(place, parts, requestId) {
+  place.textContent = parts.filter(Boolean).join(" · ");
+  if (requestId) {
+    const link = document.createElement("a");
+    link.href = `/console/requests/${encodeURIComponent(requestId)}`;
+    link.textContent = "Details";
+    if (place.textContent) place.append(" · ");
+    place.append(link);
+  }
+  place.hidden = !place.textContent;
+}
+
+const isCount = (value) => typeof value === "number" && Number.isFinite(value);
+
+// What is known of a chat's answer: at once from the stream, and its cost as soon as that is on record.
+export async function tellAnswer(place, trace, key, how = "") {
+  const usage = trace.usage ?? {};
+  const tokens = isCount(usage.prompt_tokens) && isCount(usage.completion_tokens)
+    ? `${usage.prompt_tokens} tokens in, ${usage.completion_tokens} out`
+    : "";
+  const times = [
+    trace.firstMs === null ? "" : `first word after ${tellMs(trace.firstMs)}`,
+    trace.totalMs === null ? "" : `${tellMs(trace.totalMs)} in all`,
+  ];
+  showReceipt(place, [how, tokens, ...times], null);
+  const row = await findRow(trace.requestId, key);
+  const inRow = row && !tokens ? `${row.prompt_tokens} tokens in, ${row.completion_tokens} out` : tokens;
+  showReceipt(place, [how, row ? tellUsd(row.cost_usd) : "", inRow, ...times], trace.requestId);
+}

@@ -1,0 +1,68 @@
+// By a link into the gateway: its secret part is in the address's fragment, which no server and no log sees.
+import { call } from "./api.js";
+import "./passphrase.js";
+import { watchSecondFactor } from "./second_factor.js";
+
+// It leaves the address bar at once, for screens are shared and addresses kept; a page that is loaded anew still has it.
+const token = location.hash.slice(1) || history.state?.token || "";
+history.replaceState(token ? { token } : null, "", location.pathname + location.search);
+addEventListener("hashchange", () => location.reload()); // another link was put into the address bar
+
+const form = document.querySelector("form[data-call]");
+const byId = (id) => document.getElementById(id);
+
+function refuse() {
+  byId("no-token").hidden = false;
+  byId("with-token").hidden = true;
+}
+
+if (form) {
+  form.elements.token.value = token;
+  form.addEventListener("done", () => history.replaceState(null, ""));
+  if (form.id === "join") {
+    watchSecondFactor(form);
+    openLink();
+  } else if (!token) {
+    refuse();
+  }
+}
+
+async function openLink() {
+  const said = byId("opening");
+  if (!token) {
+    said.hidden = true;
+    byId("join-title").textContent = "This link is cut short";
+    refuse();
+    return;
+  }
+  try {
+    showLink(await call("POST", "/admin/v1/links/open", { token }));
+  } catch (fault) {
+    byId("join-title").textContent = fault.status === 404 ? "This link is not good any more" : "That did not work";
+    byId("no-token-text").textContent =
+      fault.status === 404 ? "It was used already, taken back, or its time is over." : fault.message;
+    refuse();
+  }
+  said.hidden = true;
+}
+
+function showLink(link) {
+  const reset = link.kind === "reset";
+  byId("join-title").textContent = reset ? "A new passphrase" : "Come in";
+  byId("invited").hidden = reset;
+  byId("resetting").hidden = !reset;
+  byId("invited-account").textContent = link.account;
+  byId("invited-role").textContent = link.role;
+  for (const about of document.querySelectorAll("[data-role]")) about.hidden = about.dataset.role !== link.role;
+  byId("reset-name").textContent = link.name ?? "";
+  byId("join-name").hidden = reset;
+  form.elements.name.disabled = reset;
+  if (link.name) form.elements.name.value = link.name;
+  byId("join-button").textContent = reset ? "Set the passphrase" : "Create";
+  if (!reset && link.role !== "viewer") form.dataset.then = "/console/connect";
+  const until = byId("join-until");
+  until.dateTime = link.expires_at;
+  until.textContent = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }).format(new Date(link.expires_at));
+  byId("with-token").hidden = false;
+  (reset ? form.elements.passphrase : form.elements.name).focus();
+}

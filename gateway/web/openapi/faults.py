@@ -1,0 +1,62 @@
+"""What can be wrong, as the document has it: one answer for each status, with every code that it may carry."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
+from inspect import getdoc
+from types import MappingProxyType
+
+from gateway.domain.fault import STATUS, Fault
+from gateway.web.openapi.entry import JSON, Language, ref, told
+from gateway.web.openapi.nouns import Schema
+
+_MORE: Mapping[int, Mapping[str, str]] = MappingProxyType(
+    {
+        429: {"insufficient_quota": "A cap for a day or a month is used up; `Retry-After` is when it begins anew."},
+    },
+)
+"""Codes that come with another status, too."""
+_RANGE_NOT_SATISFIABLE = 416
+_HEADERS = ("X-Request-Id", "x-should-retry")
+_WAITS = frozenset({429, 503})
+
+
+def list_codes() -> Mapping[int, Mapping[str, str]]:
+    """Every status with its codes, and what each means: as the faults' own classes say it."""
+    meanings: dict[str, str] = {}
+    for kind in _walk(Fault):
+        if "code" in vars(kind):
+            meanings.setdefault(kind.code, (getdoc(kind) or "").partition("\n\n")[0].replace("``", "`"))
+    found: dict[int, dict[str, str]] = {}
+    for code, status in STATUS.items():
+        found.setdefault(status, {})[code] = " ".join(meanings.get(code, "").split())
+    for status, codes in _MORE.items():
+        found[status] |= codes
+    return found
+
+
+def _walk(kind: type[Fault]) -> Iterator[type[Fault]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _walk(child)
+
+
+def name_fault(status: int, language: Language) -> str:
+    """What the answer of a status is called under ``components.responses``."""
+    phrase = HTTPStatus(status).phrase.title().replace(" ", "").replace("-", "")
+    return phrase if language == "openai" else f"Anthropic{phrase}"
+
+
+def write_faults(used: Iterable[tuple[int, Language]]) -> dict[str, Schema]:
+    """The answers of all these statuses."""
+    codes = list_codes()
+    return {name_fault(status, language): _write_fault(status, language, codes) for status, language in sorted(used)}
+
+
+def _write_fault(status: int, language: Language, codes: Mapping[int, Mapping[str, str]]) -> Schema:
+    headers = {name: ref(name, "headers") for name in (*_HEADERS, *(("Retry-After",) if status in _WAITS else ()))}
+    if status == _RANGE_NOT_SATISFIABLE:
+        return {"description": "The file has no such range.", "headers": headers}
+    lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]
+    content = {JSON: {"schema": ref("Error" if language == "openai" else "AnthropicError")}}
+    phrase = HTTPStatus(status).phrase
+    return told({"headers": headers, "content": content}, "\n".join([f"{phrase}.", "", *lines]).strip())

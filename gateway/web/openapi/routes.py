@@ -1,0 +1,56 @@
+"""``GET /openapi.json`` and ``GET /docs``: open to anyone, for there is nothing in them but what the gateway is."""
+# ruff: noqa: PLC0415 - a gateway that nobody asks for its document does without what writes it.
+
+import hashlib
+from functools import cache
+
+import attrs
+import orjson
+from aiohttp import web
+
+from gateway.web.console.pages import HEADERS
+from gateway.web.keys import ROOMS
+from gateway.web.middleware import find_origin
+
+_DIGEST = 20
+_NOWHERE = "http://127.0.0.1:8080"
+"""Where a caller's own word for the gateway's address is none."""
+
+
+@attrs.frozen
+class Written:
+    """The document in bytes."""
+
+    body: bytes
+    etag: str
+
+
+def add_docs(app: web.Application) -> None:
+    """The document, and the page of it."""
+    app.router.add_get("/openapi.json", get_openapi)
+    app.router.add_get("/docs", get_docs)
+
+
+async def get_openapi(request: web.Request) -> web.Response:
+    """The OpenAPI document."""
+    written = _write_document()
+    headers = {"ETag": written.etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    if written.etag in request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=written.body, headers=headers, content_type="application/json")
+
+
+@cache
+def _write_document() -> Written:
+    from gateway.web.openapi.document import get_document
+
+    body = orjson.dumps(get_document())
+    return Written(body, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
+
+
+async def get_docs(request: web.Request) -> web.Response:
+    """The page."""
+    from gateway.web.openapi.page import write_page
+
+    address = request.app[ROOMS].base_url or find_origin(request) or _NOWHERE
+    return web.Response(body=write_page(address), headers=HEADERS, content_type="text/html", charset="utf-8")

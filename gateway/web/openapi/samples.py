@@ -1,0 +1,48 @@
+"""What the page shows as an example of a body."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+_SAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "AccountSpec": {"name": "acme", "quota_usd": 100, "quota_period": "monthly"},
+        "KeySpec": {"name": "laptop", "account": "acme", "quota_usd": 5, "quota_period": "daily", "rpm": 60},
+        "CreditSpec": {"amount_usd": 25, "note": "paid"},
+        "ChannelSpec": {"name": "openai", "provider": "openai", "api_key": "sk-your-provider-key", "sync": True},
+    },
+)
+_CHANGES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "AccountSpec": {"quota_usd": 250},
+        "KeySpec": {"rpm": 120, "expires_at": "2027-01-31T12:00:00Z"},
+        "ChannelSpec": {"priority": 10},
+    },
+)
+_BY_NAME: Mapping[str, Any] = MappingProxyType(
+    {
+        "account": "acme",
+        "code": "123456",
+        "current": "the passphrase of today",
+        "name": "ada",
+        "names": ["first", "second"],
+        "passphrase": "five words that nobody guesses",
+        "price_multiplier": 1.2,
+        "role": "member",
+        "token": "what-the-link-carries",
+    },
+)
+"""For fields of nouns that have no sample of their own."""
+
+
+def write_sample(kind: type, *, partly: bool = False) -> dict[str, Any]:
+    """A body that ``kind`` is read from."""
+    known = (_CHANGES if partly else _SAMPLES).get(kind.__name__)
+    if known is not None:
+        return dict(known)
+    fields = attrs.fields(kind)
+    needed = [field.name for field in fields if field.default is attrs.NOTHING and not partly]
+    chosen = needed or [field.name for field in fields if field.name in _BY_NAME][:1]
+    return {name: _BY_NAME.get(name, "…") for name in chosen}

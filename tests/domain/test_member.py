@@ -1,0 +1,184 @@
+"""What a member may do, what a passphrase must be, and what proves who somebody is."""
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.domain.fault import STATUS, InvalidRequest
+from gateway.domain.member import (
+    ABSOLUTE_MS,
+    IDLE_MS,
+    MAX_PASSPHRASE,
+    MEMBER_NAME,
+    MIN_PASSPHRASE,
+    ROLES,
+    Member,
+    Proof,
+    SecondFactorNeeded,
+    Session,
+    WrongPassphrase,
+    find_difference,
+    find_passphrase_problem,
+    may,
+)
+from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, SetupSpec, SignInSpec, write_member
+from gateway.flow.administration import read_spec
+
+NOW = 1_800_000_000_000
+HASH = "$argon2id$ann"
+ANN = Member(3, 1, "ann", "member", passphrase=HASH)
+
+
+def test_each_role_may_do_what_those_before_it_may() -> None:
+    assert [[may(role, needed) for needed in ROLES] for role in ROLES] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+
+
+@pytest.mark.parametrize(
+    "passphrase",
+    [
+        "four green frogs sing",
+        "x7#kQ2!mNp0v",
+        "зелёные лягушки поют",
+        "蛙が四匹歌っています、緑の蛙",
+        "my password is a long sentence",
+        "a" * 240 + "bcdef and more",
+    ],
+)
+def test_what_is_long_enough_and_not_worn_will_do(passphrase: str) -> None:
+    assert find_passphrase_problem(passphrase, "ann") is None
+
+
+@pytest.mark.parametrize(
+    ("passphrase", "told"),
+    [
+        ("elevenchars", "12 to 256"),
+        ("a b c d e f " * 30, "12 to 256"),
+        ("", "12 to 256"),
+        ("four green\nfrogs sing", "seen"),
+        ("four green frogs\x00 sing", "seen"),
+        ("aaaaaaaaaaaaaaaaaaaa", "different"),
+        ("abababababab", "different"),
+        ("passwordpassword123", "guess"),
+        ("Password1234", "guess"),
+        ("QWERTYqwerty12", "guess"),
+        ("correct horse battery staple", "guess"),
+        ("ann@example.org", "guess"),
+        ("Ann@Example.Org123", "guess"),
+    ],
+)
+def test_what_is_short_or_worn_will_not(passphrase: str, told: str) -> None:
+    assert told in (find_passphrase_problem(passphrase, "ann@example.org") or "")
+
+
+@given(passphrase=st.text(max_size=300), name=st.text(max_size=70))
+@settings(max_examples=50)
+def test_whatever_is_typed_there_is_a_word_about_it_or_it_is_long_enough(passphrase: str, name: str) -> None:
+    problem = find_passphrase_problem(passphrase, name)
+    if problem is None:
+        assert MIN_PASSPHRASE <= len(passphrase) <= MAX_PASSPHRASE
+        assert passphrase.isprintable()
+        assert passphrase.lower() != name.lower()
+    else:
+        assert passphrase not in problem or len(passphrase) < 4
+
+
+@given(name=st.from_regex(MEMBER_NAME, fullmatch=True).filter(lambda name: len(name) > 6))
+@settings(max_examples=30)
+def test_nobodys_own_name_is_a_passphrase(name: str) -> None:
+    for passphrase in (name, name.upper(), name * 2, f"{name}12345", f"password{name}"):
+        assert find_passphrase_problem(passphrase, name) is not None
+
+
+@pytest.mark.parametrize("name", ["a", "ann", "ann@example.org", "0.a+b-c_d", "a" * 64])
+def test_a_name_is_written_small(name: str) -> None:
+    assert MEMBER_NAME.match(name)
+    assert not MEMBER_NAME.match(f"{name}A"[-64:]) or len(name) == 64
+
+
+@pytest.mark.parametrize("name", ["", "Ann", ".ann", "ann ", "a" * 65, "ann\n", "änn", "a/b", "<b>"])
+def test_what_is_no_name(name: str) -> None:
+    assert not MEMBER_NAME.match(name)
+
+
+def test_a_session_is_over_unused_or_old() -> None:
+    session = Session(b"d" * 32, 3, NOW, NOW)
+    assert not session.is_over(NOW + IDLE_MS - 1)
+    assert session.is_over(NOW + IDLE_MS)
+    used = attrs.evolve(session, seen_ms=NOW + ABSOLUTE_MS - 1)
+    assert not used.is_over(NOW + ABSOLUTE_MS - 1)
+    assert used.is_over(NOW + ABSOLUTE_MS)
+
+
+def test_nothing_of_what_is_secret_is_shown() -> None:
+    whole = attrs.evolve(ANN, totp=b"sealed", recovery=("digest",))
+    session = Session(b"digest-of-a-reference-of-32-byte", 3, NOW, NOW)
+    for noun in (whole, session, Proof(HASH, recovery="digest"), SignInSpec("ann", "four green frogs", "123456")):
+        assert not any(word in repr(noun) for word in (HASH, "sealed", "digest", "frogs", "123456"))
+
+
+def test_a_passphrase_proves_who_it_is_where_there_is_no_second_factor() -> None:
+    assert ANN.accept(Proof(HASH)) == ANN
+    assert ANN.accept(Proof("another")) is None
+
+
+def test_where_there_is_a_second_factor_it_takes_an_unused_code() -> None:
+    both = attrs.evolve(ANN, totp=b"sealed", totp_step=7, recovery=("ab", "cd"))
+    assert both.accept(Proof(HASH)) is None
+    assert both.accept(Proof(HASH, step=7)) is None
+    assert both.accept(Proof("another", step=8)) is None
+    assert both.accept(Proof(HASH, step=8)) == attrs.evolve(both, totp_step=8)
+    assert both.accept(Proof(HASH, recovery="ab")) == attrs.evolve(both, recovery=("cd",))
+    assert both.accept(Proof(HASH, recovery="ef")) is None
+    assert both.accept(Proof(HASH, is_known=True)) == both
+
+
+def test_what_differs_is_named() -> None:
+    assert find_difference(ANN, ANN) == set()
+    assert find_difference(ANN, attrs.evolve(ANN, role="viewer", recovery=("ab",))) == {"role", "recovery"}
+
+
+def test_a_member_is_shown_without_what_is_secret() -> None:
+    shown = write_member(attrs.evolve(ANN, totp=b"sealed", recovery=("ab", "cd"), signed_in_ms=NOW))
+    assert shown == {
+        "id": 3,
+        "name": "ann",
+        "role": "member",
+        "second_factor": True,
+        "recovery_left": 2,
+        "created_at": "1970-01-01T00:00:00Z",
+        "signed_in_at": "2027-01-15T08:00:00Z",
+    }
+
+
+def test_faults_of_signing_in_say_no_more_than_they_must() -> None:
+    assert {STATUS[kind.code] for kind in (WrongPassphrase, SecondFactorNeeded)} == {401}
+    assert WrongPassphrase().message == WrongPassphrase().message
+    assert WrongPassphrase().should_retry is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "param"),
+    [
+        (SignInSpec, {"name": "ann", "passphrase": "c4nary" * 50}, "passphrase"),
+        (SignInSpec, {"name": "c4nary" * 50, "passphrase": "x"}, "name"),
+        (SignInSpec, {"name": "ann", "passphrase": "x", "code": "c4nary" * 50}, "code"),
+        (SignInSpec, {"name": "ann", "passphrase": ["c4nary"]}, "passphrase"),
+        (SetupSpec, {"token": "c4nary" * 50, "name": "ann", "passphrase": "x"}, "token"),
+        (SetupSpec, {"token": "t", "name": "ann"}, "passphrase"),
+        (LinkUseSpec, {"token": "t", "passphrase": 7}, "passphrase"),
+        (InviteSpec, {"account": "acme", "role": "chief"}, "role"),
+        (InviteSpec, {"account": "acme", "hours": 0}, "hours"),
+        (MemberSpec, {"second_factor": True}, "second_factor"),
+        (MemberSpec, {"passphrase": "c4nary"}, "passphrase"),
+    ],
+)
+def test_what_is_typed_wrong_is_named_and_not_repeated(kind: type, fields: dict[str, object], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read_spec(fields, kind)
+    assert refused.value.param == param
+    assert "c4nary" not in refused.value.message

@@ -1,0 +1,178 @@
+"""A noun in JSON Schema says of a body what its reader does; it is read from the class, limits and all."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from gateway.domain.declaration import AccountSpec, CreditSpec, KeySpec
+from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problems, between, must, read_table
+from gateway.flow.declaration import ChannelSpec
+from gateway.web.openapi.nouns import WORDS, allow_null, read_attributes, write_kind, write_noun
+
+SPECS = (AccountSpec, KeySpec, CreditSpec, ChannelSpec)
+NULL = {"type": "null"}
+
+
+@attrs.frozen
+class Inner:
+    size: int = attrs.field(metadata=between(1))
+
+
+@attrs.frozen
+class Noun:
+    """What a test takes.
+
+    Attributes:
+        name, word: what it is called,
+            in ``two`` lines.
+        ratio: how much.
+    """
+
+    name: str
+    word: str = "w"
+    ratio: float = attrs.field(default=0.5, metadata=POSITIVE)
+    many: int | None = attrs.field(default=None, metadata=between(2, 9))
+    price: Decimal = attrs.field(default=Decimal("1.5"), metadata=NOT_NEGATIVE)
+    role: Literal["a", "b"] | None = None
+    code: Literal[1, 2] = 1
+    at: datetime | None = None
+    flags: tuple[bool, ...] = (True,)
+    names: dict[str, str] = attrs.field(factory=dict, metadata=must("odd names", lambda _value: True))
+    inner: Inner = attrs.field(factory=lambda: Inner(3))
+    inners: tuple[Inner, ...] = ()
+    hidden: str | None = attrs.field(default=None, repr=False)
+
+
+INNER = {
+    "type": "object",
+    "properties": {"size": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}},
+    "required": ["size"],
+    "additionalProperties": False,
+}
+
+
+def test_every_type_default_limit_and_word_of_a_class_is_in_its_schema() -> None:
+    schema = write_noun(Noun)
+    about = "What it is called, in `two` lines."
+    assert schema == {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "description": about},
+            "word": {"type": "string", "description": about, "default": "w"},
+            "ratio": {"type": "number", "exclusiveMinimum": 0, "description": "How much.", "default": 0.5},
+            "many": {"type": ["integer", "null"], "minimum": 2, "maximum": 9, "default": None},
+            "price": {"type": "number", "minimum": 0, "default": 1.5},
+            "role": {"type": ["string", "null"], "enum": ["a", "b", None], "default": None},
+            "code": {"type": "integer", "enum": [1, 2], "default": 1},
+            "at": {"type": ["string", "null"], "format": "date-time", "default": None},
+            "flags": {"type": "array", "items": {"type": "boolean"}, "default": [True]},
+            "names": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "default": {},
+                "description": "Odd names.",
+            },
+            "inner": {**INNER, "default": {"size": 3}},
+            "inners": {"type": "array", "items": INNER, "default": []},
+            "hidden": {"type": ["string", "null"], "default": None, "writeOnly": True},
+        },
+    }
+
+
+def test_in_a_change_nothing_is_required_and_null_takes_back_what_has_a_default() -> None:
+    schema = write_noun(Noun, partly=True)
+    properties = schema["properties"]
+    assert "required" not in schema
+    assert properties["name"]["type"] == "string"
+    assert properties["word"]["type"] == ["string", "null"]
+    assert properties["code"] == {"type": ["integer", "null"], "enum": [1, 2, None]}
+    assert not [name for name, field in properties.items() if "default" in field]
+
+
+@pytest.mark.parametrize("kind", [bytes, set[str], object, type(None)])
+def test_what_no_table_is_read_into_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError, match="nothing that a table is read into"):
+        write_kind(kind)
+
+
+@pytest.mark.parametrize(
+    ("schema", "wider"),
+    [
+        ({}, {}),
+        ({"type": "string"}, {"type": ["string", "null"]}),
+        ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+        ({"enum": [1], "type": "integer"}, {"enum": [1, None], "type": ["integer", "null"]}),
+        ({"anyOf": [{"type": "string"}]}, {"anyOf": [{"type": "string"}, NULL]}),
+        ({"anyOf": [NULL]}, {"anyOf": [NULL]}),
+        ({"$ref": "#/x"}, {"anyOf": [{"$ref": "#/x"}, NULL]}),
+    ],
+)
+def test_null_is_let_in_beside_what_was(schema: dict[str, Any], wider: dict[str, Any]) -> None:
+    before = repr(schema)
+    assert allow_null(schema) == wider
+    assert repr(schema) == before
+    assert Draft202012Validator(allow_null(schema) if "$ref" not in schema else {}).is_valid(None)
+
+
+@pytest.mark.parametrize("text", ["", "One line.", "Attributes:", "Attributes:\n", "A.\n\n    Attributes:\n    none\n"])
+def test_a_docstring_without_attributes_tells_nothing(text: str) -> None:
+    assert read_attributes(text) == {}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_field_that_people_write_has_words(spec: type) -> None:
+    told = {name for name, field in write_noun(spec)["properties"].items() if field.get("description")}
+    assert told == {field.name for field in attrs.fields(spec)}
+
+
+def test_no_word_is_left_of_a_field_that_is_gone() -> None:
+    assert {*WORDS} <= {field.name for spec in SPECS for field in attrs.fields(spec)}
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2**33),
+    st.floats(allow_nan=False),
+    st.sampled_from(
+        ["", "a", "acme", "active", "daily", "set", "openai", "2027-01-31", "10.0.0.0/8", "https://a.example"]
+    ),
+    st.lists(st.sampled_from(["a", "m*", "10.0.0.0/8", 1]), max_size=2),
+    st.dictionaries(st.sampled_from(["a", "X-B"]), st.sampled_from(["c", 1]), max_size=2),
+)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> None:
+    validator = Draft202012Validator(write_noun(spec))
+    base: dict[str, Any] = {
+        "name": "n",
+        "account": "a",
+        "amount_usd": 1,
+        "provider": "openai",
+        "models": ["m"],
+    }
+    names = [field.name for field in attrs.fields(spec)]
+    start = {name: value for name, value in base.items() if name in names}
+    read_table(start, spec)
+    validator.validate(start)
+
+    @settings(max_examples=60)
+    @given(st.dictionaries(st.sampled_from([*names, "other"]), VALUES, min_size=1, max_size=2))
+    def agree(more: dict[str, Any]) -> None:
+        table = start | more
+        try:
+            read_table(table, spec)
+        except Problems:
+            return
+        validator.validate(table)
+
+    agree()
