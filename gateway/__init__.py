@@ -2,7 +2,7 @@
 
 Imports go down, or stay inside their own room. Never up, never sideways (``tests/architecture`` says so)::
 
-    6  app.py  books.py  cinema.py  serve.py  reload.py  cli.py  config.py  log.py          the roof
+    6  app.py  books.py  cinema.py  lobby.py  serve.py  reload.py  cli.py  config.py  log.py          the roof
     5  web/        jobs/      demo/    doors: HTTP in | clock in | the built-in upstream for trying things out
     4  flow/                           the rooms a request walks through (async; knows no aiohttp.web)
     3  store/      upstream/           the cellar (SQLAlchemy Core) | the only way out (sockets to providers)
@@ -30,6 +30,12 @@ A call for a video becomes a job (``domain/video.py``): on record with its money
 they mean, is a filmmaker's business (``dialects/filming.py``). Whoever is to hear of the end is told by webhook
 (``jobs/deliver_webhooks.py``); a call that names itself is made once (``flow/replays.py``).
 
+The admin API is one table of doors (``web/admin/doors.py``): each says where it is, who is let in, what it takes and
+what it answers, and from that routes, rights and the OpenAPI document are made. Who stands there is found by
+``web/entrance.py``: the bearer of a token, or a member by its session (``flow/reception.py``). The console's pages ask
+those doors in the same process and show what they answer; their scripts call them for every change. Whoever changes
+something is on record in the commit of the change (``domain/audit.py``).
+
 Which channel takes a call is decided when it is made, attempt by attempt: the catalogue knows who offers the model
 (``flow/models.py``), the switchboard how every channel stands (``flow/switchboard.py``, ``domain/health.py``), and
 ``domain/selection.py`` chooses.
@@ -37,4 +43,4 @@ Which channel takes a call is decided when it is made, attempt by attempt: the c
 A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
 """
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"

@@ -14,6 +14,7 @@ import attrs
 import click
 
 from gateway import __version__, cli_show
+from gateway.cli_changes import changes
 from gateway.cli_channels import channels, explain
 from gateway.cli_client import (
     PROVIDER_TIMEOUT_S,
@@ -30,6 +31,7 @@ from gateway.cli_client import (
     open_folder,
     probe,
 )
+from gateway.cli_health import health, running
 from gateway.cli_members import members
 from gateway.cli_money import add_credit_commands, audit, usage
 from gateway.cli_options import (
@@ -48,6 +50,7 @@ from gateway.cli_options import (
     new_fields,
     running_command,
 )
+from gateway.cli_settings import groups, prices, settings
 from gateway.cli_show import print_answer
 from gateway.cli_show_channels import print_report
 from gateway.cli_switches import add_switches
@@ -74,13 +77,17 @@ def main(ctx: click.Context) -> None:
       gateway models                     what can be called
       gateway explain gpt-5-mini         who would serve that, and at what price
       gateway requests --follow          watch the calls come in
+      gateway running                    the calls under way
       gateway videos --follow            watch videos being made
       gateway usage                      what they cost, day by day
       gateway accounts top-up team 20    $20 more for an account that has a quota
       gateway members invite team        a link that lets somebody in to the console
       gateway audit                      is every balance the sum of its entries?
+      gateway changes                    who changed what
       gateway check                      is everything set up right?
+      gateway health                     how is the gateway that runs doing?
       gateway reload                     take in what the configuration file says now
+      gateway settings                   what it goes by, and who says so
 
     The commands talk to the gateway that runs over the data folder (./data, or --data, or GATEWAY_DATA). Where none
     runs they open the folder themselves, with the configuration that 'gateway serve' would read.
@@ -206,6 +213,7 @@ def keys() -> None:
       gateway keys set-balance 3 2.50
       gateway keys edit 3 --webhook-url https://app.example.com/videos
       gateway keys webhook-secret 3
+      gateway keys rotate 3 --overlap-h 1
       gateway keys disable 3
     """
 
@@ -239,6 +247,16 @@ def edit_key(place: Place, key_id: int, **options: Any) -> None:
     print_answer(place, changed, cli_show.print_fields)
 
 
+@keys.command("rotate")
+@click.argument("key_id", metavar="ID", type=int)
+@click.option("--overlap-h", type=click.IntRange(0, 720), default=24, show_default=True, metavar="HOURS")
+@client_command
+def rotate_key(place: Place, key_id: int, overlap_h: int) -> None:
+    """Give the key ID another secret and print it, this once; the old one is good for some HOURS more, 0: for none."""
+    rotated = call(place, "POST", "keys", str(key_id), "rotate", body={"overlap_h": overlap_h})
+    print_answer(place, rotated, cli_show.print_new_key)
+
+
 @keys.command("webhook-secret")
 @click.argument("key_id", metavar="ID", type=int)
 @client_command
@@ -264,7 +282,10 @@ main.add_command(channels)
 main.add_command(explain)
 main.add_command(usage)
 main.add_command(audit)
+main.add_command(changes)
 main.add_command(videos)
+for _command in (settings, groups, prices, health, running):
+    main.add_command(_command)
 main.add_command(members)
 
 

@@ -23,8 +23,12 @@ _USUAL: tuple[tuple[str, str, object], ...] = (
     (">WEIGHT", "weight", 1),
     (">RUNNING", "running", 0),
     ("GROUPS", "groups", []),
+    (">FIRST", "latency_ms", None),
+    (">OK", "success_ratio", None),
 )
 """Columns that say something only where a channel is unlike this."""
+_FIGURES = frozenset({">FIRST", ">OK"})
+"""Columns that a narrow terminal has no room for."""
 _GLOB_MARKS = frozenset("*?[")
 _TIMEOUTS = ("connect", "first_byte", "idle", "total")
 _NONE = "There is no channel."
@@ -35,6 +39,7 @@ _FOUND = frozenset({"environment", "local"})
 def print_channels(channels: Sequence[Json]) -> None:
     """A table of channels."""
     hidden = {title for title, field, usual in _USUAL if all(channel[field] == usual for channel in channels)}
+    hidden |= _FIGURES if is_narrow() else set()
     cells = [
         {
             "NAME": channel["name"],
@@ -44,6 +49,8 @@ def print_channels(channels: Sequence[Json]) -> None:
             ">PRIO": str(channel["priority"]),
             ">WEIGHT": str(channel["weight"]),
             ">RUNNING": str(channel["running"]),
+            ">FIRST": f"{channel['latency_ms']['p50']} ms" if channel["latency_ms"] else ABSENT,
+            ">OK": _write_ratio(channel),
             "GROUPS": write_value(channel["groups"]),
             ">MODELS": _write_count(channel),
             "ADDRESS": channel["base_url"],
@@ -52,6 +59,23 @@ def print_channels(channels: Sequence[Json]) -> None:
     ]
     shown = [{title: text for title, text in cell.items() if title not in hidden} for cell in cells]
     print_cells(shown, _NONE, gap=1 if is_narrow() else 2)
+
+
+def _write_ratio(channel: Json) -> str:
+    """The part of the last calls that was answered. Rounded down: 100 % is all of them."""
+    ratio = channel["success_ratio"]
+    return ABSENT if ratio is None else f"{round(ratio * 10_000) // 10 / 10:g} %"
+
+
+def _write_calls(channel: Json) -> str:
+    if not channel["calls"]:
+        return "none yet"
+    return f"{channel['calls']}, {channel['failures']} failed; of the last ones {_write_ratio(channel)} answered"
+
+
+def _write_latency(channel: Json) -> str:
+    figures = channel["latency_ms"]
+    return ", ".join(f"{name} {ms} ms" for name, ms in figures.items()) if figures else ABSENT
 
 
 def write_origin(channel: Json) -> str:
@@ -106,6 +130,8 @@ def print_channel(channel: Json) -> None:
             "address": channel["base_url"],
             "state": _write_reason(write_standing(channel), channel["reason"]),
             "running": channel["running"],
+            "first byte": _write_latency(channel),
+            "calls": _write_calls(channel),
             **_write_keys(channel["keys"]),
             "serves": "what the provider lists" if channel["sync"] else write_value(channel["models"]),
             **({"of that only": channel["models"]} if channel["sync"] and channel["models"] else {}),

@@ -39,6 +39,7 @@ _LENGTHS = must("lengths of 1 to 600 seconds", lambda value: all(1 <= one <= MAX
 # A link's end is written in twelve digits (domain/media.py), and a sweep counts bytes and seconds that are finite.
 _HOURS = must("a number of hours above 0 and up to 876000", lambda value: 0 < value <= 876_000)  # noqa: PLR2004
 _DAYS = must("a number of days above 0 and up to 36500", lambda value: 0 < value <= 36_500)  # noqa: PLR2004
+_KEPT = between(0, 36_500)
 _HOSTS = must("hosts such as *.example.com", lambda value: all(one and one.isprintable() for one in value))
 _GIGABYTES = must("a number above 0 and up to 1000000", lambda value: 0 < value <= 1_000_000)  # noqa: PLR2004
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -269,7 +270,8 @@ class SafetySection:
     words_file: str = attrs.field(
         default="",
         metadata=about(
-            "words and phrases, one a line (2 MB), that nobody may ask a picture or a video of; its path begins here"
+            "a file of words and phrases, one a line (2 MB), that nobody may ask a picture or a video of; a relative "
+            "path begins at the folder of the configuration file"
         ),
     )
 
@@ -280,6 +282,16 @@ class EgressSection:
 
     allow: tuple[str, ...] = attrs.field(
         default=(), metadata=about('private networks that may be gone to all the same: ["10.1.0.0/16"]', NETWORKS)
+    )
+
+
+@attrs.frozen
+class RequestsSection:
+    """``[requests]``: what is remembered of each request. Sums and balances know of it for ever."""
+
+    keep_days: int = attrs.field(
+        default=90,
+        metadata=about("how long each request can be looked up; what it cost is known for ever. 0: always", _KEPT),
     )
 
 
@@ -328,6 +340,7 @@ class Config:
     videos: VideosSection = attrs.Factory(VideosSection)
     safety: SafetySection = attrs.Factory(SafetySection)
     egress: EgressSection = attrs.Factory(EgressSection)
+    requests: RequestsSection = attrs.Factory(RequestsSection)
     channel: tuple[ChannelSpec, ...] = ()
     group: tuple[GroupSpec, ...] = ()
     account: tuple[AccountSpec, ...] = ()

@@ -94,6 +94,10 @@ class InForce:
         """Globs of the hosts that a request may have a job's end told to."""
         return self.config.videos.webhook_hosts
 
+    def find_keep_days(self) -> int:
+        """How long rows of requests are kept; 0: for ever."""
+        return self.config.requests.keep_days
+
     def find_allowed_networks(self) -> Networks:
         """Private networks from which providers' pictures may be fetched."""
         return read_networks(self.config.egress.allow)

@@ -121,7 +121,7 @@ class LiveSettings:
         async with self._reloader.changing:
             if any(group.name == name for group in self._in_force.settled.declared.config.group):
                 raise Conflict(f"The configuration file declares the group {name!r}; change it there")
-            before = self._in_force.settled.stored.get(name_group(name), {})
+            before = self._find_stored_group(name) or {}
             await self._put(name_group(name), after, self._audit(by, "group.changed", name, before, after))
         return next(group for group in self.list_groups() if group.name == name)
 
@@ -129,7 +129,7 @@ class LiveSettings:
         """Say no more of a group."""
         path = name_group(name)
         async with self._reloader.changing:
-            before = self._in_force.settled.stored.get(path)
+            before = self._find_stored_group(name)
             if before is None:
                 declared = any(group.name == name for group in self._in_force.config.group)
                 raise _not_stored(f"the group {name!r}", declared=declared)
@@ -157,7 +157,7 @@ class LiveSettings:
             declared = PriceList([spec.price() for spec in self._in_force.config.price])
             if (first := _goes_first(declared, price)) is not None:
                 raise Conflict(f"The configuration file has a price for {first.model!r}, which goes first")
-            before = self._write_stored_price(path)
+            before = self._write_stored_price(model, spec.provider)
             audit = self._audit(by, "price.changed", _name(model, spec.provider), before, write_price(price))
             await self._put(path, table, audit)
         return ToldPrice(price, "console", in_force=True)
@@ -169,8 +169,8 @@ class LiveSettings:
             if path not in self._in_force.settled.stored:
                 known = any((spec.model, spec.provider) == (model, provider) for spec in self._in_force.config.price)
                 raise _not_stored(f"a price for {_name(model, provider)}", declared=known)
-            before = self._write_stored_price(path)
-            await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, {}))
+            before, free = self._write_stored_price(model, provider), write_price(Price(model, provider=provider))
+            await self._delete(path, self._audit(by, "price.removed", _name(model, provider), before, free))
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         """Check, store, and bring into force; ``changing`` is held."""
@@ -228,11 +228,18 @@ class LiveSettings:
             about=find_about(field),
         )
 
-    def _write_stored_price(self, path: str) -> Fields:
-        for spec in self._in_force.settled.prices:
-            if name_price(spec.model, spec.provider) == path:
-                return write_price(spec.price())
-        return {}
+    def _find_stored_group(self, name: str) -> Fields | None:
+        """What the store has of a group, as it has it: an empty table where that is none."""
+        stored, path = self._in_force.settled.stored, name_group(name)
+        value = stored.get(path)
+        return value if isinstance(value, dict) else {} if path in stored else None
+
+    def _write_stored_price(self, model: str, provider: str | None) -> Fields:
+        """The price that was set of a model there; that of what costs nothing where none was."""
+        told = (
+            spec.price() for spec in self._in_force.settled.prices if (spec.model, spec.provider) == (model, provider)
+        )
+        return write_price(next(told, Price(model, provider=provider)))
 
     def _audit(self, by: Actor, action: str, subject: str, before: Fields, after: Fields) -> AuditRow:
         return by.did(action, subject, int(self._clock() * 1000), detail=write_change(before, after))

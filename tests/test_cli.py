@@ -194,6 +194,7 @@ def test_the_first_start_prints_a_key_and_a_call_that_streams_as_it_stands(serve
     assert f"{__version__} answers at {server.url}" in server.greeting
     assert "demo" in server.greeting
     assert "shown once, only its hash is stored" in server.greeting
+    assert f"{server.url}/console/setup#" in server.greeting
     assert f'client = OpenAI(base_url="{server.url}/v1", api_key="{server.secret}")' in server.greeting
     words = shlex.split(server.greeting[server.greeting.index("curl") :].partition("\n\n")[0])
     assert words[:2] == ["curl", "-N"]

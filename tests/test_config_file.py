@@ -23,8 +23,11 @@ from gateway.config import (
     StoreSection,
     VideosSection,
 )
-from gateway.config_file import ConfigError, find_data, read_config, read_prices
+from gateway.config_file import ConfigError, find_data, read_config, read_declared, read_prices, read_words_file
+from gateway.domain.reading import find_about
+from gateway.domain.setting import name_setting
 from gateway.flow.pricing import PriceSpec
+from gateway.layers import list_sections
 
 CHANNEL = '[[channel]]\nname = "up"\nprovider = "openai"\nsync = true\n'
 COMMENTED = re.compile(r"^# ?((?:\[\[?\w+\]\]?|\w+ = ).*)$", re.MULTILINE)
@@ -238,6 +241,66 @@ def test_the_file_that_ships_mentions_every_key() -> None:
         assert set(table) == {field.name for field in attrs.fields(section)}, name
 
 
+KEY_LINE = re.compile(r"# (\w+) = \S.*?\s{2,}# (.+)")
+MORE = re.compile(r"#\s{20,}# (.+)")
+
+
+def read_comments(text: str) -> dict[str, str]:
+    """What the file says of every key of a section in single brackets, by its path."""
+    said: dict[str, str] = {}
+    section = path = ""
+    for line in text.splitlines():
+        if line.startswith(("[", "# [")):
+            section = line.strip("# []") if "[[" not in line else ""
+        key, more = KEY_LINE.match(line), MORE.match(line)
+        if key:
+            path = f"{section}.{key[1]}" if section else ""
+        if path and (key or more):
+            said[path] = f"{said.get(path, '')} {key[2] if key else more[1]}".strip()  # type: ignore[index]
+        elif not more:
+            path = ""
+    return said
+
+
+def test_the_file_that_ships_says_of_every_setting_what_the_console_says() -> None:
+    said = {
+        name_setting(section, field.name): find_about(field)
+        for section, part in list_sections(Config())
+        for field in attrs.fields(type(part))
+    }
+    assert all(said.values())
+    assert read_comments(find_data("gateway.toml").read_text()) == said
+
+
+def test_who_says_what_is_known(path: Path) -> None:
+    path.write_text('[server]\nport = 8080\n[routing]\nmax_attempts = 4\n[[group]]\nname = "vip"\n' + CHANNEL)
+    declared = read_declared(path, {"GATEWAY_ROUTING__MAX_ATTEMPTS": "5", "GATEWAY_MEDIA__MAX_GB": "1"})
+    assert declared.sources == {
+        "server.port": "file",
+        "routing.max_attempts": "environment",
+        "media.max_gb": "environment",
+    }
+    assert declared.config == read_config(path, {"GATEWAY_ROUTING__MAX_ATTEMPTS": "5", "GATEWAY_MEDIA__MAX_GB": "1"})
+    assert read_declared(None, {}).sources == {}
+
+
+def test_a_relative_file_of_words_is_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    """Wherever the gateway is started from; what the environment names is beside where it was started."""
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "words.txt").write_text("one\n")
+    path = tmp_path / "gateway.toml"
+    path.write_text('[safety]\nwords_file = "lists/words.txt"\n')
+    config = read_config(path, {})
+    assert config.safety.words_file == str(tmp_path / "lists" / "words.txt")
+    assert read_words_file(config) is not None
+    path.write_text(f'[safety]\nwords_file = "{tmp_path}/lists/words.txt"\n')
+    assert read_config(path, {}) == config
+    with pytest.raises(ConfigError, match=r"lists/words\.txt: No such file"):
+        read_config(path, {"GATEWAY_SAFETY__WORDS_FILE": "lists/words.txt"})
+    path.write_text('[safety]\nwords_file = ""\n')
+    assert read_config(path, {}) == Config()
+
+
 def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
     text = COMMENTED.sub(r"\1", find_data("gateway.toml").read_text())
     config = read(path, text, OPENAI_API_KEY="k", GATEWAY_DEV_KEY="sk-0123456789abcdef")
@@ -269,6 +332,9 @@ def test_the_files_own_price_wins_over_the_one_that_ships() -> None:
     mine = PriceSpec("demo-chat", input_usd_per_million=Decimal(7))
     prices = read_prices(Config(price=(mine,)))
     assert prices.find("demo-chat") == mine.price()
+    theirs = PriceSpec("demo-*", input_usd_per_million=Decimal(8))
+    prices = read_prices(Config(price=(mine,)), [theirs])
+    assert [prices.find(name) for name in ("demo-chat", "demo-embedding")] == [mine.price(), theirs.price()]
 
 
 def test_tables_that_disagree_are_told_together_with_keys_that_are_wrong(tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ from typing import Any
 
 import aiohttp
 import attrs
+import orjson
 import pytest
 import structlog
 
 from gateway.app import build
-from gateway.config_file import read_config, read_declared
+from gateway.config_file import read_declared
+from gateway.domain.audit import OPERATOR, AuditFilter
 from gateway.domain.fault import InvalidRequest, StoreUnavailable
 from gateway.domain.media import MediaRules
 from gateway.jobs.sweep_media import SweepMedia
@@ -70,6 +72,7 @@ class Reloadable:
     file: Path
     reloader: Reloader
     in_force: InForce
+    trail: MemoryAuditTrail
 
     async def reload(self, tables: Tables | str) -> Any:
         """Write the file anew and have it read; what was changed."""
@@ -133,7 +136,7 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         reloader = Reloader(
             in_force, lambda: read_declared(file, {}), settings, ruled, trail=trail, clock=lambda: 1_750_000_000.0
         )
-        return Reloadable(gateway, file, reloader, in_force)
+        return Reloadable(gateway, file, reloader, in_force, trail)
 
     return start
 
@@ -179,6 +182,27 @@ async def test_a_file_that_says_the_same_changes_nothing_and_says_so(reloadable:
     assert await site.reload(tables) == {"changes": [], "needs_restart": []}
     site.gateway.app[ROOMS].router.tariff = tariff  # its own like, which nothing can be compared with
     assert await site.state() == before
+
+
+async def test_a_reload_is_on_record_with_what_it_has_changed_where_it_has(reloadable: Reload) -> None:
+    tables: Tables = {"channel": [channel(NOWHERE)]}
+    site = await reloadable(tables)
+    site.write(tables)
+    await site.reloader.reload(OPERATOR)
+    assert list(await site.trail.list_audit(AuditFilter(), 9)) == []
+    site.write({"channel": [channel(NOWHERE, weight=2, api_key="canary-key")]})
+    await site.reloader.reload(OPERATOR)
+    site.write({"channel": [channel(NOWHERE)], "nonsense": {}})
+    with pytest.raises(InvalidRequest):
+        await site.reloader.reload(OPERATOR)
+    site.write({"channel": [channel(NOWHERE)], "billing": {"require_price": True}})
+    await site.reloader.reload_logged()
+    second, first = await site.trail.list_audit(AuditFilter(), 9)
+    assert {row.action for row in (first, second)} == {"configuration.reloaded"}
+    assert [row.actor_kind for row in (first, second)] == ["token", "file"]
+    changed = "channel 'up' changed: api_keys, weight"
+    assert orjson.loads(first.detail) == {"changes": [[], [changed]]}
+    assert orjson.loads(second.detail) == {"changes": [[], [changed, "billing.require_price changed"]]}
 
 
 async def test_a_channel_of_the_same_name_that_leads_elsewhere_is_called_there(reloadable: Reload) -> None:
@@ -656,6 +680,13 @@ class Filed:
         async with self.gateway.client.post(f"{self.gateway.url}/admin/v1/reload", headers=headers) as response:
             return await response.json()
 
+    async def set(self, path: str, body: Any) -> Any:
+        """Set something as the console does; the answer."""
+        headers = {"Authorization": f"Bearer {self.gateway.admin_token}"}
+        url = f"{self.gateway.url}/admin/v1/{path}"
+        async with self.gateway.client.put(url, json=body, headers=headers) as response:
+            return await response.json()
+
     async def paint(self, **more: Any) -> Any:
         """The answer to a call for a picture, or its error."""
         body = {"model": "m", "prompt": "a cat", **more}
@@ -680,7 +711,15 @@ async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
         path.mkdir()
         shutil.copy(template_path, path / "gateway.db")
         folder = DataFolder(path)
-        site = Site(read_config(file, {}), folder, {}, discover=False, read_config=lambda: read_declared(file, {}))
+        declared = read_declared(file, {})
+        site = Site(
+            declared.config,
+            folder,
+            {},
+            discover=False,
+            sources=declared.sources,
+            read_config=lambda: read_declared(file, {}),
+        )
         runner = GatewayRunner(build(site), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()
         server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
@@ -692,6 +731,41 @@ async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
     yield start
     for gateway in started:
         await gateway.close()
+
+
+async def test_what_the_console_has_set_stays_through_a_reload_and_gives_way_to_the_file(filed: Start) -> None:
+    tables: Tables = {"channel": [channel(NOWHERE)]}
+    site = await filed(tables)
+    for path, body in (
+        ("settings/routing/max_attempts", {"value": 5}),
+        ("settings/media/keep_hours", {"value": 30}),
+        ("groups/vip", {"price_multiplier": 3}),
+        ("prices/m", {"usd_per_image": 1}),
+    ):
+        assert "error" not in await site.set(path, body)
+    rooms = site.gateway.app[ROOMS]
+    assert await site.reload(tables) == {"changes": [], "needs_restart": []}
+    assert (rooms.switchboard.settings.max_attempts, rooms.router.tariff.groups) == (5, {"vip": 3_000_000})
+    assert rooms.router.tariff.find_price("m", "m", "custom").image_nanos == 10**9
+    tables |= {"group": [{"name": "vip", "price_multiplier": 2}], "price": [PRICE], "media": {"link_hours": 40}}
+    with structlog.testing.capture_logs() as log:
+        report = await site.reload({**tables, "routing": {"max_attempts": 4, "trip_failures": 1000}})
+    assert report["changes"] == [
+        "routing.max_attempts changed",
+        "media.link_hours changed",
+        "media.keep_hours changed",
+        "group 'vip' changed: price_multiplier",
+        "prices changed",
+    ]
+    assert [line["path"] for line in log if line["event"] == "setting_ignored"] == ["media.keep_hours"]
+    assert (rooms.switchboard.settings.max_attempts, rooms.router.tariff.groups) == (4, {"vip": 2_000_000})
+    assert rooms.router.tariff.find_price("m", "m", "custom").image_nanos == 0
+    assert (
+        "says routing.max_attempts"
+        in (await site.set("settings/routing/max_attempts", {"value": 6}))["error"]["message"]
+    )
+    await site.reload({"channel": tables["channel"]})
+    assert (rooms.switchboard.settings.max_attempts, rooms.router.tariff.groups) == (5, {"vip": 3_000_000})
 
 
 async def test_what_models_can_do_follows_the_file(filed: Start) -> None:

@@ -83,13 +83,25 @@ class UsageLine:
 
 @attrs.frozen
 class KeyTotals:
-    """The charges of one key, added up from each place that knows of them: they must agree."""
+    """The charges of one key, added up from each place that knows of them: they must agree.
+
+    What requests say includes those that were retired.
+    """
 
     account_id: int
     key_id: int
     entries_nanos: int
     usage_nanos: int
     requests_nanos: int
+
+
+def is_retired(row: RequestRow, until_ms: int | None) -> bool:
+    """Whether a row that may have been stored was deleted since for its age: its key's are gone up to ``until_ms``.
+
+    Rows are kept for a day at least, and no call takes so long: one that began before is known, whatever it says of
+    its end.
+    """
+    return until_ms is not None and row.started_ms <= until_ms
 
 
 @attrs.frozen
@@ -126,6 +138,13 @@ class Ledger(Protocol):
         """Store rows with their charges in one commit; a row whose id is stored stays, and is charged no second time.
 
         Raises ``StoreUnavailable``; then nothing of it is stored.
+        """
+        ...
+
+    async def post_again(self, rows: Sequence[RequestRow]) -> None:
+        """As ``post``, of rows that an earlier process may have stored: perhaps long ago, so that they are retired.
+
+        Those are charged no second time either.
         """
         ...
 

@@ -1,8 +1,8 @@
 """The row that every request leaves behind, and the port that stores it."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, Protocol, overload
 
 import attrs
 
@@ -11,6 +11,9 @@ from gateway.domain.usage import UsageSource
 Ending = Literal["completed", "refused", "upstream_failed", "client_closed", "interrupted", "failed"]
 """How a request ended: answered whole; refused by a check; the provider failed; the caller left; the gateway was
 stopped under it; a bug of ours."""
+
+UNHARMED: tuple[Ending, ...] = ("completed", "client_closed")
+"""Nothing went wrong: it was answered, or its caller did not wait for that. Every other ending is a failure."""
 
 ID_PREFIX = "req_"
 """Of a request's id; 24 hexadecimal digits follow."""
@@ -21,6 +24,10 @@ ANSWERED = "ok"
 _TRIED = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})")
 _NOT_IN_A_CODE = re.compile(r"[^A-Za-z0-9._-]")
 _CODE_CHARS = 64
+_ID = re.compile(r"req_[0-9a-f]{24}", re.ASCII)
+_LARGE = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_SMALL = str.maketrans(_LARGE, _LARGE.lower())
+_LEFT_STATUS = 499
 
 
 def _clean(outcome: str) -> str:
@@ -51,6 +58,21 @@ def read_tried(text: str) -> tuple[Tried, ...]:
     """The attempts that ``write_tried`` wrote; what is none is left out."""
     found = map(_TRIED.fullmatch, text.split(","))
     return tuple(Tried(one[1], one[2], int(one[3])) for one in found if one)
+
+
+def write_error(message: str) -> str:
+    """What a row keeps of a fault's message: its beginning, on one line, and nothing that cannot be shown."""
+    return "".join(mark if mark.isprintable() else " " for mark in message[:MAX_ERROR])
+
+
+def is_request_id(text: str) -> bool:
+    """Whether ``text`` is the id of a request, there or not."""
+    return _ID.fullmatch(text) is not None
+
+
+def fold(text: str) -> str:
+    """``text`` with the letters of ASCII made small: as far as that, case does not count in what is searched for."""
+    return text.translate(_SMALL)
 
 
 @attrs.frozen
@@ -99,15 +121,82 @@ class RequestRow:
     error: str = ""
 
 
+Verdict = Literal["ok", "error"]
+
+
+def went_wrong(row: RequestRow) -> bool:
+    """Whether it failed or was refused; a caller who left is nobody's failure."""
+    return row.ending not in UNHARMED
+
+
 @attrs.frozen
 class RequestFilter:
-    """Which rows to list; None does not restrict. ``after`` is a row's sequence: only later ones."""
+    """Which rows to list; None does not restrict.
+
+    Attributes:
+        status: of HTTP.
+        verdict: "error": those that ``went_wrong``; "ok": the others.
+        since_ms: settled then or later, Unix milliseconds.
+        until_ms: settled before.
+        text: a request's id, or a part of its error's code or text, wherever capitals are.
+        after: a row's sequence: only later ones, the oldest of them first.
+        before: a row's sequence: only earlier ones.
+    """
 
     key_id: int | None = None
     model: str | None = None
     status: int | None = None
     channel: str | None = None
     after: int | None = None
+    account_id: int | None = None
+    ending: Ending | None = None
+    verdict: Verdict | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    text: str | None = None
+    before: int | None = None
+
+    @property
+    def request_id(self) -> str | None:
+        """The one request that can match, where ``text`` is its id."""
+        return self.text if self.text is not None and is_request_id(self.text) else None
+
+    @property
+    def asks_for_failures(self) -> bool:
+        """Whether only rows that ``went_wrong`` can match: they are few, and found by an index of their own.
+
+        A row has a status of 400 and above, or an error, only where a fault ended it; or 499 where its caller left.
+        """
+        return (
+            self.verdict == "error"
+            or (self.text is not None and self.request_id is None)
+            or (self.ending is not None and self.ending not in UNHARMED)
+            or (self.status is not None and self.status >= 400 and self.status != _LEFT_STATUS)  # noqa: PLR2004 - HTTP
+        )
+
+    def matches(self, stored: "StoredRequest") -> bool:
+        """Whether a row is wanted."""
+        row = stored.row
+        return (
+            self.key_id in {None, row.key_id}
+            and self.model in {None, row.model}
+            and self.status in {None, row.status}
+            and self.channel in {None, row.channel}
+            and self.account_id in {None, row.account_id}
+            and self.ending in {None, row.ending}
+            and self.verdict in {None, "error" if went_wrong(row) else "ok"}
+            and (self.since_ms is None or row.settled_ms >= self.since_ms)
+            and (self.until_ms is None or row.settled_ms < self.until_ms)
+            and (self.after is None or stored.sequence > self.after)
+            and (self.before is None or stored.sequence < self.before)
+            and (self.text is None or self._finds(row))
+        )
+
+    def _finds(self, row: RequestRow) -> bool:
+        if self.request_id is not None:
+            return row.id == self.request_id
+        wanted = fold(self.text or "")
+        return wanted in fold(row.error) or wanted in fold(row.error_code or "")
 
 
 @attrs.frozen
@@ -118,9 +207,44 @@ class StoredRequest:
     row: RequestRow
 
 
+@attrs.frozen
+class RequestPage(Sequence[StoredRequest]):
+    """Rows that were found, the oldest first, and how far was looked: among millions only so many at a time.
+
+    Attributes:
+        more: there may be others.
+        next: what to give as ``before``, or with ``after`` as ``after``, to go on; with ``after`` always.
+        searched_ms: where ``more``, the time up to which was looked, Unix milliseconds.
+        newest: the sequence of the newest row of all; 0 where there is none.
+    """
+
+    rows: tuple[StoredRequest, ...] = ()
+    more: bool = False
+    next: int | None = None
+    searched_ms: int | None = None
+    newest: int = 0
+
+    @overload
+    def __getitem__(self, index: int) -> StoredRequest: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[StoredRequest, ...]: ...
+    def __getitem__(self, index: int | slice) -> StoredRequest | tuple[StoredRequest, ...]:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[StoredRequest]:
+        return iter(self.rows)
+
+
 class RequestLog(Protocol):
     """Where request rows are found, in the order they were written; ``domain/ledger.py`` has the port that writes."""
 
-    async def list_requests(self, wanted: RequestFilter, limit: int) -> Sequence[StoredRequest]:
-        """The newest ``limit`` rows that match, oldest of them first; with ``after``, the oldest ones after it."""
+    async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
+        """The newest ``limit`` rows that match, oldest of them first; with ``after``, the oldest after it."""
+        ...
+
+    async def find_request(self, request_id: str) -> StoredRequest | None:
+        """The row of that id."""
         ...

@@ -10,7 +10,7 @@ from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Caller
 from gateway.domain.fault import Fault
 from gateway.domain.quota import Charge
-from gateway.domain.request import ANSWERED, Ending, RequestRow, Tried, write_tried
+from gateway.domain.request import ANSWERED, Ending, RequestRow, Tried, write_error, write_tried
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.flow.attempt import Attempt, Option
 
@@ -120,6 +120,7 @@ def write_row(
         images=usage.images,
         duration_ms=usage.duration_ms,
         characters=usage.characters,
+        error=write_error(outcome.fault.message) if outcome.fault else "",
     )
 
 

@@ -33,7 +33,7 @@ async def recover(
     ]
     if not rows:
         return
-    await ledger.post(rows)
+    await ledger.post_again(rows)
     journal.forget([row.id for row in rows])
     for row in rows:
         if row.ending == "interrupted":

@@ -140,7 +140,6 @@ class Relay:
 
         async def push(visit: Visit, attempt: Attempt) -> UpstreamFault | None:
             call, manner = grant.call, attempt.exchange.manner
-            painted = call.picture is not None and not can_pass(attempt, call)
             visit.lead_to(outlet)
             pulse = Pulse(
                 find_patience(attempt.channel.timeouts, call),
@@ -148,7 +147,7 @@ class Relay:
                 keep_alive=partial(outlet.write, b"" if manner.binary else KEEPALIVE),
             )
             try:
-                reply, gate = await self._open(visit, attempt, call, painted=painted)
+                reply, gate = await self._open(visit, attempt, call)
                 stream = Stream(
                     reply,
                     gate,
@@ -165,9 +164,9 @@ class Relay:
 
         return await self.try_each(grant.delivery, route, request_id, push)
 
-    async def _open(self, visit: Visit, attempt: Attempt, call: Call, *, painted: bool) -> tuple[Reply, Gate]:
+    async def _open(self, visit: Visit, attempt: Attempt, call: Call) -> tuple[Reply, Gate]:
         """The provider's stream and what of it may leave; or a painting's, where pictures are not streamed."""
-        if not painted:
+        if call.picture is None or can_pass(attempt, call):
             reply = await visit.open(self._upstream, attempt, call)
             return reply, attempt.exchange.open_gate(attempt.channel.secrets)
         painting = self._images.stream(attempt, call)

@@ -13,7 +13,7 @@ import structlog
 from gateway.domain.audit import OPERATOR, Actor, AuditRow, write_change
 from gateway.domain.fault import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.domain.quota import Hold
-from gateway.domain.request import Ending, RequestRow
+from gateway.domain.request import Ending, RequestRow, write_error
 from gateway.domain.video import (
     CANCELLED,
     LONGEST_HINT_S,
@@ -321,6 +321,7 @@ def write_end(job: VideoJob, now_ms: int) -> RequestRow:
         ending=ending,
         status=receipt.status if receipt.ending != "interrupted" else 500,
         error_code=job.error_code or receipt.error_code,
+        error=write_error(job.error_message) if job.error_message else receipt.error,
         channel=job.channel or receipt.channel,
         attempts=max(receipt.attempts, int(bool(job.channel))),
         cost_nanos=job.cost_nanos if completed else 0,

@@ -1,12 +1,15 @@
-"""The ledger in the database: rows, entries and the sums of each day, written together."""
+"""The ledger in the database: rows, entries and the sums of each day and hour, written together.
 
-from collections.abc import Sequence
+What is written with every request is given to the driver as it takes it: SQLAlchemy would look at each value of each
+row, which costs more than the database does.
+"""
+
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import attrs
-from sqlalchemy import ColumnElement, and_, case, func, insert, select
-from sqlalchemy.dialects.sqlite import insert as insert_or
+from sqlalchemy import ColumnElement, Table, and_, case, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,25 +24,41 @@ from gateway.domain.ledger import (
     check_same_credit,
     counts_as_usage,
     day_of,
+    is_retired,
 )
 from gateway.domain.quota import Day
 from gateway.domain.request import RequestRow
+from gateway.domain.traffic import SUMS, sum_up
 from gateway.store.audit import add_row
 from gateway.store.engine import Database
-from gateway.store.rows import Values, read_entry, write_entry, write_request
-from gateway.store.schema import entries, requests, usage_days
+from gateway.store.rows import REQUEST_COLUMNS, read_entry, request_values, write_entry
+from gateway.store.schema import entries, requests, retired, usage_days, usage_hours
 
 _LOOKED_UP = 500
 """Ids a statement: a database bounds the values that one may have."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
-_PLACE = ("day", "account_id", "key_id", "model")
-# ON CONFLICT is not in SQLAlchemy's common core: the PostgreSQL store will bring its own insert here.
-_NEW = insert_or(usage_days)
-_ADD_UP = _NEW.on_conflict_do_update(
-    index_elements=_PLACE,
-    set_={name: usage_days.c[name] + _NEW.excluded[name] for name in _SUMS},
-)
+_CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
 _tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
+
+
+def write_insert(table: Table, columns: Sequence[str]) -> str:
+    """A statement for rows of values of these columns."""
+    return f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - our own words
+
+
+def write_addition(table: Table, sums: Sequence[str], **others: str) -> str:
+    """The same of every column; where there is a row in its place, the ``sums`` are added to that one's."""
+    place = ", ".join(column.name for column in table.primary_key.columns)
+    change = {name: f"{name} + excluded.{name}" for name in sums} | others
+    changes = ", ".join(f"{name} = {value}" for name, value in change.items())
+    return f"{write_insert(table, table.c.keys())} ON CONFLICT ({place}) DO UPDATE SET {changes}"
+
+
+# Question marks and ON CONFLICT are SQLite's: the PostgreSQL store will bring its own statements here.
+_ADD_REQUESTS = write_insert(requests, REQUEST_COLUMNS)
+_ADD_CHARGES = write_insert(entries, _CHARGE)
+_ADD_TO_DAYS = write_addition(usage_days, _SUMS)
+_ADD_TO_HOURS = write_addition(usage_hours, SUMS)
 
 
 class SqlLedger:
@@ -56,6 +75,17 @@ class SqlLedger:
             await self._database.write(lambda connection: post_rows(connection, rows))
         except IntegrityError:  # only after a crash, or a commit whose answer was lost: some of them are there
             await self._database.write(lambda connection: _post_new(connection, rows))
+
+    async def post_again(self, rows: Sequence[RequestRow]) -> None:
+        """Store what an earlier process has left, but for rows that were retired since they were stored."""
+
+        async def work(connection: AsyncConnection) -> None:
+            found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
+            until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}
+            fresh = [row for row in rows if not is_retired(row, until.get((row.account_id, row.key_id)))]
+            await _post_new(connection, fresh)
+
+        await self._database.write(work)
 
     async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
         """Store a credit, or find the one that its purse has under its reference."""
@@ -137,13 +167,14 @@ class SqlLedger:
         """Every key's charges as each place has them."""
         places = [
             select(table.c.account_id, table.c.key_id, *(
-                (func.sum(amount) if position == place else func.sum(0)).label(name)
+                (func.sum(amount) if position == min(place, 2) else func.sum(0)).label(name)
                 for position, name in enumerate(("entries", "usage", "requests"))
             )).where(condition).group_by(table.c.account_id, table.c.key_id)
             for place, (table, amount, condition) in enumerate((
                 (entries, entries.c.amount_nanos, entries.c.kind == "charge"),
                 (usage_days, usage_days.c.cost_nanos, usage_days.c.cost_nanos > 0),
                 (requests, requests.c.cost_nanos, requests.c.cost_nanos > 0),
+                (retired, retired.c.cost_nanos, retired.c.cost_nanos > 0),
             ))
         ]  # fmt: skip
         merged = places[0].union_all(*places[1:]).subquery()
@@ -163,13 +194,16 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRow]) -> 
 
     Raises SQLAlchemy's ``IntegrityError`` where one of them is there already.
     """
-    await connection.execute(insert(requests), [write_request(row) for row in rows])
-    charges = [_write_charge(row) for row in rows if row.cost_nanos]
+    await connection.exec_driver_sql(_ADD_REQUESTS, list(map(request_values, rows)))
+    charges = [
+        (row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id) for row in rows if row.cost_nanos
+    ]
     if charges:
-        await connection.execute(insert(entries), charges)
-    sums = _sum_up(rows)
-    if sums:
-        await connection.execute(_ADD_UP, sums)
+        await connection.exec_driver_sql(_ADD_CHARGES, charges)
+    days = _sum_up_days(rows)
+    if days:
+        await connection.exec_driver_sql(_ADD_TO_DAYS, days)
+    await connection.exec_driver_sql(_ADD_TO_HOURS, [(*place, *sums) for place, sums in sum_up(rows).items()])
 
 
 async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None:
@@ -186,18 +220,7 @@ async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRow]) -> 
         await post_rows(connection, list(fresh.values()))
 
 
-def _write_charge(row: RequestRow) -> Values:
-    return {
-        "at_ms": row.settled_ms,
-        "kind": "charge",
-        "account_id": row.account_id,
-        "key_id": row.key_id,
-        "amount_nanos": row.cost_nanos,
-        "request_id": row.id,
-    }
-
-
-def _sum_up(rows: Sequence[RequestRow]) -> list[Values]:
+def _sum_up_days(rows: Iterable[RequestRow]) -> list[tuple[Any, ...]]:
     sums: dict[tuple[int, int, int, str], list[int]] = {}
     for row in rows:
         if counts_as_usage(row):
@@ -205,9 +228,7 @@ def _sum_up(rows: Sequence[RequestRow]) -> list[Values]:
             for index, value in enumerate((1, *_tokens_of(row))):
                 total[index] += value
     # In one order, so that two writers of a database that has several never wait for each other.
-    return [
-        dict(zip(_PLACE, place, strict=True)) | dict(zip(_SUMS, sums[place], strict=True)) for place in sorted(sums)
-    ]
+    return [(*place, *sums[place]) for place in sorted(sums)]
 
 
 def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> ColumnElement[Any]:

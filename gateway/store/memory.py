@@ -1,6 +1,6 @@
 """Every port in memory: a store that leaves nothing behind. It ships, and keeps the same contract as the database."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import attrs
 
@@ -8,37 +8,17 @@ from gateway.domain.audit import AuditRow
 from gateway.domain.caller import Account, ApiKey
 from gateway.domain.channel import Channel
 from gateway.domain.fault import Conflict, Fault, NotFound
-from gateway.domain.ledger import (
-    Entry,
-    KeyTotals,
-    Spending,
-    UsageAxis,
-    UsageFilter,
-    UsageLine,
-    check_same_credit,
-    counts_as_usage,
-    day_of,
-)
-from gateway.domain.quota import Day
-from gateway.domain.request import RequestFilter, RequestRow, StoredRequest
-from gateway.store.memory_audit import MemoryAuditTrail
+from gateway.store.memory_books import MemoryBooks
 
 
-class MemoryStore:
-    """``AccountStore``, ``KeyStore``, ``ChannelStore``, ``RequestLog`` and ``Ledger`` in dictionaries.
-
-    Attributes:
-        trail: who changed what of them.
-    """
+class MemoryStore(MemoryBooks):
+    """``AccountStore``, ``KeyStore``, ``ChannelStore``, and what ``MemoryBooks`` is, in dictionaries."""
 
     def __init__(self) -> None:
-        self.trail = MemoryAuditTrail()
+        super().__init__()
         self._accounts: dict[int, Account] = {}
         self._keys: dict[int, ApiKey] = {}
         self._channels: dict[int, Channel] = {}
-        self._requests: dict[str, StoredRequest] = {}
-        self._entries: list[Entry] = []
-        self._last_id = 0
 
     async def list_accounts(self) -> Sequence[Account]:
         """Every account, by id."""
@@ -129,90 +109,6 @@ class MemoryStore:
             raise NotFound(f"No channel has the id {channel_id}")
         self.trail.note(audit)
 
-    async def list_requests(self, wanted: RequestFilter, limit: int) -> Sequence[StoredRequest]:
-        """The newest that match, oldest of them first; with ``after``, the oldest after it."""
-        found = [stored for stored in self._requests.values() if _matches(stored, wanted)]
-        return found[:limit] if wanted.after is not None else found[max(len(found) - limit, 0) :]
-
-    async def post(self, rows: Sequence[RequestRow]) -> None:
-        """Store rows with their charges; a row that is there already stays as it is."""
-        for row in rows:
-            if row.id not in self._requests:
-                self._requests[row.id] = StoredRequest(self._next_id(), row)
-                if row.cost_nanos:
-                    charge = Entry(0, row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id)
-                    self._add_entry(charge)
-
-    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
-        """Store a credit, or find the one that its purse has under its reference."""
-        for known in self._credits_of(entry.account_id, entry.key_id):
-            if entry.reference is not None and known.reference == entry.reference:
-                check_same_credit(known, entry)
-                return known, False
-        self.trail.note(audit)
-        return self._add_entry(entry), True
-
-    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[Entry]:
-        """The newest credits of a purse, the newest first."""
-        return self._credits_of(account_id, key_id)[::-1][:limit]
-
-    async def list_spending(self, day: Day) -> Sequence[Spending]:
-        """Every purse with a charge or a credit, a line an entry."""
-        lines = []
-        for entry in self._entries:
-            at_s, amount = entry.at_ms // 1000, entry.amount_nanos
-            month = amount if day.month_start_s <= at_s < day.month_end_s else 0
-            today = amount if day.holds(at_s) else 0
-            sums = (amount, month, today, 0, 0, 0) if entry.kind == "charge" else (0, 0, 0, amount, month, today)
-            lines.append(Spending(entry.account_id, entry.key_id, *sums))
-        return lines
-
-    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
-        """Usage summed along ``axis``."""
-        found: dict[int | str, list[RequestRow]] = {}
-        for stored in self._requests.values():
-            if _is_wanted(stored.row, wanted):
-                found.setdefault(_label(stored.row, axis), []).append(stored.row)
-        lines = [
-            UsageLine(
-                str(label),
-                len(rows),
-                sum(row.prompt_tokens for row in rows),
-                sum(row.completion_tokens for row in rows),
-                sum(row.cached_tokens for row in rows),
-                sum(row.cost_nanos for row in rows),
-            )
-            for label, rows in sorted(found.items())
-        ]
-        return lines if axis == "day" else sorted(lines, key=lambda line: (-line.cost_nanos, -line.requests))
-
-    async def list_totals(self) -> Sequence[KeyTotals]:
-        """Every key's charges as each place has them; usage is read from the requests here."""
-        entries = _sum_by_key(
-            (e.account_id, e.key_id or 0, e.amount_nanos) for e in self._entries if e.kind == "charge"
-        )
-        rows = [stored.row for stored in self._requests.values()]
-        requests = _sum_by_key((row.account_id, row.key_id, row.cost_nanos) for row in rows)
-        return [
-            KeyTotals(*owner, entries.get(owner, 0), requests.get(owner, 0), requests.get(owner, 0))
-            for owner in sorted(entries.keys() | {owner for owner, total in requests.items() if total})
-        ]
-
-    def _add_entry(self, entry: Entry) -> Entry:
-        self._entries.append(attrs.evolve(entry, sequence=self._next_id()))
-        return self._entries[-1]
-
-    def _credits_of(self, account_id: int, key_id: int | None) -> list[Entry]:
-        return [
-            entry
-            for entry in self._entries
-            if entry.kind != "charge" and (entry.account_id, entry.key_id) == (account_id, key_id)
-        ]
-
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
-
     def _check_account(self, account: Account) -> None:
         if any(other.name == account.name and other.id != account.id for other in self._accounts.values()):
             raise Conflict(f"An account called {account.name!r} exists already", param="name")
@@ -232,37 +128,3 @@ class MemoryStore:
                 raise Conflict("This key's secret is in use already", param="secret")
             if (other.account_id, other.name) == (key.account_id, key.name):
                 raise Conflict(f"The account has a key called {key.name!r} already", param="name")
-
-
-def _matches(stored: StoredRequest, wanted: RequestFilter) -> bool:
-    row = stored.row
-    return (
-        (wanted.key_id is None or row.key_id == wanted.key_id)
-        and (wanted.model is None or row.model == wanted.model)
-        and (wanted.status is None or row.status == wanted.status)
-        and (wanted.channel is None or row.channel == wanted.channel)
-        and (wanted.after is None or stored.sequence > wanted.after)
-    )
-
-
-def _is_wanted(row: RequestRow, wanted: UsageFilter) -> bool:
-    return (
-        counts_as_usage(row)
-        and wanted.since <= day_of(row) <= wanted.until
-        and wanted.account_id in {None, row.account_id}
-        and wanted.key_id in {None, row.key_id}
-        and wanted.model in {None, row.model}
-    )
-
-
-def _label(row: RequestRow, axis: UsageAxis) -> int | str:
-    if axis == "day":
-        return day_of(row)
-    return row.model if axis == "model" else row.key_id if axis == "key" else row.account_id
-
-
-def _sum_by_key(amounts: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
-    sums: dict[tuple[int, int], int] = {}
-    for account_id, key_id, amount in amounts:
-        sums[account_id, key_id] = sums.get((account_id, key_id), 0) + amount
-    return sums

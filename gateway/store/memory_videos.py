@@ -89,6 +89,7 @@ class MemoryVideoStore:
         self._books = books
         self._deliveries = deliveries
         self._jobs: dict[str, VideoJob] = {}
+        books.keeps = lambda request_id: any(job.receipt.id == request_id for job in self._jobs.values())
 
     async def create(self, job: VideoJob) -> None:
         """Put a job on record."""

@@ -21,8 +21,8 @@ from gateway.domain.webhook import Delivery
 
 Values = dict[str, Any]
 
-_REQUEST_FIELDS = tuple(field.name for field in attrs.fields(RequestRow))
-_request_values = attrgetter(*_REQUEST_FIELDS)  # a third of the time of attrs.asdict
+REQUEST_COLUMNS = tuple(field.name for field in attrs.fields(RequestRow))
+request_values = attrgetter(*REQUEST_COLUMNS)  # a third of the time of attrs.asdict
 _JOB_FIELDS = tuple(field.name for field in attrs.fields(VideoJob) if field.name not in {"receipt", "prompt"})
 _job_values = attrgetter(*_JOB_FIELDS)
 VIDEO_COLUMNS = (*_JOB_FIELDS, "receipt")
@@ -124,7 +124,7 @@ def read_key(row: Row[Any]) -> ApiKey:
 
 def write_request(row: RequestRow) -> Values:
     """Everything; the sequence is the database's."""
-    return dict(zip(_REQUEST_FIELDS, _request_values(row), strict=True))
+    return dict(zip(REQUEST_COLUMNS, request_values(row), strict=True))
 
 
 def read_request(row: Row[Any]) -> StoredRequest:
@@ -222,7 +222,7 @@ def read_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
     """``VIDEO_COLUMNS`` of a row of ``videos``. What another version knew more of its receipt is left out."""
     *values, receipt = row
     told = orjson.loads(receipt)
-    known = RequestRow(**{name: told[name] for name in _REQUEST_FIELDS if name in told})
+    known = RequestRow(**{name: told[name] for name in REQUEST_COLUMNS if name in told})
     return VideoJob(receipt=known, prompt=prompt, **dict(zip(_JOB_FIELDS, values, strict=True)))
 
 

@@ -128,8 +128,8 @@ requests = Table(
     sqlite_autoincrement=True,
 )
 # A condition of an index is no use to a query that has a parameter in its place: both have it word by word.
-ERRONEOUS = text("error_code IS NOT NULL")
-Index("requests_erroneous", requests.c.sequence, sqlite_where=ERRONEOUS, postgresql_where=ERRONEOUS)
+WRONG = text("ending NOT IN ('completed', 'client_closed')")
+Index("requests_wrong", requests.c.sequence, sqlite_where=WRONG, postgresql_where=WRONG)
 
 entries = Table(
     "entries",
@@ -176,6 +176,7 @@ usage_days = Table(
 usage_hours = Table(
     "usage_hours",
     metadata,
+    Column("span", Integer, primary_key=True),
     Column("hour", Integer, primary_key=True),
     Column("account_id", BigInteger, primary_key=True),
     Column("key_id", BigInteger, primary_key=True),
@@ -183,6 +184,7 @@ usage_hours = Table(
     Column("channel", String(64), primary_key=True),
     Column("status", Integer, primary_key=True),
     Column("requests", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
     Column("prompt_tokens", BigInteger, nullable=False),
     Column("completion_tokens", BigInteger, nullable=False),
     Column("cached_tokens", BigInteger, nullable=False),
@@ -190,7 +192,8 @@ usage_hours = Table(
     Column("total_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The sums of each hour (UTC, hours since 1970) of every request, refused ones too (channel ''): what charts are of."""
+"""The sums of each hour (``span`` 1; UTC, hours since 1970) and of each day (24; its first hour) of every request,
+refused ones too (channel ''): what charts are of."""
 
 retired = Table(
     "retired",
@@ -199,9 +202,11 @@ retired = Table(
     Column("key_id", BigInteger, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""What the rows cost that were deleted for their age: the audit still adds up."""
+"""What the rows cost that were deleted for their age, and when the last of them was settled: the audit still adds up,
+and none of them is charged again."""
 
 members = Table(
     "members",

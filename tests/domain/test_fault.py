@@ -30,7 +30,7 @@ PUBLIC = {
     404: {"model_not_found", "not_found"},
     405: {"method_not_allowed"},
     408: {"request_timeout"},
-    409: {"conflict", "idempotency_conflict", "task_not_ready"},
+    409: {"conflict", "idempotency_conflict", "request_cancelled", "task_not_ready"},
     413: {"request_too_large"},
     415: {"unsupported_media_type"},
     429: {"rate_limit_exceeded"},
@@ -98,7 +98,7 @@ def test_a_rate_limit_says_how_long_to_wait_and_how_the_caller_stands() -> None:
 
 def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> None:
     final = {kind.__name__ for kind in FAULTS if issubclass(kind, UpstreamFault) and not kind.retryable}
-    assert final == {"UpstreamRefused", "ImageBlocked", "ContentBlocked", "ShuttingDown"}
+    assert final == {"UpstreamRefused", "ImageBlocked", "ContentBlocked", "ShuttingDown", "RequestCancelled"}
 
 
 VERDICTS = {
@@ -114,6 +114,7 @@ VERDICTS = {
     "ContentGone": ("nobody", True, True),
     "NotExpressible": ("nobody", False, True),
     "ShuttingDown": ("nobody", False, False),
+    "RequestCancelled": ("nobody", False, False),
 }
 """What each is held against, whether the provider was asked and answered, whether another channel may do better."""
 

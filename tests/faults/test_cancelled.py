@@ -1,7 +1,7 @@
 """A call that another than its caller ends: its caller is told, its provider left at once, and it is settled once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 import orjson
@@ -37,6 +37,19 @@ def cancel(gateway: RunningGateway) -> bool:
     return bool(gateway.app[ROOMS].running.get(request_id, OPERATOR).cancel())
 
 
+async def call_and(gateway: RunningGateway, then: Callable[[], Awaitable[None]], *, stream: bool, begun: bool) -> Heard:
+    """A call; ``then`` is done while it is under way, of one that has ``begun`` when the caller has heard of it."""
+    if not begun:
+        calling = asyncio.create_task(call(gateway, stream=stream))
+        await then()
+        return await calling
+    async with gateway.post({**HELLO, "stream": True}) as response:
+        first = await response.content.readuntil(TWO)
+        await then()
+        heard = await hear(response)
+        return attrs.evolve(heard, body=first + heard.body)
+
+
 async def turn(times: int) -> None:
     for _ in range(times):
         await asyncio.sleep(0)
@@ -69,11 +82,13 @@ async def test_a_call_is_cancelled_in_whatever_phase_it_is(gateway_with: StartGa
         gateway = await gateway_with(site(channel(up.base_url, "left", **UNHURRIED), healthy(good)))
         for number, phase in enumerate(PHASES, 1):
             up.hung_up.clear()
-            calling = asyncio.create_task(call(gateway, stream=phase.stream))
-            await until(lambda number=number: len(up.received) == number)
-            await asyncio.sleep(0.03)
-            assert cancel(gateway)
-            heard = await calling
+
+            async def then(number: int = number) -> None:
+                await until(lambda: len(up.received) == number)
+                await asyncio.sleep(0.02)
+                assert cancel(gateway)
+
+            heard = await call_and(gateway, then, stream=phase.stream, begun=bool(phase.heard))
             await asyncio.wait_for(up.hung_up.wait(), 5)
             row = (await gateway.rows(number))[-1]
             check_phase(phase, heard, row)
@@ -140,14 +155,16 @@ async def test_whoever_comes_first_the_answer_or_its_end_the_caller_and_the_row_
         gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
         ends = []
         for number in range(1, TURNS + 1):
-            calling = asyncio.create_task(call(gateway, stream=stream))
-            await until(lambda number=number: len(up.received) == number)
-            await asyncio.sleep(0.03)
-            go.set()
-            await (turn(number - 1) if number < TURNS else until(lambda: not running(gateway)))
-            if running(gateway):
-                cancel(gateway)
-            heard = await calling
+
+            async def then(number: int = number) -> None:
+                await until(lambda: len(up.received) == number)
+                await asyncio.sleep(0.01)
+                go.set()
+                await (turn(number - 1) if number < TURNS else until(lambda: not running(gateway)))
+                if running(gateway):
+                    cancel(gateway)
+
+            heard = await call_and(gateway, then, stream=stream, begun=stream)
             ends.append((await gateway.rows(number))[-1].ending)
             if ends[-1] == "completed":
                 assert (heard.status, heard.body.endswith(DONE) or not stream) == (200, True)

@@ -55,6 +55,9 @@ class Paper:
     async def drain(self) -> None:
         return
 
+    def wake(self) -> None:
+        return
+
     async def finish(self) -> None:
         self._note(b"end")
 

@@ -1,11 +1,14 @@
 """From a header to a caller."""
 
+import asyncio
+from collections.abc import Sequence
+
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.caller import Account, ApiKey, is_key_shape
+from gateway.domain.caller import Account, ApiKey, Caller, is_key_shape
 from gateway.domain.fault import Fault, InvalidApiKey, IpNotAllowed, KeyDisabled, KeyExpired
 from gateway.domain.quota import Quota
 from gateway.flow.administration import make_secret
@@ -144,3 +147,134 @@ def test_a_made_secret_is_a_key_of_51_characters_and_never_the_same() -> None:
     made = {make_secret() for _ in range(200)}
     assert len(made) == 200
     assert all(is_key_shape(secret) and len(secret) == 51 for secret in made)
+
+
+NEW_SECRET = "sk-the-secret-after-that"
+
+
+async def rotate(house: House, **more: object) -> ApiKey:
+    """The key has another secret now; the one before is good for ten seconds."""
+    key = await house.add(**more)
+    rotated = attrs.evolve(
+        key,
+        digest=house.directory.digest(NEW_SECRET),
+        last4=NEW_SECRET[-4:],
+        former_digest=key.digest,
+        former_until_s=int(NOW) + 10,
+    )
+    await house.store.put_key(rotated)
+    await house.directory.reload()
+    return rotated
+
+
+async def test_a_former_secret_is_the_same_key_until_its_time_of_grace_is_over() -> None:
+    house = House()
+    key = await rotate(house, quota=Quota(5, "daily"), models=("m",))
+    before, after = (house.directory.authenticate(f"Bearer {secret}") for secret in (SECRET, NEW_SECRET))
+    assert after.key == key
+    assert (before.key.id, before.key.quota, before.key.models) == (key.id, key.quota, key.models)
+    assert before.account == after.account
+    house.now = NOW + 9.999
+    assert house.directory.refresh(before) is before
+    house.now = NOW + 10
+    for ask in (lambda: house.directory.authenticate(f"Bearer {SECRET}"), lambda: house.directory.refresh(before)):
+        with pytest.raises(KeyExpired):
+            ask()
+    assert house.directory.refresh(after) is after
+
+
+async def test_a_former_secret_outlives_neither_the_key_nor_its_expiry() -> None:
+    house = House()
+    key = await rotate(house, expires_s=int(NOW) + 5)
+    before = house.directory.authenticate(f"Bearer {SECRET}")
+    house.now = NOW + 5
+    with pytest.raises(KeyExpired):
+        house.directory.refresh(before)
+    await house.store.put_key(attrs.evolve(key, status="disabled"))
+    await house.directory.reload()
+    with pytest.raises(KeyDisabled):
+        house.directory.refresh(before)
+    await house.store.delete_key(key.id)
+    await house.directory.reload()
+    with pytest.raises(InvalidApiKey):
+        house.directory.refresh(before)
+    assert house.directory.find_caller(key.id) is None
+
+
+async def test_a_key_is_found_by_its_id_with_the_secret_that_it_has_now() -> None:
+    house = House()
+    key = await rotate(house)
+    found = house.directory.find_caller(key.id)
+    assert found is not None
+    assert found.key == key
+    assert house.directory.find_caller(key.id + 1) is None
+
+
+async def test_the_last_use_of_a_key_is_when_it_was_last_shown_and_good() -> None:
+    house = House()
+    key = await rotate(house)
+    last_use = house.directory.find_last_use
+    assert last_use(key.id) is None
+    caller = house.directory.authenticate(f"Bearer {SECRET}")
+    assert last_use(key.id) == NOW
+    house.now = NOW + 3
+    house.directory.refresh(caller)
+    assert last_use(key.id) == NOW + 3
+    house.now = NOW + 10
+    with pytest.raises(KeyExpired):
+        house.directory.authenticate(f"Bearer {SECRET}")
+    assert last_use(key.id) == NOW + 3
+    house.directory.authenticate(f"Bearer {NEW_SECRET}")
+    await house.directory.reload()
+    assert last_use(key.id) == NOW + 10
+    await house.store.delete_key(key.id)
+    await house.directory.reload()
+    assert last_use(key.id) is None
+
+
+async def test_who_looks_without_a_key_is_its_account_as_it_is_now() -> None:
+    """A page of the console watches its account's videos."""
+    house = House()
+    key = await house.add()
+    (account,) = await house.store.list_accounts()
+    watcher = Caller(account, ApiKey(0, account.id, "console", b"", ""))
+    assert house.directory.refresh(watcher) == watcher
+    assert house.directory.find_last_use(0) is None
+    await house.store.put_account(attrs.evolve(account, status="disabled"))
+    await house.directory.reload()
+    with pytest.raises(KeyDisabled):
+        house.directory.refresh(watcher)
+    await house.store.delete_account(key.account_id)
+    await house.directory.reload()
+    with pytest.raises(InvalidApiKey):
+        house.directory.refresh(watcher)
+
+
+class SlowStore(MemoryStore):
+    """A store whose first list of keys arrives late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = [asyncio.Event()]
+
+    async def list_keys(self) -> Sequence[ApiKey]:
+        keys = await super().list_keys()
+        if self.waits:
+            await self.waits.pop().wait()
+        return keys
+
+
+async def test_of_two_reloads_the_one_that_knows_more_has_the_last_word() -> None:
+    store = SlowStore()
+    directory = Directory(store, store, pepper=b"p" * 32, clock=lambda: NOW)
+    account = await store.add_account(Account(0, "acme"))
+    key = await store.add_key(ApiKey(0, account.id, "k", directory.digest(SECRET), ""))
+    late, (arrives,) = asyncio.create_task(directory.reload()), store.waits
+    await asyncio.sleep(0)
+    await store.put_key(attrs.evolve(key, status="disabled"))
+    newer = asyncio.create_task(directory.reload())
+    await asyncio.sleep(0)
+    arrives.set()
+    await asyncio.gather(late, newer)
+    with pytest.raises(KeyDisabled):
+        directory.authenticate(f"Bearer {SECRET}")

@@ -774,6 +774,8 @@ class Ear:
 
     async def drain(self) -> None: ...
 
+    def wake(self) -> None: ...
+
     async def finish(self) -> None:
         self.finished = True
 

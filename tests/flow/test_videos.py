@@ -8,6 +8,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.domain.audit import Actor, AuditFilter
 from gateway.domain.fault import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.domain.request import RequestRow
 from gateway.domain.video import CANCELLED, TIMEOUT, VideoFilter, VideoJob
@@ -220,12 +221,16 @@ def test_a_job_that_is_cancelled_fails_at_no_cost_and_its_provider_is_asked_to_s
         stage = Stage(play(Said({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"})), "runway", models=())
         stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "gen4.5"),)))
         job = await stage.submit(seconds=5, size="1280x720")
-        cancelled = await stage.videos.cancel(job.id)
+        with pytest.raises(NotFound):
+            await stage.videos.cancel(job.id, Actor("member", "eve", scope=CALLER.account.id + 1))
+        cancelled = await stage.videos.cancel(job.id, Actor("member", "ada", scope=CALLER.account.id))
         assert (cancelled.state, cancelled.error_code, stage.held) == ("failed", "cancelled", 0)
         with pytest.raises(Conflict):
             await stage.videos.cancel(job.id)
         with pytest.raises(NotFound):
             await stage.videos.cancel("video_1")
+        (row,) = await stage.books.trail.list_audit(AuditFilter(), 9)
+        assert (row.action, row.subject, row.actor) == ("video.cancelled", job.id, "ada")
         await stage.videos.close()
         assert [(asked.method, asked.path.rpartition("/")[0]) for asked in stage.provider.asked[1:]] == [
             ("DELETE", "/tasks")

@@ -37,6 +37,7 @@ ROW = RequestRow(
     images=4,
     duration_ms=36_000_000,
     characters=100_000,
+    error="The provider broke off its answer",
 )
 """Its cost is no float's, and its hold is as large as they come."""
 

@@ -1,6 +1,7 @@
 """What every driver of the store promises: one suite, run over each of them."""
 
 import asyncio
+from collections.abc import Iterable
 
 import attrs
 import pytest
@@ -39,6 +40,8 @@ KEY = ApiKey(
     declared=True,
     created_ms=1_750_000_000_124,
     webhook_url="https://hooks.test/1?token=x",
+    former_digest=bytes(range(32, 64)),
+    former_until_s=3_000_000_000,
 )
 EVERYTHING = RequestFilter()
 
@@ -55,8 +58,7 @@ async def add_key(stores: Stores, account: Account, number: int = 1) -> ApiKey:
     return await stores.keys.add_key(ApiKey(0, account.id, f"key{number}", digest(number), "0000"))
 
 
-def ids(stored: object) -> list[str]:
-    assert isinstance(stored, list)
+def ids(stored: Iterable[StoredRequest]) -> list[str]:
     return [item.row.id for item in stored]
 
 
@@ -137,6 +139,32 @@ async def test_a_secret_belongs_to_one_key(stores: Stores) -> None:
     with pytest.raises(Conflict):
         await stores.keys.put_key(attrs.evolve(second, name=first.name))
     assert list(await stores.keys.list_keys()) == [first, second]
+
+
+async def test_a_secret_that_a_key_had_before_belongs_to_no_other(stores: Stores) -> None:
+    account = await add_account(stores)
+    first, second = await add_key(stores, account, 1), await add_key(stores, account, 2)
+    rotated = attrs.evolve(first, digest=digest(3), former_digest=digest(1), former_until_s=5)
+    await stores.keys.put_key(rotated)
+    for change in (
+        stores.keys.add_key(ApiKey(0, account.id, "new", digest(1), "0000")),
+        stores.keys.add_key(ApiKey(0, account.id, "new", digest(9), "0000", former_digest=digest(1))),
+        stores.keys.add_key(ApiKey(0, account.id, "new", digest(9), "0000", former_digest=digest(2))),
+        stores.keys.put_key(attrs.evolve(second, digest=digest(1))),
+        stores.keys.put_key(attrs.evolve(second, former_digest=digest(1))),
+        stores.keys.put_key(attrs.evolve(second, former_digest=digest(3))),
+    ):
+        with pytest.raises(Conflict) as caught:
+            await change
+        assert caught.value.param == "secret"
+    assert list(await stores.keys.list_keys()) == [rotated, second]
+    again, other = (
+        attrs.evolve(rotated, digest=digest(4), former_digest=digest(3)),
+        attrs.evolve(second, digest=digest(1)),
+    )
+    await stores.keys.put_key(again)  # one before the last is free again
+    await stores.keys.put_key(other)
+    assert list(await stores.keys.list_keys()) == [again, other]
 
 
 async def test_a_key_needs_its_account(stores: Stores) -> None:
@@ -269,7 +297,7 @@ async def test_filters_restrict_together(stores: Stores) -> None:
             *make_rows(1, key_id=1, model="a", status=200),
             *make_rows(2, key_id=2, model="a", status=200),
             *make_rows(3, key_id=1, model="b", status=200),
-            *make_rows(4, key_id=1, model="a", status=500),
+            *make_rows(4, key_id=1, model="a", status=500, ending="failed"),
             *make_rows(5, key_id=1, model="a", status=200, channel="other"),
             *make_rows(6, key_id=9, model="c", status=403, channel=None),
         ]

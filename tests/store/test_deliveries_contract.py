@@ -51,6 +51,20 @@ async def test_lists_are_the_newest_first_of_one_job_or_of_all(archive: Archive)
     assert await list_all(archive, "video_9") == []
 
 
+async def test_lists_are_of_one_account_or_of_all(archive: Archive) -> None:
+    mine, theirs, late = (make_delivery(number, account_id=number % 2, video_id="video_1") for number in (1, 2, 3))
+    await tell(archive, mine, theirs, late)
+    for account_id, video_id, expected in (
+        (1, None, [late, mine]),
+        (0, None, [theirs]),
+        (1, "video_1", [late, mine]),
+        (1, "video_9", []),
+        (9, None, []),
+    ):
+        told = archive.deliveries.list_deliveries(video_id=video_id, limit=10, account_id=account_id)
+        assert list(await told) == expected
+
+
 async def test_what_is_due_is_taken_on_longest_first_until_the_lease_ends(archive: Archive) -> None:
     dues = {"soon": NOW + 1, "now": NOW, "long": NOW - 9, "also": NOW - 9, "over": None}
     known = {name: make_delivery(name, due_ms=due_ms) for name, due_ms in dues.items()}

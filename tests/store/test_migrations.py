@@ -175,7 +175,7 @@ def fit(values: Values, table: Table) -> Values:
     return {name: value for name, value in values.items() if name in table.c}
 
 
-UNTOLD: dict[str, Any] = {"tried": "", "images": 0, "duration_ms": 0, "characters": 0}
+UNTOLD: dict[str, Any] = {"tried": "", "images": 0, "duration_ms": 0, "characters": 0, "error": ""}
 """What earlier versions did not write down."""
 
 
@@ -253,7 +253,10 @@ async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_pa
 
 TABLES = ("accounts", "keys", "requests", "entries", "usage_days", "channels")
 NEWEST_TABLES = ("videos", "video_prompts", "deliveries", "replays")
-NEW_COLUMNS: dict[str, dict[str, Any]] = {"requests": UNTOLD, "keys": {"webhook_url": None}}
+NEW_COLUMNS: dict[str, dict[str, Any]] = {
+    "requests": UNTOLD,
+    "keys": {"webhook_url": None, "former_digest": None, "former_until_s": None},
+}
 
 
 def read_tables(connection: Connection) -> dict[str, list[dict[str, Any]]]:

@@ -29,7 +29,9 @@ class Call:
         path, query, headers: what stands there.
         status: what is answered.
         keep: notes what of the answer later calls need.
-        signed: it is made by the member who is signed in, not with a key or a token.
+        signed: whose session it is made with, not with a key or a token: the name that the memory has it under.
+        enters: the name that the memory is to have a session under that the answer begins.
+        endless: its answer has no end; its first event is enough.
     """
 
     operation: str
@@ -40,7 +42,9 @@ class Call:
     headers: Mapping[str, str] = attrs.field(factory=dict)
     status: int = 200
     keep: Callable[[Any, Memory], None] | None = None
-    signed: bool = False
+    signed: str = ""
+    enters: str = ""
+    endless: bool = False
 
 
 class Reader:
@@ -162,18 +166,21 @@ class Caller:
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
             session.request(method, url, json=body, data=data, headers=headers, allow_redirects=False) as response,
         ):
-            raw = await response.read()
-            for name, morsel in response.cookies.items():
-                self.memory["cookie"] = f"{name}={morsel.value}"
+            raw = await (response.content.readuntil(b"\n\n") if call.endless else response.read())
+            if call.enters:
+                self.memory[call.enters] = "; ".join(f"{name}={one.value}" for name, one in response.cookies.items())
             return response.status, response.content_type, raw
 
     def _authorize(self, call: Call, operation: Json) -> dict[str, str]:
         if call.signed:
-            return {"Cookie": self.memory["cookie"], "X-Gateway-Console": "1"}
+            return {"Cookie": self.memory[call.signed], "X-Gateway-Console": "1"}
         schemes = {name for either in operation["security"] for name in either}
         if "apiKey" in schemes:
             return {"Authorization": self.gateway.client.headers["Authorization"]}
-        return {"Authorization": f"Bearer {self.gateway.admin_token}"} if "adminToken" in schemes else {}
+        if "adminToken" in schemes:
+            return {"Authorization": f"Bearer {self.gateway.admin_token}"}
+        parameters = map(self.reader.resolve, operation.get("parameters", ()))
+        return {each["name"]: "1" for each in parameters if each["in"] == "header" and each.get("required")}
 
     def _recall(self, value: Any) -> Any:
         if isinstance(value, str) and value.startswith("$"):
@@ -191,6 +198,17 @@ def _write_form(fields: Mapping[str, Any]) -> aiohttp.FormData:
         else:
             form.add_field(name, value)
     return form
+
+
+def exceed(schema: Json) -> list[Any]:
+    """Values just beyond what a schema says of numbers, lengths and words."""
+    beyond: list[Any] = []
+    beyond += [schema["minimum"] - 1] if "minimum" in schema else []
+    beyond += [schema["maximum"] + 1] if "maximum" in schema else []
+    beyond += ["x" * (schema["maxLength"] + 1)] if "maxLength" in schema else []
+    beyond += ["no such word"] if "enum" in schema else []
+    beyond += [[]] if schema.get("minItems") else []
+    return beyond
 
 
 def spoil(schema: Json) -> Any:

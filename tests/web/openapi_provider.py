@@ -8,7 +8,7 @@ from typing import Any, Self
 import orjson
 from aiohttp import web
 
-from tests.fakes.openai_videos import KEY, OpenAiVideos
+from tests.fakes.openai_videos import KEY, OpenAiVideos, Play
 from tests.fakes.pictures import draw
 
 Json = dict[str, Any]
@@ -86,11 +86,11 @@ STREAMS: Mapping[str, bytes] = {
 
 
 class Everything(OpenAiVideos):
-    """It answers by the path alone, and makes videos besides. A chat that is asked to ``wait`` does, until ``end``."""
+    """It answers by the path alone, and makes videos besides. What is asked to be ``slow`` is, until ``end``."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.end = asyncio.Event()
+        super().__init__(slow=Play(polls=("in_progress", self.end, "completed")))
 
     async def __aenter__(self) -> Self:
         self._more = web.AppRunner(self._build(), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
@@ -105,6 +105,7 @@ class Everything(OpenAiVideos):
     def _build(self) -> web.Application:
         app = web.Application(client_max_size=1 << 20)
         app.router.add_get("/v1/models", self._list)
+        app.router.add_post("/v1/told", self._listen)
         app.router.add_post("/v1/audio/speech", self._speak)
         for path in ANSWERS:
             app.router.add_post(path, self._answer)
@@ -126,6 +127,9 @@ class Everything(OpenAiVideos):
     async def _list(self, _request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "listed", "object": "model"}]})
 
+    async def _listen(self, _request: web.Request) -> web.Response:
+        return web.Response()
+
     async def _speak(self, _request: web.Request) -> web.Response:
         return web.Response(body=b"ID3" + bytes(500), content_type="audio/mpeg")
 
@@ -135,7 +139,7 @@ class Everything(OpenAiVideos):
             return web.json_response(ANSWERS[request.path])
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        if b"wait" in raw:
+        if b"slow" in raw:
             await response.write(write_events(CHUNK))
             await self.end.wait()
         await response.write(STREAMS[request.path])

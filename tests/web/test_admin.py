@@ -1,5 +1,6 @@
 """The admin API: every operation once, its refusals, and that a change is in force when it returns."""
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -9,50 +10,18 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from gateway.web.admin import routes
 from gateway.web.admin.doors import PREFIX
+from gateway.web.admin.routes import list_doors
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, KEY, RunningGateway, channel, channels
 from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
 from tests.web.wire import connect, hello, post, read_answer
 
 NOWHERE = "http://127.0.0.1:9/v1"
+PART = re.compile(r"\{[^}]*\}")
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
-OPERATIONS = (
-    ("GET", "/status"),
-    ("GET", "/accounts"),
-    ("POST", "/accounts"),
-    ("GET", "/accounts/acme"),
-    ("PATCH", "/accounts/acme"),
-    ("DELETE", "/accounts/acme"),
-    ("GET", "/keys"),
-    ("POST", "/keys"),
-    ("GET", "/keys/1"),
-    ("PATCH", "/keys/1"),
-    ("DELETE", "/keys/1"),
-    ("GET", "/channels"),
-    ("POST", "/channels"),
-    ("GET", "/channels/up"),
-    ("PATCH", "/channels/up"),
-    ("DELETE", "/channels/up"),
-    ("POST", "/channels/up/test"),
-    ("POST", "/channels/up/sync"),
-    ("GET", "/models"),
-    ("GET", "/explain"),
-    ("POST", "/reload"),
-    ("GET", "/requests"),
-    ("GET", "/accounts/acme/credits"),
-    ("POST", "/accounts/acme/credits"),
-    ("GET", "/keys/1/credits"),
-    ("POST", "/keys/1/credits"),
-    ("GET", "/usage"),
-    ("GET", "/audit"),
-    ("GET", "/videos"),
-    ("GET", "/videos/1"),
-    ("POST", "/videos/1/cancel"),
-    ("GET", "/deliveries"),
-    ("GET", "/keys/1/webhook-secret"),
-)
+OPERATIONS = tuple((door.method, PART.sub("1", door.path)) for door in list_doors() if door.access != "anyone")
+"""Every operation but those by which people come in."""
 
 
 @pytest.fixture
@@ -74,24 +43,13 @@ async def ask_office(gateway: RunningGateway, method: str, path: str, body: Any 
         return response.status, await response.json()
 
 
-def test_the_table_below_names_every_operation() -> None:
-    known = {
-        (door.method, door.full_path.replace("{name}", "x").replace("{id}", "x")) for door in routes.list_doors()
-    }
-    named = set()
-    for method, path in OPERATIONS:
-        parts = path.split("/")
-        if len(parts) > 2:
-            parts[2] = "x"
-        named.add((method, PREFIX + "/".join(parts)))
-    assert named == known
-
-
 @pytest.mark.parametrize("token", [None, "", "wrong", KEY, "sk-"])
 async def test_no_operation_is_open_without_the_token(gateway: RunningGateway, token: str | None) -> None:
+    assert len(OPERATIONS) > 60
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    some = OPERATIONS if token in {None, KEY} else OPERATIONS[::9]
     async with aiohttp.ClientSession(headers=headers) as session:
-        for method, path in (*OPERATIONS, ("GET", "/nothing"), ("PUT", "/keys")):
+        for method, path in (*some, ("GET", "/nothing"), ("PUT", "/keys")):
             async with session.request(method, f"{gateway.url}{PREFIX}{path}", json={}) as response:
                 assert response.status == 401, path
                 error = (await response.json())["error"]

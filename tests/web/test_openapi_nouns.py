@@ -1,8 +1,9 @@
 """A noun in JSON Schema says of a body what its reader does; it is read from the class, limits and all."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 import pytest
@@ -13,6 +14,7 @@ from jsonschema import Draft202012Validator
 from gateway.domain.declaration import AccountSpec, CreditSpec, KeySpec
 from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problems, between, must, read_table
 from gateway.flow.declaration import ChannelSpec
+from gateway.web.admin.routes import list_doors
 from gateway.web.openapi.nouns import WORDS, allow_null, read_attributes, write_kind, write_noun
 
 SPECS = (AccountSpec, KeySpec, CreditSpec, ChannelSpec)
@@ -21,7 +23,9 @@ NULL = {"type": "null"}
 
 @attrs.frozen
 class Inner:
-    size: int = attrs.field(metadata=between(1))
+    """What is in it."""
+
+    width: int = attrs.field(metadata=between(1))
 
 
 @attrs.frozen
@@ -29,21 +33,21 @@ class Noun:
     """What a test takes.
 
     Attributes:
-        name, word: what it is called,
+        title, word: what it is called,
             in ``two`` lines.
         ratio: how much.
     """
 
-    name: str
+    title: str
     word: str = "w"
     ratio: float = attrs.field(default=0.5, metadata=POSITIVE)
     many: int | None = attrs.field(default=None, metadata=between(2, 9))
     price: Decimal = attrs.field(default=Decimal("1.5"), metadata=NOT_NEGATIVE)
-    role: Literal["a", "b"] | None = None
-    code: Literal[1, 2] = 1
+    letter: Literal["a", "b"] | None = None
+    digit: Literal[1, 2] = 1
     at: datetime | None = None
     flags: tuple[bool, ...] = (True,)
-    names: dict[str, str] = attrs.field(factory=dict, metadata=must("odd names", lambda _value: True))
+    table: dict[str, str] = attrs.field(factory=dict, metadata=must("odd names", lambda _value: True))
     inner: Inner = attrs.field(factory=lambda: Inner(3))
     inners: tuple[Inner, ...] = ()
     hidden: str | None = attrs.field(default=None, repr=False)
@@ -51,8 +55,9 @@ class Noun:
 
 INNER = {
     "type": "object",
-    "properties": {"size": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}},
-    "required": ["size"],
+    "description": "What is in it.",
+    "properties": {"width": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}},
+    "required": ["width"],
     "additionalProperties": False,
 }
 
@@ -62,25 +67,26 @@ def test_every_type_default_limit_and_word_of_a_class_is_in_its_schema() -> None
     about = "What it is called, in `two` lines."
     assert schema == {
         "type": "object",
+        "description": "What a test takes.",
         "additionalProperties": False,
-        "required": ["name"],
+        "required": ["title"],
         "properties": {
-            "name": {"type": "string", "description": about},
+            "title": {"type": "string", "description": about},
             "word": {"type": "string", "description": about, "default": "w"},
             "ratio": {"type": "number", "exclusiveMinimum": 0, "description": "How much.", "default": 0.5},
             "many": {"type": ["integer", "null"], "minimum": 2, "maximum": 9, "default": None},
             "price": {"type": "number", "minimum": 0, "default": 1.5},
-            "role": {"type": ["string", "null"], "enum": ["a", "b", None], "default": None},
-            "code": {"type": "integer", "enum": [1, 2], "default": 1},
+            "letter": {"type": ["string", "null"], "enum": ["a", "b", None], "default": None},
+            "digit": {"type": "integer", "enum": [1, 2], "default": 1},
             "at": {"type": ["string", "null"], "format": "date-time", "default": None},
             "flags": {"type": "array", "items": {"type": "boolean"}, "default": [True]},
-            "names": {
+            "table": {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
                 "default": {},
                 "description": "Odd names.",
             },
-            "inner": {**INNER, "default": {"size": 3}},
+            "inner": {**INNER, "default": {"width": 3}},
             "inners": {"type": "array", "items": INNER, "default": []},
             "hidden": {"type": ["string", "null"], "default": None, "writeOnly": True},
         },
@@ -91,9 +97,9 @@ def test_in_a_change_nothing_is_required_and_null_takes_back_what_has_a_default(
     schema = write_noun(Noun, partly=True)
     properties = schema["properties"]
     assert "required" not in schema
-    assert properties["name"]["type"] == "string"
+    assert properties["title"]["type"] == "string"
     assert properties["word"]["type"] == ["string", "null"]
-    assert properties["code"] == {"type": ["integer", "null"], "enum": [1, 2, None]}
+    assert properties["digit"] == {"type": ["integer", "null"], "enum": [1, 2, None]}
     assert not [name for name, field in properties.items() if "default" in field]
 
 
@@ -127,14 +133,30 @@ def test_a_docstring_without_attributes_tells_nothing(text: str) -> None:
     assert read_attributes(text) == {}
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_every_field_that_people_write_has_words(spec: type) -> None:
-    told = {name for name, field in write_noun(spec)["properties"].items() if field.get("description")}
-    assert told == {field.name for field in attrs.fields(spec)}
+def list_nouns() -> Iterator[tuple[str, Any]]:
+    """Every schema of a noun that a door takes, or that is in one, and the class's name."""
+    for kind in {door.takes for door in list_doors() if door.takes is not None}:
+        yield kind.__name__, write_noun(kind)
+        for field in attrs.fields(kind):
+            for inner in filter(attrs.has, get_args(field.type)):
+                yield inner.__name__, write_noun(inner)
+
+
+def test_every_field_that_people_write_has_words() -> None:
+    missing = [
+        f"{name}.{field}"
+        for name, schema in list_nouns()
+        for field, told in schema["properties"].items()
+        if not told.get("description")
+    ]
+    assert not missing, "each needs a line in WORDS, or under Attributes in its class's docstring"
 
 
 def test_no_word_is_left_of_a_field_that_is_gone() -> None:
-    assert {*WORDS} <= {field.name for spec in SPECS for field in attrs.fields(spec)}
+    known = {
+        each for name, schema in list_nouns() for field in schema["properties"] for each in (field, f"{name}.{field}")
+    }
+    assert {*WORDS} <= known
 
 
 VALUES = st.one_of(

@@ -11,7 +11,7 @@ from tests.conftest import StartGateway
 from tests.fakes.openai_audio import make_wav
 from tests.fakes.pictures import draw
 from tests.faults.film_set import await_job
-from tests.web.openapi_calls import Call, Caller, Memory, spoil
+from tests.web.openapi_calls import Call, Caller, Memory, exceed, spoil
 from tests.web.openapi_provider import MODEL, Everything
 
 HELLO = [{"role": "user", "content": "hi"}]
@@ -98,6 +98,7 @@ FINISHED = (
     Call("get_billing_usage", query={"start_date": "2026-01-01", "end_date": "2026-01-03"}),
     Call("get_billing_usage", query={"start_date": "soon"}, status=400),
     Call("get_root"),
+    Call("get_root", headers={"Accept": "text/html"}, status=303),
     Call("get_liveness"),
     Call("get_readiness"),
     Call("get_openapi"),
@@ -126,18 +127,23 @@ async def test_every_operation_answers_what_the_document_says(caller: Caller) ->
 
 
 async def test_what_is_missing_or_of_the_wrong_kind_is_named(caller: Caller) -> None:
-    """Of every body of JSON: each field that must be there, left out and spoiled."""
+    """Of every body of JSON: each field that must be there, left out and spoiled; each limit that is told, passed."""
     asked = 0
     for name in sorted(caller.reader.names(admin=False)):
         schema = caller.reader.find_body(name)
         if schema is None or name == "remix_video":  # a remix is looked for before it is read
             continue
+        example = caller.reader.find_example(name)
+        for field, told in schema["properties"].items():
+            for value in exceed(told):
+                asked += 1
+                await check_named(caller, Call(name, {**example, field: value}), field)
         for field in schema["required"]:
-            rest = {key: value for key, value in caller.reader.find_example(name).items() if key != field}
+            rest = {key: value for key, value in example.items() if key != field}
             for body in (rest, {**rest, field: spoil(schema["properties"][field])}):
                 asked += 1
                 await check_named(caller, Call(name, body), field)
-    assert asked > 30
+    assert asked > 90
     assert not caller.problems, "\n".join(caller.problems)
 
 

@@ -15,6 +15,7 @@ from tests.fakes.openai_videos import OpenAiVideos, Play, Said
 from tests.fakes.upstream import ScriptedUpstream, answer
 from tests.faults.film_set import VIDEOS, await_job, find_jobs, site, submit
 from tests.faults.scene import until
+from tests.web.console.people import invite, make_administrator
 from tests.web.test_admin import Ask, ask_office
 
 OTHER_KEY = "sk-test-key-of-another-caller"
@@ -98,6 +99,34 @@ async def test_jobs_of_all_accounts_are_listed_filtered_and_paged(gateway: Runni
         (f"ids={NOBODY}&limit=x", []),
     ):
         assert await list_ids(ask, query) == expected, query
+
+
+@pytest.mark.slow
+async def test_a_member_sees_and_ends_its_own_accounts_jobs_and_hears_nothing_of_channels(
+    gateway: RunningGateway, ask: Ask
+) -> None:
+    mine, theirs = await begin(gateway, "slow", "processing", key=OTHER_KEY), await begin(gateway, "bad")
+    ada = await make_administrator(gateway)
+    mia = await invite(ada, "mia", "member", "other")
+    for query, expected in (("", [mine]), (f"ids={mine},{theirs}", [mine]), (f"after={theirs}&order=asc", [])):
+        status, listed = await mia.call("GET", f"/videos?{query}")
+        assert (status, [video["id"] for video in listed["data"]]) == (200, expected), query
+    for method, path in (("GET", ""), ("POST", "/cancel")):
+        refused = [await mia.call(method, f"/videos/{video_id}{path}") for video_id in (theirs, NOBODY)]
+        assert [status for status, _ in refused] == [404, 404]
+        assert refused[0][1]["error"]["code"] == refused[1][1]["error"]["code"]
+    assert await mia.call("GET", f"/deliveries?video={theirs}") == (200, {"object": "list", "data": []})
+    _, shown = await mia.call("GET", f"/videos/{mine}")
+    whole = (await ask("GET", f"/videos/{mine}"))[1]
+    hidden = {name for name in whole if whole[name] != shown[name] and shown[name] is None}
+    assert hidden >= {"channel", "provider", "upstream_model", "upstream_id"}
+    assert "up1" not in str(shown)
+    status, cancelled = await mia.call("POST", f"/videos/{mine}/cancel")
+    assert (status, cancelled["status"], cancelled["channel"]) == (200, "failed", None)
+    (told,) = (await ask("GET", "/audit-trail?action=video.cancelled"))[1]["data"]
+    assert (told["actor"], told["account"]) == ("mia", "other")
+    for person in (ada, mia):
+        await person.session.close()
 
 
 REFUSED: tuple[tuple[str, str, int, str, str | None], ...] = (
@@ -191,6 +220,10 @@ async def test_a_job_is_cancelled_once_and_costs_nothing(gateway: RunningGateway
     assert {value["error"]["code"] for status, value in answers if status == 409} == {"conflict"}
     (row,) = await gateway.rows(1)
     assert (row.ending, row.error_code, row.cost_nanos) == ("interrupted", "cancelled", 0)
+    _, trail = await ask("GET", "/audit-trail?action=video")
+    (told,) = trail["data"]
+    assert (told["action"], told["subject"], told["account"]) == ("video.cancelled", video_id, "acme")
+    assert told["detail"] == {"status": ["processing", "failed"]}
     assert (await ask("GET", "/accounts/acme"))[1]["held_usd"] == 0
 
 

@@ -5,6 +5,7 @@ who see every account, and none where nobody watches.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,7 +29,7 @@ TICK_S = 1.0
 EARLY = 0.9
 """A timer may be early by a hair: a look that is nearly a tick old is an old one."""
 LOOK_AGAIN_S = 10.0
-"""How long a session that has ended is shown what is under way, at the most."""
+"""How long somebody whose session has ended is shown what is under way, at the most."""
 MOST_WATCHING = 8
 """Streams of one account at a time, and of bearers of the token."""
 
@@ -48,19 +49,27 @@ class LiveView:
 
     Args:
         running: the calls under way.
+
+    Attributes:
+        tick_s: how often whoever watches is told.
+        again_s: how often a session is looked at again.
+        following: how many watch.
+        taken: how many looks there were.
     """
 
     def __init__(self, running: Running) -> None:
         self._running = running
-        self._watching: dict[int | None, int] = {}
+        self._watching: Counter[int | None] = Counter()
         self._looks: dict[int | None, Look] = {}
+        self.tick_s = TICK_S
+        self.again_s = LOOK_AGAIN_S
         self.following = Following(MOST_WATCHING, "lists of what is under way")
         self.taken = 0
 
     @contextmanager
     def watch(self, scope: int | None) -> Iterator[None]:
         """Somebody watches the account ``scope``, or all, until the end of the block."""
-        self._watching[scope] = self._watching.get(scope, 0) + 1
+        self._watching[scope] += 1
         try:
             yield
         finally:
@@ -72,7 +81,7 @@ class LiveView:
     def look(self, scope: int | None, now: float) -> Look:
         """The newest look, taken now unless one has been taken within this tick; ``now`` is the loop's time."""
         known = self._looks.get(scope)
-        if known is not None and now - known.at < TICK_S * EARLY:
+        if known is not None and now - known.at < self.tick_s * EARLY:
             return known
         calls = self._running.list_calls(scope, now)
         self.taken += 1
@@ -116,8 +125,8 @@ async def _tell(request: web.Request, response: EventSourceResponse) -> None:
         if look.number != told:
             told = look.number
             await response.send(look.data, event="running")
-        await asyncio.sleep(TICK_S)
-        if loop.time() - checked_at >= LOOK_AGAIN_S:
+        await asyncio.sleep(live.tick_s)
+        if loop.time() - checked_at >= live.again_s:
             checked_at = loop.time()
             try:
                 await check_still_signed(request)

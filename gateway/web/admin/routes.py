@@ -18,6 +18,7 @@ from gateway.web.admin.live import RUNNING_DOORS
 from gateway.web.admin.members import MEMBER_DOORS
 from gateway.web.admin.models import MODEL_DOORS
 from gateway.web.admin.money import MONEY_DOORS
+from gateway.web.admin.providers import PROVIDER_DOORS
 from gateway.web.admin.settings import SETTING_DOORS
 from gateway.web.admin.shapes import COUNT, TEXT, record
 from gateway.web.admin.videos import VIDEO_DOORS
@@ -68,5 +69,6 @@ def list_doors() -> tuple[Door, ...]:
         *SETTING_DOORS,
         *TRAIL_DOORS,
         *RUNNING_DOORS,
+        *PROVIDER_DOORS,
         *VIDEO_DOORS,
     )

@@ -1,10 +1,11 @@
 """The admin API's part about signing in: sessions, and what members do about themselves."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from gateway.domain.declaration import write_time
+from gateway.domain.fault import RequestTooLarge
 from gateway.domain.member import ROLES, Session
 from gateway.domain.member_spec import (
     CodeSpec,
@@ -36,6 +37,8 @@ MEMBER = record(
     created_at=MOMENT,
     signed_in_at=maybe(MOMENT),
 )
+S = TypeVar("S")
+_MAX_BODY = 16 * 1024
 _ACCOUNT = record(id=INTEGER, name=TEXT)
 _SESSION = record(id=TEXT, created_at=MOMENT, seen_at=MOMENT, address=TEXT, agent=TEXT)
 _ENTRY = record(member=MEMBER, account=_ACCOUNT, expires_at=MOMENT)
@@ -47,7 +50,7 @@ async def sign_in(request: web.Request) -> web.Response:
 
     After five wrong tries each has to wait (429, ``Retry-After``).
     """
-    spec = read_spec(await read_json(request), SignInSpec)
+    spec = await _read(request, SignInSpec)
     entry = await request.app[RECEPTION].sign_in(spec.name, spec.passphrase, spec.code, find_visitor(request))
     return _let_in(request, entry)
 
@@ -90,7 +93,7 @@ async def end_other_sessions(request: web.Request) -> web.Response:
 
 async def change_passphrase(request: web.Request) -> web.Response:
     """Another passphrase; all other sessions end, and the answer sets another cookie."""
-    spec, signed = read_spec(await read_json(request), PassphraseSpec), get_signed(request)
+    spec, signed = await _read(request, PassphraseSpec), get_signed(request)
     reception = request.app[RECEPTION]
     entry = await reception.change_passphrase(signed, spec.current, spec.passphrase, find_visitor(request))
     return _let_in(request, entry, 200)
@@ -98,21 +101,21 @@ async def change_passphrase(request: web.Request) -> web.Response:
 
 async def begin_second_factor(request: web.Request) -> web.Response:
     """A second factor for an authenticator; in force once ``confirm`` has had its first code, within 10 minutes."""
-    spec = read_spec(await read_json(request), ConsentSpec)
+    spec = await _read(request, ConsentSpec)
     made = await request.app[RECEPTION].enrol(get_signed(request), spec.passphrase, find_visitor(request))
     return write_json({"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg})
 
 
 async def confirm_second_factor(request: web.Request) -> web.Response:
     """The first code of a second factor: it is in force. The recovery codes are shown this once."""
-    spec = read_spec(await read_json(request), CodeSpec)
+    spec = await _read(request, CodeSpec)
     codes = await request.app[RECEPTION].confirm(get_signed(request), spec.code, find_visitor(request))
     return write_json({"recovery_codes": codes})
 
 
 async def remove_second_factor(request: web.Request) -> web.Response:
     """Without a second factor from now on."""
-    spec, signed = read_spec(await read_json(request), RemovalSpec), get_signed(request)
+    spec, signed = await _read(request, RemovalSpec), get_signed(request)
     reception = request.app[RECEPTION]
     await reception.remove_second_factor(signed, spec.passphrase, spec.code, find_visitor(request))
     return write_json({"second_factor": False})
@@ -125,14 +128,14 @@ async def get_setup(request: web.Request) -> web.Response:
 
 async def set_up(request: web.Request) -> web.Response:
     """Make the first administrator, with what the link ends in that the start has printed; signed in at once."""
-    spec = read_spec(await read_json(request), SetupSpec)
+    spec = await _read(request, SetupSpec)
     entry = await request.app[INVITATIONS].set_up(spec.token, spec.name, spec.passphrase, find_visitor(request))
     return _let_in(request, entry)
 
 
 async def open_link(request: web.Request) -> web.Response:
     """What a link is for; ``name`` is whose passphrase it resets."""
-    opened = await request.app[INVITATIONS].open_link(read_spec(await read_json(request), TokenSpec).token)
+    opened = await request.app[INVITATIONS].open_link((await _read(request, TokenSpec)).token)
     member, link = opened.member, opened.link
     return write_json(
         {
@@ -150,7 +153,7 @@ async def use_link(request: web.Request) -> web.Response:
 
     401 ``second_factor_needed``: once more, with the ``code`` of the member whose passphrase is reset.
     """
-    spec, visitor = read_spec(await read_json(request), LinkUseSpec), find_visitor(request)
+    spec, visitor = await _read(request, LinkUseSpec), find_visitor(request)
     entry = await request.app[INVITATIONS].use_link(spec.token, spec.name, spec.passphrase, spec.code, visitor)
     return _let_in(request, entry)
 
@@ -192,6 +195,14 @@ SESSION_DOORS: tuple[Door, ...] = (
     Door("POST", "/links/open", open_link, "anyone", takes=TokenSpec, answer=_OPENED),
     Door("POST", "/links/use", use_link, "anyone", takes=LinkUseSpec, answer=_ENTRY, status=201),
 )
+
+
+async def _read(request: web.Request, kind: type[S]) -> S:
+    """What a body says. Anybody may send one: no more of it is read than anybody needs."""
+    try:
+        return read_spec(await read_json(request.clone(client_max_size=_MAX_BODY)), kind)
+    except RequestTooLarge:
+        raise RequestTooLarge(f"The request body is larger than {_MAX_BODY // 1024} KB") from None
 
 
 def find_visitor(request: web.Request) -> Visitor:

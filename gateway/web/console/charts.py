@@ -1,7 +1,7 @@
 """Charts as plain geometry: bars stacked over time. A template draws them as SVG; nothing here knows a page."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
@@ -92,30 +92,17 @@ def draw(
     sums = [sum(values) for values in zip(*(one.values for one in series), strict=True)] if series else []
     top = find_top(max(sums, default=0.0), whole=whole)
     step = (WIDTH - _LEFT - _RIGHT) / max(len(places), 1)
-    width = min(step * (1 - _GAP), _MAX_BAR)
     scale = (HEIGHT - _TOP - _BOTTOM) / top
-    bars: list[Bar] = []
-    columns: list[Column] = []
-    for index, place in enumerate(places):
-        x, y = _LEFT + index * step, float(HEIGHT - _BOTTOM)
-        for one in series:
-            height = max(one.values[index], 0) * scale
-            if height:
-                y -= height
-                bars.append(
-                    Bar(round(x + (step - width) / 2, 2), round(y, 2), round(width, 2), round(height, 2), one.kind)
-                )
-        said = ", ".join(f"{one.name} {write(one.values[index])}" for one in series if one.values[index])
-        columns.append(Column(round(x, 2), round(step, 2), f"{place}: {said or 'nothing'}"))
     every = max(1, math.ceil(len(places) / _LABELS))
+    heights = (top * part / _TICKS for part in range(_TICKS + 1))
     return Chart(
         title,
-        bars,
-        columns,
-        rows=[
-            Tick(round(HEIGHT - _BOTTOM - top * part / _TICKS * scale, 2), write(top * part / _TICKS))
-            for part in range(_TICKS + 1)
+        [bar for index in range(len(places)) for bar in _stack(series, index, step, scale)],
+        [
+            Column(round(_LEFT + index * step, 2), round(step, 2), f"{place}: {_say(series, index, write)}")
+            for index, place in enumerate(places)
         ],
+        rows=[Tick(round(HEIGHT - _BOTTOM - height * scale, 2), write(height)) for height in heights],
         marks=[
             Tick(round(_LEFT + (index + 0.5) * step, 2), place)
             for index, place in enumerate(places)
@@ -124,6 +111,21 @@ def draw(
         legend=series,
         table=[(place, [write(one.values[index]) for one in series]) for index, place in enumerate(places)],
     )
+
+
+def _stack(series: Sequence[Series], index: int, step: float, scale: float) -> Iterator[Bar]:
+    """What stands at one place, from the bottom up."""
+    width = min(step * (1 - _GAP), _MAX_BAR)
+    x, y = _LEFT + index * step + (step - width) / 2, float(HEIGHT - _BOTTOM)
+    for one in series:
+        height = max(one.values[index], 0) * scale
+        if height:
+            y -= height
+            yield Bar(round(x, 2), round(y, 2), round(width, 2), round(height, 2), one.kind)
+
+
+def _say(series: Sequence[Series], index: int, write: Callable[[float], str]) -> str:
+    return ", ".join(f"{one.name} {write(one.values[index])}" for one in series if one.values[index]) or "nothing"
 
 
 def find_top(most: float, *, whole: bool = False) -> float:

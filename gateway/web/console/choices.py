@@ -29,7 +29,13 @@ _FIRST = ("demo-chat", "*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*s
 
 @attrs.frozen
 class Choices:
-    """``keys`` as the admin API shows them, those for anything first; ``taken``: every key's name; ``models`` by kind."""
+    """What there is to choose from.
+
+    Attributes:
+        keys: as the admin API shows them; those that may be used for anything first.
+        taken: the names of every key of the account.
+        models: by what they do.
+    """
 
     keys: Sequence[Mapping[str, Any]]
     taken: frozenset[str]

@@ -12,6 +12,7 @@ from gateway.web.console.overview import OVERVIEW_PAGES
 from gateway.web.console.pages import Page, hang_pages
 from gateway.web.console.people import PEOPLE_PAGES
 from gateway.web.console.playground import PLAYGROUND_PAGES
+from gateway.web.console.prices_pages import PRICE_PAGES
 from gateway.web.console.requests_pages import REQUEST_PAGES
 from gateway.web.console.videos_pages import VIDEO_PAGES
 from gateway.web.console.watching import WATCHING_PAGES
@@ -31,6 +32,7 @@ def list_pages() -> tuple[Page, ...]:
         *WATCHING_PAGES,
         *PEOPLE_PAGES,
         *CHANNEL_PAGES,
+        *PRICE_PAGES,
     )
 
 

@@ -31,7 +31,7 @@ def find_mode(mode: str, model: str) -> Kind:
     known = {name for name, _ in MODES}
     for kind in (mode, find_kind(model, {})):
         if kind in known:
-            return kind  # type: ignore[return-value]
+            return kind
     return "chat"
 
 

@@ -13,7 +13,8 @@ import orjson
 
 from gateway.web.admin.doors import Door
 from gateway.web.admin.shapes import INTEGER, TEXT, Shape
-from gateway.web.openapi.entry import JSON, Answer, Entry, in_path, in_query, ref
+from gateway.web.entrance import SAFE
+from gateway.web.openapi.entry import BYTES, EVENTS, JSON, Answer, Entry, in_path, in_query, ref, stream
 from gateway.web.openapi.nouns import Schema, write_noun
 from gateway.web.openapi.samples import write_sample
 
@@ -25,6 +26,7 @@ _TAGS: Mapping[str, str] = MappingProxyType(
         "sessions": "signing in",
         "links": "members",
         "account": "accounts",
+        "providers": "channels",
         "explain": "models and prices",
         "models": "models and prices",
         "prices": "models and prices",
@@ -46,6 +48,7 @@ _ORDER = (
 _NUMBERED = frozenset({"keys", "members"})
 """Whose ids are numbers."""
 _PART = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
+_CREATED = 201
 _LEAST_SHARED = 4
 """Fields of an object that is worth a name of its own."""
 
@@ -85,12 +88,23 @@ def _write_entry(door: Door, shared: Mapping[str, str]) -> Entry:
         summary.removesuffix("."),
         about.strip(),
         rights=door.access,
-        parameters=(*_list_parts(door), *map(in_query, door.query)),
+        parameters=(*_list_parts(door), *map(in_query, door.query), *_list_headers(door)),
         takes={} if noun is None else {JSON: noun},
         example=None if door.takes is None else write_sample(door.takes, partly=door.partly),
-        answers=(Answer("Done.", {door.media_type: _share(_thaw(door.answer), shared)}, door.status),),
+        optional=door.takes is not None and not door.partly and not write_noun(door.takes).get("required"),
+        answers=(_write_answer(door, shared),),
         faults=_list_faults(door),
     )
+
+
+def _write_answer(door: Door, shared: Mapping[str, str]) -> Answer:
+    about = "What was asked for." if door.method in SAFE else "It is made." if door.status == _CREATED else "Done."
+    shape: Schema = _share(_thaw(door.answer), shared)
+    if door.media_type == EVENTS:
+        shape = stream(shape, "Events, and comments that keep it open.")
+    elif door.media_type != JSON:
+        shape = dict(BYTES)
+    return Answer(about, {door.media_type: shape}, door.status)
 
 
 def find_name(door: Door) -> str:
@@ -109,10 +123,16 @@ def _list_parts(door: Door) -> Iterator[Schema]:
             yield in_path(found["name"], f"Of the {owner.replace('-', ' ')}.", shape)
 
 
+def _list_headers(door: Door) -> Iterator[Schema]:
+    """What shows that a page of ours asks, where there is no token to show."""
+    if door.access == "anyone" and door.method not in SAFE:
+        yield ref("Console", "parameters")
+
+
 def _list_faults(door: Door) -> tuple[int, ...]:
     """The statuses that a door may refuse with."""
     names = {query.name for query in door.query}
-    changes = door.method != "GET"
+    changes = door.method not in SAFE
     told = {
         400: changes or bool(names),
         401: True,
@@ -148,25 +168,25 @@ def _thaw(shape: Shape) -> Any:
 def _name_shapes(doors: Iterable[Door], taken: set[str]) -> dict[str, str]:
     """Objects that are answered in more than one place, by what they are, each with a name of its own."""
     counts: Counter[str] = Counter()
-    nouns: dict[str, str] = {}
+    nouns: dict[str, tuple[str, str]] = {}
     for door in doors:
         words = [part for part in door.path.split("/") if part and not _PART.fullmatch(part)]
-        for noun, shape in _list_objects(_thaw(door.answer), words[-1]):
+        for noun, shape in _list_objects(_thaw(door.answer), _camel(words[-1])):
             raw = _key(shape)
             counts[raw] += 1
-            nouns.setdefault(raw, noun)
+            nouns.setdefault(raw, (noun, f"New{noun}" if door.method == "POST" else f"{noun}Record"))
     names: dict[str, str] = {}
     for raw, count in counts.items():
         if count > 1:
-            names[raw] = _find_free(_camel(_singular(nouns[raw])), {*taken, *names.values()})
+            names[raw] = _find_free(nouns[raw], {*taken, *names.values()})
     return names
 
 
-def _find_free(name: str, taken: set[str]) -> str:
-    for tried in (name, f"{name}Record", *(f"{name}Record{count}" for count in range(2, 100))):
+def _find_free(names: tuple[str, str], taken: set[str]) -> str:
+    for tried in (*names, *(f"{names[1]}{count}" for count in range(2, 100))):
         if tried not in taken:
             return tried
-    raise ValueError(f"there are too many things called {name}")
+    raise ValueError(f"there are too many things called {names[0]}")
 
 
 def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
@@ -181,7 +201,7 @@ def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
         if len(properties) >= _LEAST_SHARED:
             yield noun, shape
         for name, inner in properties.items():
-            yield from _list_objects(inner, noun if name == "data" else name)
+            yield from _list_objects(inner, noun if name == "data" else noun + _camel(name))
     for name in ("items", "anyOf", "additionalProperties"):
         yield from _list_objects(shape.get(name), noun)
 
@@ -208,4 +228,5 @@ def _singular(word: str) -> str:
 
 
 def _camel(word: str) -> str:
-    return "".join(part.title() for part in re.split("[-_]", word))
+    """``audit-trails`` -> ``AuditTrail``."""
+    return "".join(part.title() for part in re.split("[-_]", _singular(word)))

@@ -1,7 +1,6 @@
 """What can be wrong, as the document has it: one answer for each status, with every code that it may carry."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from http import HTTPStatus
 from inspect import getdoc
 from types import MappingProxyType
 
@@ -15,6 +14,36 @@ _MORE: Mapping[int, Mapping[str, str]] = MappingProxyType(
     },
 )
 """Codes that come with another status, too."""
+_PLAINER: Mapping[str, str] = MappingProxyType(
+    {
+        "sensitive_words_detected": "A picture, or what it was to show, is not allowed: by the gateway's own list of "
+        "words, or by the provider.",
+        "content_policy_violation": "The same of a video, or of other content.",
+        "overloaded": "The gateway sheds load: it shuts down, is out of room, or cannot write to its store.",
+        "upstream_error": "The provider failed, broke off, or answered what makes no sense.",
+    },
+)
+"""Of codes that more than one condition has."""
+_PHRASES: Mapping[int, str] = MappingProxyType(
+    {
+        400: "Bad request",
+        401: "Unauthorized",
+        403: "Forbidden",
+        404: "Not found",
+        408: "Request timeout",
+        409: "Conflict",
+        413: "Content too large",
+        415: "Unsupported media type",
+        416: "Range not satisfiable",
+        429: "Too many requests",
+        500: "Internal error",
+        501: "Not implemented",
+        502: "Bad gateway",
+        503: "Service unavailable",
+        504: "Gateway timeout",
+    },
+)
+"""Python's own change from version to version, and programs are made from these."""
 _RANGE_NOT_SATISFIABLE = 416
 _HEADERS = ("X-Request-Id", "x-should-retry")
 _WAITS = frozenset({429, 503})
@@ -25,13 +54,18 @@ def list_codes() -> Mapping[int, Mapping[str, str]]:
     meanings: dict[str, str] = {}
     for kind in _walk(Fault):
         if "code" in vars(kind):
-            meanings.setdefault(kind.code, (getdoc(kind) or "").partition("\n\n")[0].replace("``", "`"))
+            meanings.setdefault(kind.code, _PLAINER.get(kind.code) or _read_first(kind))
     found: dict[int, dict[str, str]] = {}
     for code, status in STATUS.items():
         found.setdefault(status, {})[code] = " ".join(meanings.get(code, "").split())
     for status, codes in _MORE.items():
         found[status] |= codes
     return found
+
+
+def _read_first(kind: type[Fault]) -> str:
+    """The first paragraph of what a fault's class says of it."""
+    return (getdoc(kind) or "").partition("\n\n")[0].replace("``", "`")
 
 
 def _walk(kind: type[Fault]) -> Iterator[type[Fault]]:
@@ -42,7 +76,7 @@ def _walk(kind: type[Fault]) -> Iterator[type[Fault]]:
 
 def name_fault(status: int, language: Language) -> str:
     """What the answer of a status is called under ``components.responses``."""
-    phrase = HTTPStatus(status).phrase.title().replace(" ", "").replace("-", "")
+    phrase = _PHRASES[status].title().replace(" ", "")
     return phrase if language == "openai" else f"Anthropic{phrase}"
 
 
@@ -58,5 +92,5 @@ def _write_fault(status: int, language: Language, codes: Mapping[int, Mapping[st
         return {"description": "The file has no such range.", "headers": headers}
     lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]
     content = {JSON: {"schema": ref("Error" if language == "openai" else "AnthropicError")}}
-    phrase = HTTPStatus(status).phrase
-    return told({"headers": headers, "content": content}, "\n".join([f"{phrase}.", "", *lines]).strip())
+    about = "\n".join([f"{_PHRASES[status]}.", "", *lines]).strip()
+    return told({"headers": headers, "content": content}, about)

@@ -39,7 +39,7 @@ _PAINTED: dict[str, Schema] = {
     "n": told(whole(1, MAX_PICTURES), "How many; some models make only one.", default=1),
     "size": told(TEXT, "Width and height in pixels, or `auto`.", pattern=r"^(auto|[1-9][0-9]{0,4}x[1-9][0-9]{0,4})$"),
     "response_format": told(
-        one_of("url", "b64_json"), "A link that is good for a day, or the picture itself.", default="url"
+        one_of("url", "b64_json"), "A link that is good for a while, or the picture itself.", default="url"
     ),
     "quality": told(TEXT, "`low`, `medium`, `high`, `auto`: what the model knows."),
     "background": told(TEXT, "`transparent`, `opaque` or `auto`."),

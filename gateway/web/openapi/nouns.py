@@ -32,41 +32,65 @@ _ATTRIBUTE = re.compile(r"^[ ]{4}(?P<names>[a-z][a-z0-9_, ]*): (?P<about>.+(?:\n
 
 WORDS: Mapping[str, str] = MappingProxyType(
     {
+        "above_tokens": "The prompt's tokens above which it is for.",
         "account": "The name of the account it belongs to.",
         "allow_ips": "Where it may be used from; empty: anywhere.",
         "amount_usd": "Dollars to add, or to have left.",
         "api_key": "The provider's key; `api_keys` for several.",
         "api_keys": "The provider's keys, used in turn.",
         "base_url": "Where the provider is; null: its own address.",
+        "cache_write_long_usd_per_million": "Of tokens that are written into a cache for longer; null: as those above.",
+        "cache_write_usd_per_million": "Of tokens that are written into the provider's cache; null: as input.",
+        "cached_input_usd_per_million": "Of tokens that come from the provider's cache; null: as input.",
+        "code": "Of an authenticator, or a recovery code.",
         "connect_timeout_s": "Seconds to connect.",
+        "current": "The passphrase that is to be replaced.",
         "expires_at": "When it ends; null: never. Without a zone it is UTC.",
         "fan_out": "Ask for several pictures by several calls, where the model makes fewer at once.",
         "first_byte_timeout_s": "Seconds until the provider begins to answer.",
         "group": "The group whose channels and price it uses.",
         "groups": "The groups it is open to; empty: all.",
         "headers": "Headers that are sent with every call to the provider.",
+        "hours": "How long the link is good.",
         "idle_timeout_s": "Seconds between two pieces of an answer.",
+        "input_usd_per_million": "Of tokens of the prompt.",
         "kind": "`top_up` adds the amount, `set` makes it what is left.",
         "max_concurrency": "Calls at the same time; null: as many as come.",
+        "model": "The model's name, or a glob.",
         "model_map": "Our name of a model to the provider's.",
         "models": "Names of models, or globs; empty: all.",
         "name": "What it is called.",
+        "names": "Every channel, the one that is asked first at the beginning.",
         "note": "A word for whoever reads the entry.",
+        "output_usd_per_million": "Of tokens of the answer.",
+        "overlap_h": "Hours for which the secret it had stays good.",
         "pass_urls": "Give the provider's own addresses of pictures to callers.",
+        "passphrase": "A few words.",
         "price_multiplier": "What its prices are multiplied by.",
         "priority": "The higher is asked first.",
         "provider": "Whose language and address it has.",
+        "PriceSpec.provider": "At this provider alone; null: at any.",
         "proxy": "A proxy on the way to the provider.",
         "quota_period": "What the cap is for; with an amount and no period it is for good.",
         "quota_status": "The status of the refusal when the cap is used up: 403 for good, 429 for a while by default.",
         "quota_usd": "The cap in dollars; null: none.",
         "reference": "A name of yours: a second credit of the same name is not made.",
+        "role": "What they may do: look, use, or everything.",
         "rpm": "Requests a minute; null: as many as come.",
+        "second_factor": "False takes the second factor away.",
         "secret": "The key itself; left out, one is made.",
+        "size": "Of a video, or a glob: `1920x1080`, `*x1080`.",
+        "sizes": "What a second of a video costs, by its size.",
         "status": "Whether it may be used.",
         "sync": "Whether its list of models is the provider's.",
+        "tiers": "What longer prompts cost.",
+        "token": "What the link ends in.",
         "total_timeout_s": "Seconds for an answer as a whole.",
         "tpm": "Tokens a minute; null: as many as come.",
+        "usd_per_image": "A picture.",
+        "usd_per_million_characters": "Of characters that are spoken.",
+        "usd_per_second": "A second of video or sound.",
+        "value": "What the setting is to be.",
         "webhook_url": "Where the end of its videos is told.",
         "weight": "Its share among channels of the same priority.",
     },
@@ -76,10 +100,12 @@ WORDS: Mapping[str, str] = MappingProxyType(
 
 def write_noun(kind: type, *, partly: bool = False) -> Schema:
     """The table that ``kind`` is read from. ``partly``: a change of one, where null takes a setting back."""
-    told = read_attributes(kind.__doc__ or "")
+    told = {name: WORDS.get(f"{kind.__name__}.{name}", about) for name, about in WORDS.items()}
+    told |= read_attributes(kind.__doc__ or "")
     fields = attrs.fields(kind)
     schema: Schema = {
         "type": "object",
+        "description": " ".join(cleandoc(kind.__doc__ or "").partition("Attributes:")[0].split()).replace("``", "`"),
         "properties": {field.name: _write_field(field, told, partly=partly) for field in fields},
         "additionalProperties": False,
     }
@@ -93,7 +119,7 @@ def _write_field(field: "attrs.Attribute[Any]", told: Mapping[str, str], *, part
     schema = _bound(write_kind(field.type), check)
     if partly and not needed:
         schema = allow_null(schema)
-    about = _join(told.get(field.name) or WORDS.get(field.name), check)
+    about = _join(told.get(field.name), check)
     if about:
         schema = schema | {"description": about}
     if not needed and not partly:

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gateway.web.console.pages import ROOT
+from gateway.web.entrance import CONSOLE_HEADER
 from gateway.web.openapi.admin import PREFIX
 from gateway.web.openapi.document import RIGHTS, get_document
 from gateway.web.openapi.entry import EVENT_SCHEMA, EVENTS, FORM, JSON
@@ -98,7 +99,7 @@ def _write_page() -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters["prose"] = write_prose
+    env.filters |= {"prose": write_prose, "line": write_line}
     chapters = list_chapters(document)
     return env.get_template("docs.html").render(
         root=ROOT,
@@ -188,6 +189,8 @@ def write_curl(method: str, path: str, told: Schema) -> str:
     lines = [f"curl {'' if method == 'GET' else f'-X {method} '}{ADDRESS}{place}"]
     if token:
         lines.append(f'-H "Authorization: Bearer ${token}"')
+    elif any(each.get("$ref", "").endswith("/Console") for each in told.get("parameters", ())):
+        lines.append(f"-H '{CONSOLE_HEADER}: 1'")
     media_type = next(iter(content), "")
     example: Any = content[media_type].get("example", {}) if content else {}
     if media_type == FORM:
@@ -204,10 +207,11 @@ def _quote(text: str) -> str:
 
 def write_prose(text: str) -> Markup:
     """Words of the document, in which `code` and paragraphs are all the art."""
-    return Markup().join(Markup("<p>{}</p>").format(_write_line(each)) for each in text.split("\n\n") if each.strip())
+    return Markup().join(Markup("<p>{}</p>").format(write_line(each)) for each in text.split("\n\n") if each.strip())
 
 
-def _write_line(text: str) -> Markup:
+def write_line(text: str) -> Markup:
+    """The same of a text that is one paragraph."""
     return Markup().join(_list_pieces(text))
 
 

@@ -4,6 +4,7 @@ from gateway.domain.fault import STATUS
 from gateway.domain.replay import MAX_KEY_CHARS
 from gateway.web.admin.doors import Query
 from gateway.web.admin.shapes import ANYTHING, COUNT, FLAG, INTEGER, NUMBER, TEXT, maybe, one_of
+from gateway.web.entrance import CONSOLE_HEADER
 from gateway.web.openapi.entry import (
     JSON,
     Answer,
@@ -67,6 +68,10 @@ PARAMETERS: dict[str, Schema] = {
         "While it runs, or with another body, it is a 409. Not for streams.",
         {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS},
     ),
+    "Console": {
+        **in_header(CONSOLE_HEADER, "Anything: no page but one of the console can send it.", TEXT),
+        "required": True,
+    },
     "Range": in_header("Range", "Which bytes, as in `bytes=0-1023`."),
 }
 """What stands under ``components.parameters``."""
@@ -184,7 +189,10 @@ _REST: tuple[Entry, ...] = (
         "What this is",
         "A browser is shown the console instead.",
         rights="anyone",
-        answers=(Answer("Its name, version and addresses.", {JSON: answer("name version base_url")}),),
+        answers=(
+            Answer("Its name, version and addresses.", {JSON: answer("name version base_url")}),
+            Answer("To the console, for a browser.", status=303),
+        ),
     ),
     Entry(
         "GET",

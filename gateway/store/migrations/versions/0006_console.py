@@ -9,12 +9,21 @@ branch_labels = None
 depends_on = None
 
 _BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-_ERRONEOUS = sa.text("error_code IS NOT NULL")
+_WRONG = sa.text("ending NOT IN ('completed', 'client_closed')")
 _SUM_UP_HOURS = """
 INSERT INTO usage_hours
-SELECT settled_ms / 3600000, account_id, key_id, model, COALESCE(channel, ''), status,
-       COUNT(*), SUM(prompt_tokens), SUM(completion_tokens), SUM(cached_tokens), SUM(cost_nanos), SUM(total_ms)
-FROM requests GROUP BY 1, 2, 3, 4, 5, 6
+SELECT 1, settled_ms / 3600000, account_id, key_id,
+       CASE WHEN attempts = 0 AND error_code IN ('model_not_found', 'model_not_allowed') THEN '' ELSE model END,
+       COALESCE(channel, ''), status,
+       COUNT(*), SUM(CASE WHEN ending NOT IN ('completed', 'client_closed') THEN 1 ELSE 0 END),
+       SUM(prompt_tokens), SUM(completion_tokens), SUM(cached_tokens), SUM(cost_nanos), SUM(total_ms)
+FROM requests GROUP BY 1, 2, 3, 4, 5, 6, 7
+"""
+_SUM_UP_DAYS = """
+INSERT INTO usage_hours
+SELECT 24, hour / 24 * 24, account_id, key_id, model, channel, status, SUM(requests), SUM(failed),
+       SUM(prompt_tokens), SUM(completion_tokens), SUM(cached_tokens), SUM(cost_nanos), SUM(total_ms)
+FROM usage_hours WHERE span = 1 GROUP BY 1, 2, 3, 4, 5, 6, 7
 """
 
 
@@ -23,9 +32,7 @@ def upgrade() -> None:
     op.add_column("keys", sa.Column("former_until_s", sa.BigInteger))
     op.add_column("requests", sa.Column("error", sa.Text, nullable=False, server_default=sa.text("''")))
     op.create_index("requests_by_account", "requests", ["account_id", "sequence"])
-    op.create_index(
-        "requests_erroneous", "requests", ["sequence"], sqlite_where=_ERRONEOUS, postgresql_where=_ERRONEOUS
-    )
+    op.create_index("requests_wrong", "requests", ["sequence"], sqlite_where=_WRONG, postgresql_where=_WRONG)
     for make in (_make_sums, _make_members, _make_sessions, _make_links, _make_audit, _make_settings):
         make()
 
@@ -33,6 +40,7 @@ def upgrade() -> None:
 def _make_sums() -> None:
     op.create_table(
         "usage_hours",
+        sa.Column("span", sa.Integer, primary_key=True),
         sa.Column("hour", sa.Integer, primary_key=True),
         sa.Column("account_id", sa.BigInteger, primary_key=True),
         sa.Column("key_id", sa.BigInteger, primary_key=True),
@@ -40,6 +48,7 @@ def _make_sums() -> None:
         sa.Column("channel", sa.String(64), primary_key=True),
         sa.Column("status", sa.Integer, primary_key=True),
         sa.Column("requests", sa.BigInteger, nullable=False),
+        sa.Column("failed", sa.BigInteger, nullable=False),
         sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
         sa.Column("completion_tokens", sa.BigInteger, nullable=False),
         sa.Column("cached_tokens", sa.BigInteger, nullable=False),
@@ -48,12 +57,14 @@ def _make_sums() -> None:
         sqlite_with_rowid=False,
     )
     op.execute(_SUM_UP_HOURS)
+    op.execute(_SUM_UP_DAYS)
     op.create_table(
         "retired",
         sa.Column("account_id", sa.BigInteger, primary_key=True),
         sa.Column("key_id", sa.BigInteger, primary_key=True),
         sa.Column("requests", sa.BigInteger, nullable=False),
         sa.Column("cost_nanos", sa.BigInteger, nullable=False),
+        sa.Column("until_ms", sa.BigInteger, nullable=False),
         sqlite_with_rowid=False,
     )
 

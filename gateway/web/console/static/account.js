@@ -1,5 +1,6 @@
 // The second factor, step by step: the passphrase, the code of an authenticator, the recovery codes.
 import { call } from "./api.js";
+import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import "./passphrase.js";
 
@@ -9,7 +10,7 @@ function onSubmit(form, perform) {
   form?.addEventListener("submit", async (event) => {
     event.preventDefault();
     const button = form.querySelector("[type=submit]");
-    for (const error of form.querySelectorAll(".error")) error.hidden = true;
+    clearFaults(form);
     button.disabled = true;
     button.setAttribute("aria-busy", "true");
     try {
@@ -22,6 +23,12 @@ function onSubmit(form, perform) {
   });
 }
 
+// Drawn to stand in a page, it is shown as a picture all the same: nothing in it can be more than that.
+function writePicture(svg) {
+  const alone = svg.includes("xmlns=") ? svg : svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"');
+  return `data:image/svg+xml,${encodeURIComponent(alone)}`;
+}
+
 byId("enrol")?.addEventListener("click", (event) => {
   event.currentTarget.hidden = true;
   byId("enrol-steps").hidden = false;
@@ -30,7 +37,7 @@ byId("enrol")?.addEventListener("click", (event) => {
 
 onSubmit(byId("enrol-passphrase"), async () => {
   const pending = await call("POST", "/admin/v1/session/second-factor", { passphrase: byId("enrol-now").value });
-  byId("enrol-qr").src = `data:image/svg+xml,${encodeURIComponent(pending.qr_svg)}`; // a picture, never part of the page
+  byId("enrol-qr").src = writePicture(pending.qr_svg);
   byId("enrol-secret").textContent = pending.secret;
   const link = byId("enrol-link");
   if (/^otpauth:\/\//.test(pending.uri)) link.href = pending.uri;
@@ -53,6 +60,9 @@ onSubmit(byId("enrol-confirm"), async () => {
   const text = `${codes.join("\n")}\n`;
   byId("recovery-text").value = text;
   byId("recovery-file").href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+  const state = byId("factor-state").firstElementChild;
+  state.className = "badge good";
+  state.textContent = "on";
   byId("enrol-code").hidden = true;
   byId("enrol-done").hidden = false;
 });

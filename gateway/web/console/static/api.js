@@ -2,11 +2,17 @@
 
 export class Fault extends Error {
   constructor(status, error) {
-    super(error.message ?? "The gateway did not say what is wrong");
+    super(tell(status, error.message));
     this.status = status;
     this.code = error.code ?? "";
     this.param = error.param ?? null;
   }
+}
+
+// The request's id says nothing about what a reader has done wrong; where it is the gateway that is, it helps to ask.
+function tell(status, message) {
+  if (typeof message !== "string" || !message) return "The gateway did not say what is wrong";
+  return status >= 400 && status < 500 ? message.replace(/ \(request id: req_\w+\)$/, "") : message;
 }
 
 async function readFault(response) {

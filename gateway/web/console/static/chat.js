@@ -1,4 +1,5 @@
 // The playground's chat: turn by turn, streamed, with what each answer cost.
+import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeJsonCurl } from "./curl.js";
 import { watchModel } from "./model.js";
@@ -8,6 +9,7 @@ import { toast } from "./toast.js";
 
 const byId = (id) => document.getElementById(id);
 const form = byId("chat");
+const log = byId("log");
 const list = byId("turns");
 const message = byId("message");
 const send = byId("send");
@@ -32,9 +34,11 @@ function readBody(next) {
   return { model: model.read(), messages, ...readSettings() };
 }
 
+// `text` is what the reader has said; without it the turn is the model's.
 function addTurn(who, text = "") {
   const turn = byId("turn").content.firstElementChild.cloneNode(true);
-  turn.classList.add(who === "You" ? "theirs" : "ours");
+  turn.classList.add(text ? "theirs" : "ours");
+  if (text) turn.querySelectorAll(".reasoning, .receipt").forEach((part) => part.remove());
   turn.querySelector(".who").textContent = who;
   const words = turn.querySelector(".said");
   words.textContent = text;
@@ -50,18 +54,20 @@ function addTurn(who, text = "") {
   });
   copy.hidden = !text;
   list.append(turn);
-  list.hidden = false;
+  log.hidden = false;
   byId("no-turns").hidden = true;
   byId("new-chat").hidden = false;
-  list.scrollTop = list.scrollHeight;
+  log.scrollTop = log.scrollHeight;
   return { turn, words, copy };
 }
 
 // Whoever has scrolled up to read stays there.
-function keepingUp(change) {
-  const near = list.scrollHeight - list.scrollTop - list.clientHeight < 48;
-  change();
-  if (near) list.scrollTop = list.scrollHeight;
+async function keepingUp(change) {
+  const near = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
+  const changing = change();
+  if (near) log.scrollTop = log.scrollHeight;
+  await changing;
+  if (near) log.scrollTop = log.scrollHeight;
 }
 
 function hearInto({ turn, words }) {
@@ -78,9 +84,9 @@ function hearInto({ turn, words }) {
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  if (leave) return;
-  for (const error of form.querySelectorAll(".error")) error.hidden = true;
   const text = message.value.trim();
+  if (leave || !text) return;
+  clearFaults(form);
   const body = readBody(text);
   const question = addTurn("You", text);
   const answer = addTurn(body.model);
@@ -91,9 +97,11 @@ form.addEventListener("submit", async (event) => {
   try {
     await talk(body, key, hearInto(answer), trace, leave.signal);
     settle(answer, trace, key, text, trace.finish === "length" ? "cut short: the most tokens are reached" : "");
+    message.focus();
   } catch (fault) {
     const stopped = fault.name === "AbortError";
-    if (!stopped) showFault(form, fault);
+    if (stopped) message.focus();
+    else showFault(form, fault);
     if (answer.words.textContent) {
       settle(answer, trace, key, text, stopped ? "stopped" : "broken off");
     } else {
@@ -108,7 +116,7 @@ function settle(answer, trace, key, text, how) {
   said.push({ role: "user", content: text }, { role: "assistant", content: words });
   answer.copy.hidden = !words;
   if (!words) answer.words.textContent = "(The model said nothing.)";
-  tellAnswer(answer.turn.querySelector(".receipt"), trace, key, how);
+  keepingUp(() => tellAnswer(answer.turn.querySelector(".receipt"), trace, key, how));
 }
 
 // Nothing came: what was asked goes back to where it was written, so that it can be sent again.
@@ -133,13 +141,12 @@ function end({ turn }) {
   send.disabled = false;
   send.removeAttribute("aria-busy");
   stop.hidden = true;
-  message.focus();
 }
 
 function clear() {
   said = [];
   list.replaceChildren();
-  list.hidden = true;
+  log.hidden = true;
   byId("no-turns").hidden = false;
   byId("new-chat").hidden = true;
 }

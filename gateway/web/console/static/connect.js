@@ -54,13 +54,12 @@ byId("make-key")?.addEventListener("click", async (event) => {
 function show(key) {
   fill("key", key.secret);
   byId("made-name").textContent = key.name;
-  byId("made-secret").textContent = key.secret;
   byId("made-link").href = `/console/keys/${encodeURIComponent(key.id)}`;
   byId("no-key-yet").hidden = true;
   byId("key-made").hidden = false;
   const select = trial.elements.key;
   if (!select.value) select.replaceChildren();
-  select.append(new Option(`${key.name} (${key.key})`, String(key.id)));
+  select.append(new Option(`${key.name} (${key.key})`, String(key.id), true, true));
   select.disabled = false;
   byId("trial-send").disabled = false;
   byId("trial-needs-key")?.remove();

@@ -18,6 +18,9 @@ function show() {
     chapter.hidden = !chapter.querySelector(".operation:not([hidden])");
     document.querySelector(`[data-chapter="${chapter.id}"]`).hidden = chapter.hidden;
   }
+  for (const part of document.querySelectorAll(".part")) part.hidden = !part.querySelector(".chapter:not([hidden])");
+  for (const part of document.querySelectorAll(".part-of")) part.hidden = !part.querySelector("li:not([hidden])");
+  for (const other of document.querySelectorAll(".whole")) other.hidden = wanted.length > 0;
   document.getElementById("nothing").hidden = shown > 0;
   count.textContent = wanted.length ? `${shown} of ${operations.length} operations` : "";
 }

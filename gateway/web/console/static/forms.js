@@ -3,7 +3,7 @@
 //   <form data-call="POST /admin/v1/keys" data-then="/console/keys/{id}">
 //     its fields become the body; data-as="number|list|json|bool|time|null" says what of. In a PATCH an empty field
 //     takes a setting back (null; with data-blank="omit" it stays), elsewhere it is left out. data-then: where to go afterwards ("reload": here again;
-//     {names} are of the answer); without it a "done" event carries the answer.
+//     {names} are of the answer); without it a "done" event carries the answer. A {name} in data-call is a field's value.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
 //
 // What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
@@ -102,7 +102,10 @@ document.addEventListener("submit", async (event) => {
   try {
     const keepNulls = form.dataset.call.startsWith("PATCH");
     const extra = form.dataset.body ? JSON.parse(form.dataset.body) : {};
-    await perform(form, form.dataset.call, { ...extra, ...readForm(form, keepNulls) });
+    const body = { ...extra, ...readForm(form, keepNulls) };
+    const path = fill(form.dataset.call, body);
+    for (const [, name] of form.dataset.call.matchAll(/\{(\w+)\}/g)) delete body[name]; // what is said in the path
+    await perform(form, path, body);
   } catch (fault) {
     showFault(form, fault);
     report(form, fault);

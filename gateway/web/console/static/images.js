@@ -1,5 +1,6 @@
 // The playground's pictures: made of words, or of another picture with a mask over what may change.
 import { ask } from "./api.js";
+import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeFormCurl, writeJsonCurl } from "./curl.js";
 import { Mask } from "./mask.js";
@@ -43,7 +44,7 @@ async function send(key, signal) {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (leave) return;
-  for (const error of form.querySelectorAll(".error")) error.hidden = true;
+  clearFaults(form);
   begin();
   const began = performance.now();
   const prompt = form.elements.prompt.value.trim();

@@ -1,4 +1,5 @@
 // The chat on the page that shows how to connect: one message, one answer.
+import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { watchModel } from "./model.js";
 import { tellAnswer } from "./receipt.js";
@@ -16,7 +17,7 @@ let leave = null;
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (leave) return;
-  for (const error of form.querySelectorAll(".error")) error.hidden = true;
+  clearFaults(form);
   leave = new AbortController();
   const key = form.elements.key.value;
   const trace = newTrace();

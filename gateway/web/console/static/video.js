@@ -1,5 +1,6 @@
 // The playground's videos: begun here, followed as they are made, and played.
 import { ask, call } from "./api.js";
+import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeFormCurl, writeJsonCurl } from "./curl.js";
 import { watchModel } from "./model.js";
@@ -33,7 +34,7 @@ function readBody() {
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  for (const error of form.querySelectorAll(".error")) error.hidden = true;
+  clearFaults(form);
   make.disabled = true;
   make.setAttribute("aria-busy", "true");
   try {

@@ -1,0 +1,160 @@
+"""Traffic: all requests summed by hour and by day, refused ones too. Charts and facets are made of it.
+
+Sums are written with the rows that they sum, and outlive them. Hours are numbers since 1970, in UTC.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, Protocol
+
+import attrs
+
+from gateway.domain.request import RequestRow, Verdict, went_wrong
+
+HOUR_MS = 3_600_000
+DAY_HOURS = 24
+SPANS = (1, DAY_HOURS)
+"""How many hours a sum is of."""
+MOST_FACETS = 100
+"""Values of each kind."""
+
+TrafficAxis = Literal["day", "hour", "model", "key", "account", "status", "channel"]
+
+Place = tuple[int, int, int, int, str, str, int]
+"""What is summed together: span, first hour, account, key, model, channel, status."""
+Sums = tuple[int, ...]
+"""In the order of ``SUMS``."""
+SUMS = ("requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
+
+_NOT_A_MODEL = frozenset({"model_not_found", "model_not_allowed"})
+
+
+@attrs.frozen
+class TrafficFilter:
+    """Which hours, ``until`` not included, and what of them; None does not restrict.
+
+    ``verdict`` is for facets: tokens and costs are not told apart by it.
+    """
+
+    since: int
+    until: int
+    account_id: int | None = None
+    key_id: int | None = None
+    model: str | None = None
+    channel: str | None = None
+    status: int | None = None
+    verdict: Verdict | None = None
+
+    def matches(self, place: Place) -> bool:
+        """Whether a sum is wanted, apart from when it is of."""
+        _, _, account_id, key_id, model, channel, status = place
+        return (
+            self.account_id in {None, account_id}
+            and self.key_id in {None, key_id}
+            and self.model in {None, model}
+            and self.channel in {None, channel}
+            and self.status in {None, status}
+        )
+
+
+@attrs.frozen
+class TrafficLine:
+    """The traffic of one hour, day, model, key, account, status or channel.
+
+    ``label`` is that: a number of hours or days, an id, a name. ``failed`` of the ``requests`` went wrong.
+    """
+
+    label: str
+    requests: int
+    failed: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cost_nanos: int
+    total_ms: int
+
+
+@attrs.frozen
+class Facet:
+    """A value that requests have, and how many do."""
+
+    value: str
+    requests: int
+
+
+@attrs.frozen
+class Facets:
+    """What there is to choose from, the most frequent first; at most ``MOST_FACETS`` of each kind.
+
+    Each kind is counted as if nothing had been chosen of it yet. ``since`` and ``until`` are the hours that were
+    counted: where there are very many sums, only the newest of them.
+    """
+
+    since: int
+    until: int
+    models: Sequence[Facet] = ()
+    keys: Sequence[Facet] = ()
+    statuses: Sequence[Facet] = ()
+    channels: Sequence[Facet] = ()
+
+
+@attrs.frozen
+class Stretch:
+    """Sums of a ``span``, from an hour until another."""
+
+    span: int
+    since: int
+    until: int
+
+
+def cover(since: int, until: int) -> list[Stretch]:
+    """What makes up all hours ``since`` ``until``: whole days, and single hours before and after them."""
+    first, last = -(-since // DAY_HOURS) * DAY_HOURS, until // DAY_HOURS * DAY_HOURS
+    if first >= last:
+        stretches = [Stretch(1, since, until)]
+    else:
+        stretches = [Stretch(DAY_HOURS, first, last), Stretch(1, since, first), Stretch(1, last, until)]
+    return [one for one in stretches if one.since < one.until]
+
+
+def sum_up(rows: Iterable[RequestRow]) -> Mapping[Place, Sums]:
+    """What rows add to the sums, in one order: so two writers of a database never wait for each other.
+
+    A name that no channel knows is no model: callers could fill the sums with their inventions.
+    """
+    sums: dict[tuple[int, int, int, str, str, int], list[int]] = {}
+    for row in rows:
+        model = "" if row.attempts == 0 and row.error_code in _NOT_A_MODEL else row.model
+        place = (row.settled_ms // HOUR_MS, row.account_id, row.key_id, model, row.channel or "", row.status)
+        total = sums.get(place)
+        if total is None:
+            sums[place] = total = [0] * len(SUMS)
+        total[0] += 1
+        total[1] += went_wrong(row)
+        total[2] += row.prompt_tokens
+        total[3] += row.completion_tokens
+        total[4] += row.cached_tokens
+        total[5] += row.cost_nanos
+        total[6] += row.total_ms
+    found: dict[Place, Sums] = {}
+    for place, total in sums.items():
+        for span in SPANS:
+            whole = (span, place[0] // span * span, *place[1:])
+            found[whole] = add(found[whole], total) if whole in found else tuple(total)
+    return dict(sorted(found.items()))
+
+
+def add(one: Sums, other: Sequence[int]) -> Sums:
+    """Both together."""
+    return tuple(map(int.__add__, one, other))
+
+
+class Traffic(Protocol):
+    """Where the sums are read; ``Ledger.post`` writes them."""
+
+    async def list_traffic(self, axis: TrafficAxis, wanted: TrafficFilter) -> Sequence[TrafficLine]:
+        """Traffic summed along ``axis``: hours and days in order, everything else by cost, dearest first."""
+        ...
+
+    async def list_facets(self, wanted: TrafficFilter) -> Facets:
+        """The values that requests have."""
+        ...
