@@ -2,7 +2,7 @@
 
 Imports go down, or stay inside their own room. Never up, never sideways (``tests/architecture`` says so)::
 
-    6  app.py  books.py  cinema.py  lobby.py  serve.py  reload.py  cli.py  config.py  log.py          the roof
+    6  app.py  books.py  cinema.py  lobby.py  ward.py  layers.py  settings.py  reload.py  cli.py  …    the roof
     5  web/        jobs/      demo/    doors: HTTP in | clock in | the built-in upstream for trying things out
     4  flow/                           the rooms a request walks through (async; knows no aiohttp.web)
     3  store/      upstream/           the cellar (SQLAlchemy Core) | the only way out (sockets to providers)

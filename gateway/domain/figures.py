@@ -3,11 +3,9 @@
 from array import array
 from collections.abc import Iterator, Sequence
 
-MOST = 2**31 - 1
-
 
 class Recent:
-    """The last ``most`` figures, which are whole numbers up to ``MOST``; a new one takes the place of the oldest.
+    """The last ``most`` figures, which are whole numbers of 64 bits; a new one takes the place of the oldest.
 
     A figure costs a place in an array and nothing else. Their order is lost.
     """
@@ -15,7 +13,7 @@ class Recent:
     __slots__ = ("_figures", "_most", "_next")
 
     def __init__(self, most: int) -> None:
-        self._figures = array("i")
+        self._figures = array("q")
         self._most = most
         self._next = 0
 
@@ -26,8 +24,7 @@ class Recent:
         return iter(self._figures)
 
     def add(self, figure: int) -> None:
-        """One more. What is larger than ``MOST`` is that."""
-        figure = min(figure, MOST)
+        """One more."""
         if len(self._figures) < self._most:
             self._figures.append(figure)
             return

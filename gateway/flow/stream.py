@@ -92,6 +92,7 @@ class Stream:
                 self._last += write_error_event(met, request_id, self._grant.call.operation)
         finally:
             self._write_usage(fault)
+        self._pulse.stop()  # the provider has no part in what is left
         settle(fault)
         if fault is not None and self._binary:
             self._outlet.cut()

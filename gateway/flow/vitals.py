@@ -28,7 +28,7 @@ from gateway.store.schema import REVISION
 
 LAG_EVERY_S = 0.5
 LAG_KEPT_S = 300
-"""Five minutes of samples, in a ring of 2.4 KB."""
+"""Five minutes of samples, in a ring of 4.8 KB."""
 FOLDERS_KNOWN_S = 60.0
 """How long what was found in a folder is believed: it takes a look at every file."""
 STATES = ("up", "trial", "down", "disabled")

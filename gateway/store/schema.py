@@ -367,6 +367,7 @@ deliveries = Table(
     Column("url", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("deliveries_by_video", "video_id", "sequence"),
+    Index("deliveries_by_account", "account_id", "sequence"),
     Index("deliveries_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
     Index("deliveries_by_end", "ended_ms"),
     sqlite_autoincrement=True,

@@ -73,6 +73,7 @@ class StreamOutlet:
     async def drain(self) -> None:
         """Wait until the caller has read."""
         if self._writer is None or self._transport is None or not self.full:
+            self._reading = None
             return
         reading, self._reading = self._reading or asyncio.ensure_future(self._writer.drain()), None
         woken = self._woken = asyncio.get_running_loop().create_future()
@@ -107,6 +108,8 @@ class StreamOutlet:
     async def finish(self) -> None:
         """End the body."""
         await self.drain()
+        while self._reading is not None:  # woken by the end of the process, it waits as long as it may
+            await self.drain()
         try:
             await self.response.write_eof()
         except ConnectionError:

@@ -41,6 +41,25 @@ def read_date(query: Mapping[str, str], name: str) -> date | None:
     return day
 
 
+def read_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> int | None:
+    """A time such as 2027-01-31T12:00:00Z, in Unix milliseconds; without a zone it is UTC. None where it is not there.
+
+    A day such as 2027-01-31 is its beginning, or with ``ends`` its end. Raises ``InvalidRequest``.
+    """
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = datetime.min
+    if not _FIRST <= moment.date() <= _LAST:
+        raise InvalidRequest(f"'{name}' must be a time such as 2027-01-31T12:00:00Z, or a day", param=name)
+    whole = ends and len(text) <= len("2027-01-31")
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(int(zoned.timestamp() * 1000), 0) + whole * DAY_S * 1000
+
+
 def number_of_day(day: date) -> int:
     """A day as the ledger counts it: days since 1970."""
     return day.toordinal() - _EPOCH

@@ -141,6 +141,7 @@ class Walk:
             return await self._go(read)
         finally:
             self._rooms.gate.inside -= 1
+            self._task = None  # which holds what it ended with
 
     async def _go(self, read: Callable[[], Awaitable[Call]]) -> web.StreamResponse:
         self._rooms.running.calls[self._arrival.id] = self

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.figures import MOST, Recent, find_percentile
+from gateway.domain.figures import Recent, find_percentile
 
 FIGURES = st.lists(st.integers(-1, 2**40), max_size=40)
 
@@ -15,7 +15,7 @@ def test_the_last_so_many_are_kept(figures: list[int], most: int) -> None:
     recent = Recent(most)
     for figure in figures:
         recent.add(figure)
-    assert sorted(recent) == sorted(min(figure, MOST) for figure in figures[-most:])
+    assert sorted(recent) == sorted(figures[-most:])
     assert len(recent) == min(len(figures), most)
 
 

@@ -6,6 +6,7 @@ Moments are written for machines; a script tells them in the reader's own zone.
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
@@ -87,6 +88,11 @@ def write_moment(at: str | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(at, plain)
 
 
+def write_place(name: object) -> str:
+    """A name as one piece of an address, in its path or its query: a slash of its own is no end of it."""
+    return quote(str(name), safe="")
+
+
 FILTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
         "usd": write_usd,
@@ -96,5 +102,6 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "duration": write_duration,
         "percent": write_percent,
         "moment": write_moment,
+        "urlencode": write_place,
     },
 )

@@ -47,3 +47,7 @@ def test_a_moment_is_for_machines_too_and_carries_nothing_else() -> None:
     told = wording.write_moment("2027-01-31T12:00:00Z")
     assert told == '<time datetime="2027-01-31T12:00:00Z">2027-01-31 12:00:00 UTC</time>'
     assert "<script>" not in wording.write_moment('"><script>')
+
+
+def test_a_name_is_one_piece_of_an_address() -> None:
+    assert wording.write_place("org/model a?b=c") == "org%2Fmodel%20a%3Fb%3Dc"

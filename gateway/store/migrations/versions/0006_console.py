@@ -32,6 +32,7 @@ def upgrade() -> None:
     op.add_column("keys", sa.Column("former_until_s", sa.BigInteger))
     op.add_column("requests", sa.Column("error", sa.Text, nullable=False, server_default=sa.text("''")))
     op.create_index("requests_by_account", "requests", ["account_id", "sequence"])
+    op.create_index("deliveries_by_account", "deliveries", ["account_id", "sequence"])
     op.create_index("requests_wrong", "requests", ["sequence"], sqlite_where=_WRONG, postgresql_where=_WRONG)
     for make in (_make_sums, _make_members, _make_sessions, _make_links, _make_audit, _make_settings):
         make()

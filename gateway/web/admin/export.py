@@ -1,0 +1,134 @@
+"""Requests as a file: read a page at a time, written as fast as it is read, and ended when nobody reads it any more."""
+
+import asyncio
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import web
+
+from gateway.domain.fault import ClientGone, InvalidRequest, Overloaded
+from gateway.domain.request import StoredRequest
+from gateway.web.admin.doors import Door, Query
+from gateway.web.admin.requests import FILTERS, ROW, read_filter, write_row
+from gateway.web.admin.shapes import one_of
+from gateway.web.entrance import check_still_signed
+from gateway.web.keys import ACTOR, OFFICE, ROOMS
+from gateway.web.outlet import await_reader
+
+LOOK_AGAIN_S = 10.0
+"""How long somebody whose session has ended goes on being given rows, at the most."""
+_COLUMNS: tuple[str, ...] = tuple(ROW["properties"])
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+Row = dict[str, Any]
+
+
+@attrs.frozen
+class Format:
+    """A kind of file: how it begins, and what rows are in it."""
+
+    media_type: str
+    head: bytes
+    write: Callable[[Sequence[Row]], bytes]
+
+
+def write_csv(rows: Sequence[Sequence[Any]]) -> bytes:
+    """Lines of RFC 4180.
+
+    A text that begins like a formula has an apostrophe before it: a spreadsheet would run what a caller has put into
+    the name of a model (OWASP, "CSV Injection").
+    """
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([_write_cell(value) for value in row] for row in rows)
+    return text.getvalue().encode()
+
+
+def _write_cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _write_csv_rows(rows: Sequence[Row]) -> bytes:
+    return write_csv([[row[name] for name in _COLUMNS] for row in rows])
+
+
+def _write_lines(rows: Sequence[Row]) -> bytes:
+    return b"".join(orjson.dumps({name: row[name] for name in _COLUMNS}) + b"\n" for row in rows)
+
+
+_FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "csv": Format("text/csv", write_csv([_COLUMNS]), _write_csv_rows),
+        "jsonl": Format("application/jsonl", b"", _write_lines),
+    },
+)
+
+
+async def export_requests(request: web.Request) -> web.StreamResponse:
+    """The same rows as the list's, all of them, as a file: CSV (RFC 4180) with a line of names, or a JSON object a line.
+
+    The newest come first, and no more than a million: for older ones ask again with `until`. In CSV a text that begins
+    with `=`, `+`, `-` or `@` has an apostrophe before it, so that no spreadsheet takes it for a formula. Where the file
+    breaks off, so does the connection.
+    """
+    name, actor = request.query.get("format", "csv"), request[ACTOR]
+    if name not in _FORMATS:
+        raise InvalidRequest(f"'format' must be one of {', '.join(_FORMATS)}", param="format")
+    wanted, history, form = await read_filter(request), request.app[OFFICE].history, _FORMATS[name]
+    headers = {"Content-Disposition": f'attachment; filename="requests.{name}"', "Cache-Control": "no-store"}
+    response = web.StreamResponse(headers=headers)
+    response.content_type, response.charset = form.media_type, "utf-8"
+    with history.exporting(actor.scope):
+        async with aclosing(history.export(wanted)) as pages:
+            page = await anext(pages)  # what is wrong with the store is an answer, as long as there is none
+            await response.prepare(request)
+            try:
+                await _send(request, response, form.head)
+                checked_at = asyncio.get_running_loop().time()
+                while page is not None:
+                    await _send(request, response, form.write([write_row(stored, actor) for stored in page]))
+                    checked_at = await _check(request, checked_at)
+                    page = await anext(pages, None)
+                await response.write_eof()
+            except ConnectionError:
+                raise ClientGone from None
+    return response
+
+
+EXPORT_DOORS: tuple[Door, ...] = (
+    Door(
+        "GET",
+        "/requests/export",
+        export_requests,
+        "viewer",
+        query=(Query("format", "What kind of file.", one_of(*_FORMATS)), *FILTERS),
+        media_type="text/csv",
+    ),
+)
+
+
+async def _send(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Raises ``ConnectionError`` where nobody reads any more."""
+    if request.transport is None:
+        raise ConnectionResetError("the caller left")
+    if data:
+        await await_reader(partial(response.write, data), request.transport)
+
+
+async def _check(request: web.Request, checked_at: float) -> float:
+    """Whether it may go on, looked at now and then; when it was. Raises a fault, and the connection breaks off."""
+    if not request.app[ROOMS].gate.open:
+        raise Overloaded("The gateway is shutting down", retry_after_s=5)
+    now = asyncio.get_running_loop().time()
+    if now - checked_at < LOOK_AGAIN_S:
+        return checked_at
+    await check_still_signed(request)
+    return now
