@@ -24,6 +24,7 @@ from gateway.flow.discovery import find_keyed, find_local
 from gateway.flow.explain import Explainer
 from gateway.flow.fleet import Fetch, Fleet, Found
 from gateway.flow.gallery import Gallery
+from gateway.flow.history import History
 from gateway.flow.images import Images
 from gateway.flow.keeping import Keeper
 from gateway.flow.listing import fetch_models
@@ -33,6 +34,7 @@ from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
 from gateway.flow.switchboard import Switchboard
 from gateway.jobs.probe_channels import ProbeChannels
+from gateway.jobs.retire_requests import RetireRequests
 from gateway.jobs.runner import JobRunner
 from gateway.jobs.sweep_media import SweepMedia
 from gateway.jobs.sync_models import SyncModels
@@ -48,9 +50,11 @@ from gateway.store.engine import StoreRefused
 from gateway.store.keys import SqlKeyStore
 from gateway.store.media import FileMediaStore
 from gateway.store.requests import SqlRequestLog
+from gateway.store.retirement import SqlRetirement
 from gateway.store.seal import Seal, SealBroken
 from gateway.store.settings import SqlSettingStore
 from gateway.store.spool import Spool
+from gateway.store.traffic import SqlTraffic
 from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.guard import GuardedFetcher
 from gateway.upstream.port import Upstream
@@ -136,6 +140,8 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, site.clock).run)
         if site.declare:  # who only looks may know other channels, and must not end the jobs of those it does not
             cinema.start()
+            retire = RetireRequests(SqlRetirement(books.database), books.outbox, in_force.find_keep_days, site.clock)
+            jobs.start("retire_requests", retire.run)
         yield
 
 
@@ -318,6 +324,7 @@ def _open_office(
 ) -> Office:
     books.accounting.jobs = cinema.videos
     administration.check_account_may_go = lobby.members.check_account_may_go
+    log = SqlRequestLog(books.database)
     return Office(
         administration=administration,
         members=lobby.members,
@@ -326,7 +333,8 @@ def _open_office(
         catalog=ways.catalog,
         fleet=ways.fleet,
         explainer=Explainer(ways.catalog, ways.switchboard, ways.router, books.accounting, site.clock),
-        requests=SqlRequestLog(books.database),
+        requests=log,
+        history=History(log, SqlTraffic(books.database), administration.directory, ways.catalog, ways.router),
         videos=cinema.videos,
         deliveries=cinema.deliveries,
         find_secret=cinema.find_secret,

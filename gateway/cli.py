@@ -25,9 +25,9 @@ from gateway.cli_client import (
     ask,
     call,
     create_key,
-    find_running,
     get_settled,
     load_declared,
+    need_running,
     open_folder,
     probe,
 )
@@ -50,6 +50,7 @@ from gateway.cli_options import (
     new_fields,
     running_command,
 )
+from gateway.cli_requests import requests
 from gateway.cli_settings import groups, prices, settings
 from gateway.cli_show import print_answer
 from gateway.cli_show_channels import print_report
@@ -282,6 +283,7 @@ main.add_command(channels)
 main.add_command(explain)
 main.add_command(usage)
 main.add_command(audit)
+main.add_command(requests)
 main.add_command(changes)
 main.add_command(videos)
 for _command in (settings, groups, prices, health, running):
@@ -307,47 +309,6 @@ def list_models(place: Place) -> None:
     print_answer(place, get_settled(place, "models"), cli_show.print_models)
 
 
-@main.group(cls=ListByDefault)
-def requests() -> None:
-    """What was asked, by which key, and how it went.
-
-    A cost with a '!' went above a quota: the call cost more than was held for it. A '~' marks estimated tokens.
-    'up1 (2nd)': it took a second attempt, and up1 had the last word; 'tried' in --json has them all.
-
-    \b
-    Examples:
-      gateway requests --follow
-      gateway requests --limit 100 --model demo-chat
-      gateway requests --channel openai
-      gateway requests --status 429 --json
-      gateway requests list --help
-    """
-
-
-@requests.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N")
-@click.option("--key", type=int, metavar="ID", help="Only of this key.")
-@click.option("--model", help="Only of this model.")
-@click.option("--channel", metavar="NAME", help="Only over this channel.")
-@click.option("--status", type=int, metavar="HTTP", help="Only with this status, such as 200 or 429.")
-@click.option("--follow", "-f", is_flag=True, help="Print new ones as they end, until Ctrl-C.")
-@client_command
-def list_requests(place: Place, *, follow: bool, **query: Any) -> None:
-    """The last requests, newest at the end."""
-    if not follow:
-        listing = ask(place, lambda admin: admin.get("requests", query=query))
-        print_answer(place, listing, cli_show.print_requests)
-        return
-    _need_running(place, "follow")
-    with contextlib.suppress(KeyboardInterrupt):
-        ask(place, lambda admin: cli_show.print_as_they_come(admin.follow_requests(query), as_json=place.as_json))
-
-
-def _need_running(place: Place, verb: str) -> None:
-    if find_running(place.data) is None:
-        raise Trouble(f"There is nothing to {verb}: no gateway runs over {place.data}")
-
-
 @main.command(short_help="Take in what the configuration file says now.")
 @running_command
 def reload(place: Place) -> None:
@@ -362,7 +323,7 @@ def reload(place: Place) -> None:
       gateway reload
       gateway reload --data /var/lib/gateway
     """
-    _need_running(place, "reload")
+    need_running(place, "reload")
     report = call(place, "POST", "reload", timeout_s=PROVIDER_TIMEOUT_S)
     print_answer(place, report, cli_show.print_reload)
 

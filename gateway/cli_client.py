@@ -11,8 +11,8 @@ import itertools
 import logging
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -25,6 +25,7 @@ from gateway.store.folder import DataFolder, FolderBusy, FolderDamaged, find_hol
 
 if TYPE_CHECKING:
     import aiohttp
+    from yarl import URL
 
     from gateway.layers import Declared
 
@@ -108,18 +109,39 @@ class Admin:
     ) -> Json:
         """One call; ``query`` values that are None are left out."""
         import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=5)
+        with self._explained(timeout_s):
+            url = self._write_url(path, query or {})
+            async with self._session.request(method, url, json=body, timeout=timeout) as response:
+                return _read_answer(self.url, response.status, await response.read())
+
+    async def download(self, *path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
+        """What is at ``path``, as it comes."""
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=PROVIDER_TIMEOUT_S)
+        with self._explained(PROVIDER_TIMEOUT_S):
+            async with self._session.get(self._write_url(path, query), timeout=timeout) as response:
+                if response.status != 200:  # noqa: PLR2004
+                    _read_answer(self.url, response.status, await response.read())
+                async for piece in response.content.iter_any():
+                    yield piece
+
+    def _write_url(self, path: Sequence[str], query: Mapping[str, Any]) -> "URL":
         from yarl import URL
 
         url = URL("/".join((f"{self.url}/admin/v1", *(quote(part, safe="") for part in path))), encoded=True)
-        wanted = {name: str(value) for name, value in (query or {}).items() if value is not None}
+        wanted = {name: str(value) for name, value in query.items() if value is not None}
+        return url.update_query(wanted) if wanted else url
+
+    @contextmanager
+    def _explained(self, timeout_s: float) -> Iterator[None]:
+        """What goes wrong on the way to the gateway, in words."""
+        import aiohttp
+
         try:
-            async with self._session.request(
-                method,
-                url.update_query(wanted) if wanted else url,
-                json=body,
-                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=5),
-            ) as response:
-                return _read_answer(self.url, response.status, await response.read())
+            yield
         except TimeoutError:
             raise Trouble(f"The gateway at {self.url} does not answer (waited {timeout_s:g} s)") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -154,15 +176,15 @@ class Admin:
 
     async def follow_requests(self, query: Mapping[str, Any]) -> AsyncIterator[Json]:
         """Request rows that match: the last ones, then every new one, for ever."""
-        rows = (await self.get("requests", query=query))["data"]
-        last = 0
+        page = await self.get("requests", query=query)
+        rows, last, more = page["data"][::-1], page["newest"], False
         while True:
             for row in rows:
                 yield row
-                last = row["sequence"]
-            if len(rows) < _PAGE:
+            if not more:
                 await asyncio.sleep(FOLLOW_EVERY_S)
-            rows = (await self.get("requests", query={**query, "after": last, "limit": _PAGE}))["data"]
+            page = await self.get("requests", query={**query, "after": last, "limit": _PAGE})
+            rows, last, more = page["data"], page["next"], page["more"]
 
 
 def may_still_answer(channel: Json) -> bool:
@@ -280,6 +302,12 @@ async def _find(data: Path, wait_s: float) -> str | DataFolder:
             pid = holder.get("pid", "unknown")
             raise Trouble(f"The data folder {data} is in use by process {pid}, which gives no address to ask")
         await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def need_running(place: Place, verb: str) -> None:
+    """Raise ``Trouble`` where no gateway runs."""
+    if find_running(place.data) is None:
+        raise Trouble(f"There is nothing to {verb}: no gateway runs over {place.data}")
 
 
 def find_running(data: Path) -> Json | None:

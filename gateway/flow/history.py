@@ -1,7 +1,7 @@
 """What happened: requests, their sums, and what the cost of one is made of."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 import attrs
@@ -28,13 +28,13 @@ class History:
     Args:
         log: where requests are found.
         traffic: where their sums are.
+        directory: knows the groups of keys.
         catalog: the channels.
         router: knows what models cost now.
-        directory: knows the groups of keys.
     """
 
     def __init__(
-        self, log: RequestLog, traffic: Traffic, *, catalog: Catalog, router: Router, directory: Directory
+        self, log: RequestLog, traffic: Traffic, directory: Directory, catalog: Catalog, router: Router
     ) -> None:
         self.log = log
         self.traffic = traffic
@@ -73,7 +73,7 @@ class History:
             if not self._exports[account_id]:
                 del self._exports[account_id]
 
-    async def export(self, wanted: RequestFilter) -> AsyncIterator[Sequence[StoredRequest]]:
+    async def export(self, wanted: RequestFilter) -> AsyncGenerator[Sequence[StoredRequest], None]:
         """Every row that matches, the newest first, a page at a time; a page may be empty, and is no end."""
         left = MOST_EXPORTED
         while True:

@@ -21,6 +21,7 @@ from gateway.flow.auth import Directory
 from gateway.flow.explain import Explainer
 from gateway.flow.fleet import Fleet
 from gateway.flow.footage import Footage
+from gateway.flow.history import History
 from gateway.flow.images import Images
 from gateway.flow.invitations import Invitations
 from gateway.flow.members import Members
@@ -97,6 +98,7 @@ class Office:
     reload_logged: Callable[[], Awaitable[None]]
     sync_interval: Callable[[], float]
     trail: AuditTrail
+    history: History
     token: str = attrs.field(repr=False)
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
     """Changes under way, whether or not their callers still wait for them."""

@@ -50,10 +50,10 @@ def read_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> i
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        moment: datetime | None = datetime.fromisoformat(text)
     except ValueError:
-        moment = datetime.min
-    if not _FIRST <= moment.date() <= _LAST:
+        moment = None
+    if moment is None or not _FIRST <= moment.date() <= _LAST:
         raise InvalidRequest(f"'{name}' must be a time such as 2027-01-31T12:00:00Z, or a day", param=name)
     whole = ends and len(text) <= len("2027-01-31")
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

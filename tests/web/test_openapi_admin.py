@@ -139,8 +139,19 @@ WAYS = (
     Call("admin_reload", status=409),
 )
 SEEN = (
-    Call("admin_list_requests", query={"limit": "2"}),
-    Call("admin_get_usage", query={"by": "model"}),
+    Call("admin_list_requests", query={"limit": "2", "status": "ok"}, keep=keep_first("request")),
+    Call("admin_list_requests", query={"before": "9", "after": "1"}, status=400),
+    Call("admin_list_requests", query={"after": "0"}),
+    Call("admin_get_request", path={"id": "$request"}),
+    Call("admin_get_request", path={"id": "req_none"}, status=404),
+    Call("admin_export_requests"),
+    Call("admin_export_requests", query={"format": "jsonl"}),
+    Call("admin_export_requests", query={"format": "none"}, status=400),
+    Call("admin_get_facets"),
+    *(
+        Call("admin_get_usage", query={"by": by})
+        for by in ("day", "hour", "model", "key", "account", "status", "channel")
+    ),
     Call("admin_get_usage", query={"by": "nothing"}, status=400),
     Call("admin_list_videos", query={"live": "true"}, keep=keep_first("video")),
     Call("admin_get_video", path={"id": "$video"}),

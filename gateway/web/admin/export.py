@@ -13,6 +13,7 @@ import attrs
 import orjson
 from aiohttp import web
 
+from gateway.domain.audit import Actor
 from gateway.domain.fault import ClientGone, InvalidRequest, Overloaded
 from gateway.domain.request import StoredRequest
 from gateway.web.admin.doors import Door, Query
@@ -73,7 +74,7 @@ _FORMATS: Mapping[str, Format] = MappingProxyType(
 
 
 async def export_requests(request: web.Request) -> web.StreamResponse:
-    """The same rows as the list's, all of them, as a file: CSV (RFC 4180) with a line of names, or a JSON object a line.
+    """The list's rows, all of them, as a file: CSV (RFC 4180) with a line of names, or a JSON object a line.
 
     The newest come first, and no more than a million: for older ones ask again with `until`. In CSV a text that begins
     with `=`, `+`, `-` or `@` has an apostrophe before it, so that no spreadsheet takes it for a formula. Where the file
@@ -88,15 +89,14 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
     response.content_type, response.charset = form.media_type, "utf-8"
     with history.exporting(actor.scope):
         async with aclosing(history.export(wanted)) as pages:
-            page = await anext(pages)  # what is wrong with the store is an answer, as long as there is none
+            first = await anext(pages)  # what is wrong with the store can still be told
             await response.prepare(request)
             try:
-                await _send(request, response, form.head)
+                await _send(request, response, form.head + form.write(_write_rows(first, actor)))
                 checked_at = asyncio.get_running_loop().time()
-                while page is not None:
-                    await _send(request, response, form.write([write_row(stored, actor) for stored in page]))
+                async for page in pages:
                     checked_at = await _check(request, checked_at)
-                    page = await anext(pages, None)
+                    await _send(request, response, form.write(_write_rows(page, actor)))
                 await response.write_eof()
             except ConnectionError:
                 raise ClientGone from None
@@ -113,6 +113,10 @@ EXPORT_DOORS: tuple[Door, ...] = (
         media_type="text/csv",
     ),
 )
+
+
+def _write_rows(page: Sequence[StoredRequest], actor: Actor) -> list[Row]:
+    return [write_row(stored, actor) for stored in page]
 
 
 async def _send(request: web.Request, response: web.StreamResponse, data: bytes) -> None:

@@ -34,7 +34,6 @@ from gateway.web.admin.shapes import (
     MOMENT,
     NUMBER,
     TEXT,
-    Shape,
     array,
     extend,
     listing,
@@ -93,11 +92,12 @@ _WHOLE_ROW = extend(
     timing=record(first_byte_ms=maybe(INTEGER), total_ms=INTEGER),
 )
 
+STATUS = Query("status", "Only with this status (429); `error`: those that failed or were refused; `ok`: the others.")
 FILTERS = (
     Query("key", "Only of this key (an id).", COUNT),
     Query("model", "Only of this model."),
     Query("channel", "Only over this channel. For administrators."),
-    Query("status", "Only with this status (429); `error`: those that failed or were refused; `ok`: the others."),
+    STATUS,
     Query("ending", "Only what ended so.", one_of(*_ENDINGS)),
     Query("since", "Only what was settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only what was settled before that time, or until the end of that day."),
@@ -175,7 +175,7 @@ async def read_filter(request: web.Request) -> RequestFilter:
         model=query.get("model"),
         channel=read_channel(request),
         status=int(status) if status is not None and status not in _VERDICTS else None,
-        verdict=cast(Verdict, status) if status in _VERDICTS else None,
+        verdict=status if status in _VERDICTS else None,
         ending=cast(Ending, query["ending"]) if "ending" in query else None,
         since_ms=read_moment(query, "since"),
         until_ms=read_moment(query, "until", ends=True),

@@ -1,10 +1,9 @@
 """The admin API's part about traffic: requests and costs over time, and what there is to choose requests by."""
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping
 from functools import reduce
 from types import MappingProxyType
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import attrs
 from aiohttp import web
@@ -17,10 +16,23 @@ from gateway.domain.request import Verdict
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
 from gateway.web.admin.doors import Door, Query
 from gateway.web.admin.forms import OF_ACCOUNT, write_json
-from gateway.web.admin.requests import read_account, read_channel
-from gateway.web.admin.shapes import COUNT, INTEGER, MOMENT, NUMBER, TEXT, Shape, array, either, extend, listing, one_of, record
+from gateway.web.admin.requests import STATUS, read_account, read_channel
+from gateway.web.admin.shapes import (
+    COUNT,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    Shape,
+    array,
+    either,
+    extend,
+    listing,
+    one_of,
+    record,
+)
 from gateway.web.keys import ACTOR, OFFICE, ROOMS
-from gateway.web.query import day_of_number, is_number, read_moment, read_number
+from gateway.web.query import day_of_number, read_moment, read_number
 
 Fields = dict[str, Any]
 Names = Mapping[str, str]
@@ -73,9 +85,10 @@ async def get_usage(request: web.Request) -> web.Response:
     """
     axis = _read_axis(request)
     wanted = await _read_filter(request, by_hour=axis == "hour")
+    wanted = attrs.evolve(wanted, status=read_number(request.query, "status"))
     lines = await request.app[OFFICE].history.traffic.list_traffic(axis, wanted)
     names = await _list_names(request, axis)
-    since, until = _write_times(wanted)
+    since, until = _write_times(wanted, axis)
     return write_json(
         {
             "object": "list",
@@ -92,12 +105,18 @@ async def get_facets(request: web.Request) -> web.Response:
     """What there is to choose requests by, and how many each choice leaves: the most frequent first.
 
     Each kind is counted as if nothing had been chosen of it yet. Times are whole hours, without any the last 30 days;
-    where there is very much only the newest days are counted, and `since` says so. Channels are shown to administrators.
+    where there is very much only the newest days are counted, and `since` says so. Channels are for administrators.
     """
-    history, actor = request.app[OFFICE].history, request[ACTOR]
-    facets = await history.traffic.list_facets(await _read_filter(request))
+    status, wanted = request.query.get("status"), await _read_filter(request)
+    verdict = next((verdict for verdict in _VERDICTS if verdict == status), None)
+    wanted = attrs.evolve(
+        wanted,
+        verdict=verdict,
+        status=None if verdict else read_number(request.query, "status"),
+    )
+    facets = await request.app[OFFICE].history.traffic.list_facets(wanted)
     names = await _list_names(request, "key")
-    channels = facets.channels if actor.scope is None else ()
+    channels = facets.channels if request[ACTOR].scope is None else ()
     return write_json(
         {
             "since": _write_hour(facets.since),
@@ -141,7 +160,7 @@ USAGE_DOORS: tuple[Door, ...] = (
         "viewer",
         query=(
             *_FILTERS,
-            Query("status", "Only with this status (429); `error`: those that failed or were refused; `ok`: the others."),
+            STATUS,
         ),
         answer=_FACETS,
     ),
@@ -159,18 +178,84 @@ def _read_axis(request: web.Request) -> TrafficAxis:
 
 
 async def _read_filter(request: web.Request, *, by_hour: bool = False) -> TrafficFilter:
-    query, status = request.query, request.query.get("status")
-    verdict = next((verdict for verdict in _VERDICTS if verdict == status), None)
-    if status is not None and verdict is None and not is_number(status):
-        raise InvalidRequest("'status' must be a number, 'error' or 'ok'", param="status")
+    """What the query chooses, of what the caller may see, but for statuses."""
     since, until = _read_hours(request, by_hour=by_hour)
     return TrafficFilter(
         since,
         until,
         account_id=await read_account(request),
-        key_id=read_number(query, "key"),
-        model=query.get("model"),
+        key_id=read_number(request.query, "key"),
+        model=request.query.get("model"),
         channel=read_channel(request),
-        status=None if status is None or verdict else int(status),
-        verdict=verdict,
     )
+
+
+def _read_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
+    """From which hour until which, that one not included. Raises ``InvalidRequest``."""
+    since_ms, until_ms = read_moment(request.query, "since"), read_moment(request.query, "until", ends=True)
+    if until_ms is not None:
+        until = -(-until_ms // HOUR_MS)
+    else:
+        step = HOUR_MS if by_hour else DAY_HOURS * HOUR_MS
+        until = (int(request.app[ROOMS].clock() * 1000) // step + 1) * step // HOUR_MS
+    if since_ms is not None:
+        since = since_ms // HOUR_MS
+    else:
+        since = until - _HOURS_SHOWN if by_hour else ((until - 1) // DAY_HOURS - _DAYS_SHOWN + 1) * DAY_HOURS
+    if since >= until:
+        raise InvalidRequest("'since' must be before 'until'", param="since")
+    if by_hour and until - since > _MOST_HOURS:
+        raise InvalidRequest(f"By hour no more than {_MOST_HOURS // DAY_HOURS} days can be told", param="since")
+    return max(since, 0), until
+
+
+async def _list_names(request: web.Request, axis: TrafficAxis) -> Names:
+    """The names of keys or accounts by their id."""
+    administration, actor = request.app[OFFICE].administration, request[ACTOR]
+    if axis == "account":
+        return {str(account_id): name for account_id, name in (await administration.name_accounts()).items()}
+    if axis == "key":
+        return {str(key["id"]): f"{key['account']}/{key['name']}" for key in await administration.list_keys(actor)}
+    return {}
+
+
+def _name(label: str, names: Names) -> str:
+    return names.get(label, f"{label} (deleted)")
+
+
+def _label(label: str, axis: TrafficAxis, names: Names) -> Fields:
+    """What a line is of."""
+    if axis == "day":
+        return {"day": day_of_number(int(label)).isoformat()}
+    if axis == "hour":
+        return {"hour": _write_hour(int(label))}
+    if axis in {"key", "account"}:
+        return {axis: _name(label, names), f"{axis}_id": int(label)}
+    return {axis: int(label) if axis == "status" else label}
+
+
+def _write_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
+    """Days, both of them included, where they are whole; else times, the second not included."""
+    if axis != "hour" and not wanted.since % DAY_HOURS and not wanted.until % DAY_HOURS:
+        first, last = wanted.since // DAY_HOURS, wanted.until // DAY_HOURS - 1
+        return day_of_number(first).isoformat(), day_of_number(last).isoformat()
+    return _write_hour(wanted.since), _write_hour(wanted.until)
+
+
+def _write_hour(hour: int) -> str:
+    return write_time(hour * HOUR_MS // 1000)
+
+
+def _write_sums(line: TrafficLine) -> Fields:
+    fields = attrs.asdict(line)
+    del fields["label"]
+    return {**fields, "cost_usd": line.cost_nanos / NANOS_PER_USD}
+
+
+def _add(one: TrafficLine, other: TrafficLine) -> TrafficLine:
+    sums = map(int.__add__, attrs.astuple(one)[1:], attrs.astuple(other)[1:])
+    return TrafficLine(one.label, *sums)
+
+
+def _write_facet(facet: Facet) -> Fields:
+    return {"value": facet.value, "requests": facet.requests}

@@ -114,7 +114,7 @@ async def _let_see(page: Page, needs: Role, request: web.Request) -> None:
         raise web.HTTPSeeOther(f"{ROOT}/sign-in?next={wanted}")
     sign(request, signed)
     if not may(signed.member.role, needs):
-        raise Forbidden(f"{page.title} is for the role {needs!r}; yours is {signed.member.role!r}")
+        raise Forbidden(f"This page is for a role that may do more ({needs}) than yours ({signed.member.role})")
 
 
 def sign(request: web.Request, signed: Signed) -> None:

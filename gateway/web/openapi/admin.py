@@ -48,6 +48,8 @@ _ORDER = (
 _NUMBERED = frozenset({"keys", "members"})
 """Whose ids are numbers."""
 _PART = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
+_ALSO_AS: Mapping[str, tuple[str, ...]] = MappingProxyType({"/requests/export": ("application/jsonl",)})
+"""Media types of answers that have more than one, by the doors' paths."""
 _CREATED = 201
 _LEAST_SHARED = 4
 """Fields of an object that is worth a name of its own."""
@@ -104,7 +106,8 @@ def _write_answer(door: Door, shared: Mapping[str, str]) -> Answer:
         shape = stream(shape, "Events, and comments that keep it open.")
     elif door.media_type != JSON:
         shape = dict(BYTES)
-    return Answer(about, {door.media_type: shape}, door.status)
+    kinds = (door.media_type, *_ALSO_AS.get(door.path, ()))
+    return Answer(about, dict.fromkeys(kinds, shape), door.status)
 
 
 def find_name(door: Door) -> str:
@@ -141,7 +144,7 @@ def _list_faults(door: Door) -> tuple[int, ...]:
         409: changes,
         413: door.takes is not None,
         415: door.takes is not None,
-        429: door.access == "anyone" or "events" in door.path,
+        429: door.access == "anyone" or door.media_type != JSON,
         500: True,
         503: True,
     }

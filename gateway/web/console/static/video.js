@@ -99,13 +99,13 @@ class Film {
     const measures = [video.seconds && `${video.seconds} s`, video.size].filter(Boolean);
     showReceipt(this.find(".receipt"), measures, null);
     if (video.status === "completed") this.play(measures);
-    else if (video.status === "failed") this.fail(video.error?.message ?? "The provider did not say why");
+    else if (video.status === "failed") this.fail(`${video.error?.message ?? "The provider did not say why."} Nothing is charged for it.`);
   }
 
   fail(why) {
     this.ended = true;
     const place = this.find(".error");
-    place.textContent = `${why} Nothing is charged for it.`;
+    place.textContent = why;
     place.hidden = false;
     this.find("progress").hidden = true;
   }
