@@ -137,11 +137,9 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         demo = any(channel.origin == "demo" for channel in ways.catalog.channels)
         app[WELCOME] = Welcome(secret, tuple(listed.id for listed in ways.catalog.list_models()), demo)
         _start_jobs(jobs, books, ways, app[OFFICE])
-        jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, site.clock).run)
+        _start_sweeps(jobs, site, in_force, books, studio)
         if site.declare:  # who only looks may know other channels, and must not end the jobs of those it does not
             cinema.start()
-            retire = RetireRequests(SqlRetirement(books.database), books.outbox, in_force.find_keep_days, site.clock)
-            jobs.start("retire_requests", retire.run)
         yield
 
 
@@ -350,6 +348,13 @@ def _start_jobs(jobs: JobRunner, books: Books, ways: _Ways, office: Office) -> N
     jobs.start("flush_ledger", books.flush.run)
     jobs.start("sync_models", SyncModels(ways.catalog, ways.fleet, interval=office.sync_interval).run)
     jobs.start("probe_channels", ProbeChannels(ways.catalog, ways.switchboard, ways.fetch).run)
+
+
+def _start_sweeps(jobs: JobRunner, site: Site, in_force: InForce, books: Books, studio: _Studio) -> None:
+    jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, site.clock).run)
+    if site.declare:  # who only looks may have been told to keep less
+        retire = RetireRequests(SqlRetirement(books.database), books.outbox, in_force.find_keep_days, site.clock)
+        jobs.start("retire_requests", retire.run)
 
 
 async def _open_administration(site: Site, in_force: InForce, books: Books) -> tuple[Administration, str | None]:

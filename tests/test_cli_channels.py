@@ -558,7 +558,7 @@ def test_without_a_gateway_channels_are_kept_in_the_folder_and_there_is_nothing_
         ["channels", "disable", "lab"],
         ["models"],
     ]
-    (added, listed, served, unserved, nothing, disabled, models), _ = run_many(
+    (added, listed, served, unserved, nothing, disabled, models) = run_many(
         tmp_path, *([*command, *data] for command in words)
     )
     assert added[0] == disabled[0] == 0
@@ -575,7 +575,7 @@ def test_a_master_key_that_is_not_the_folders_is_told(tmp_path: Path) -> None:
     add = ["channels", "add", "lab", "--provider", "custom", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]
     run_many(tmp_path, [*add, "--api-key", GOOD_KEY, "--data", str(data)])
     (data / "master.key").write_bytes(bytes(32))
-    (listed, served), _ = run_many(
+    listed, served = run_many(
         tmp_path, ["channels", "--data", str(data)], ["serve", "--port", "0", "--data", str(data)]
     )
     for code, out, errors in (listed, served):

@@ -69,8 +69,8 @@ async def test_a_query_value_is_sent_as_it_is_and_none_is_left_out(gateway_with:
     gateway = await gateway_with({})
     async with open_admin(place_of(gateway)) as admin:
         answer = await admin.get("requests", query={"model": "a&status=x", "status": None})
-        assert answer == {"object": "list", "data": []}
-        with pytest.raises(Trouble, match=r"'status' must be a whole number"):
+        assert answer["data"] == []
+        with pytest.raises(Trouble, match=r"'status' must be a number, 'error' or 'ok'"):
             await admin.get("requests", query={"status": "x"})
 
 

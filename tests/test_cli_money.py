@@ -81,7 +81,7 @@ async def post(data: Path, rows: list[RequestRow]) -> None:
 def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with an account, a key and what they used in January 2026; to be copied."""
     data = tmp_path_factory.mktemp("used") / "data"
-    ((code, _, _),), _ = run_many(data.parent, ["keys", "--data", str(data)])
+    ((code, _, _),) = run_many(data.parent, ["keys", "--data", str(data)])
     assert code == 0
     asyncio.run(post(data, [make_row(day, model, n, cost) for day, model, count, cost in USED for n in range(count)]))
     return data
@@ -255,6 +255,8 @@ def test_usage_is_by_what_was_asked_dearest_first(server: Server) -> None:
         "cached_tokens": 120,
         "cost_nanos": 6_500_000_000,
         "cost_usd": 6.5,
+        "failed": 0,
+        "total_ms": 8,
     }
     last = server.ask("usage", "--days", "4", "--until", "2026-01-14")
     assert (last["since"], [line["day"] for line in last["data"]]) == ("2026-01-11", ["2026-01-11", "2026-01-14"])
@@ -328,7 +330,7 @@ def test_without_a_gateway_money_is_moved_shown_and_audited_too(used: Path, tmp_
         ["usage", *JANUARY],
         ["audit", "--json"],
     ]
-    done, _ = run_many(tmp_path, *([*command, "--data", str(data)] for command in words))
+    done = run_many(tmp_path, *([*command, "--data", str(data)] for command in words))
     assert [(code, err) for code, _, err in done] == [(0, "")] * len(words)
     edited, credited, again, credits_, usage, shown, audit = (out for _, out, _ in done)
     assert json.loads(edited)["left_usd"] == 20 - 6.500000001
@@ -348,7 +350,7 @@ def test_books_that_do_not_agree_are_told_and_exit_with_1(used: Path, tmp_path: 
         database.execute("UPDATE entries SET amount_nanos = amount_nanos + 5 WHERE request_id = '10-big-0'")
     database.close()
     words = ["audit", "--data", str(data)]
-    ((code, told, _), (json_code, report, _)), _ = run_many(tmp_path, words, [*words, "--json"])
+    ((code, told, _), (json_code, report, _)) = run_many(tmp_path, words, [*words, "--json"])
     assert (code, json_code) == (1, 1)
     assert told.startswith("The books do not agree:\n\n  key 1: 6500000006 charged in entries, 6500000001 in the sums")
     assert json.loads(report)["ok"] is False

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from gateway.store.folder import find_holder
+from tests.fakes.forked import Forked
 from tests.fakes.gateway import CHAT, HELLO, KEY
 from tests.fakes.upstream import (
     COMPLETION,
@@ -53,20 +54,24 @@ Serve = Callable[..., "Served"]
 
 
 class Served:
-    """A running ``gateway serve``; its output is in files, so that it never waits for a reader."""
+    """A running ``gateway serve``; its output is in files, so that it never waits for a reader.
 
-    def __init__(self, data: Path, *options: str, **environ: str) -> None:
+    ``afresh``: by a Python of its own, as a user would start it; else its imports are behind it.
+    """
+
+    def __init__(self, data: Path, *options: str, afresh: bool = False, **environ: str) -> None:
         self.data = data
         self.out, self.err = data.with_suffix(".out"), data.with_suffix(".err")
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-        command = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--data", str(data), *options]
+        words = ["gateway", "serve", "--port", "0", "--data", str(data), *options]
+        env = {**kept, "GATEWAY_DISCOVER": "0", **environ}
+        self.process: Forked | subprocess.Popen[bytes]
+        if not afresh:
+            self.process = Forked(words, cwd=data.parent, env=env, out=self.out, err=self.err)
+            return
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                command,
-                cwd=data.parent,
-                env={**kept, "GATEWAY_DISCOVER": "0", **environ},
-                stdout=out,
-                stderr=err,
+                [sys.executable, "-m", *words], cwd=data.parent, env=env, stdout=out, stderr=err
             )
 
     def url(self) -> str:
@@ -132,8 +137,8 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     """``served = serve()``: over the same data folder each time, ended with the test."""
     started: list[Served] = []
 
-    def start(*options: str, name: str = "data", **environ: str) -> Served:
-        served = Served(tmp_path / name, *options, **environ)
+    def start(*options: str, name: str = "data", afresh: bool = False, **environ: str) -> Served:
+        served = Served(tmp_path / name, *options, afresh=afresh, **environ)
         started.append(served)
         return served
 
@@ -196,7 +201,7 @@ async def list_models(url: str) -> list[str]:
 
 
 def test_a_first_start_answers_soon_rests_small_and_prints_a_key_that_works(serve: Serve) -> None:
-    served = serve()
+    served = serve(afresh=True)
     url = served.url()
     assert request(url, "GET", "/healthz")[0] == 200
     took = served.cpu_s()
@@ -215,7 +220,7 @@ def test_a_second_start_is_quicker_knows_its_key_and_does_not_print_another(serv
     first.url()
     secret = first.secret
     assert first.end(signal.SIGINT) == 0
-    second = serve()
+    second = serve(afresh=True)
     url = second.url()
     assert request(url, "POST", CHAT, secret, ASK)[0] == 200
     took = second.cpu_s()
@@ -364,7 +369,7 @@ async def test_memory_stays_flat_through_a_hundred_thousand_events(serve: Serve,
     many = chunk(event(delta("word ")) * EVENTS_A_CHUNK)
     last = chunk(b"".join(chat_events("end")))
     async with ScriptedUpstream([SSE_HEAD, *([many] * (EVENTS // EVENTS_A_CHUNK)), last, LAST_CHUNK]) as up:
-        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up), afresh=True)
         url = await asyncio.to_thread(served.url)
         seen, tail, samples = 0, b"", []
         async with (
@@ -500,7 +505,7 @@ async def test_sighup_reads_the_file_again_and_a_running_stream_does_not_feel_it
 async def test_sighup_during_a_start_is_survived_and_heard(serve: Serve, tmp_path: Path, moment: str) -> None:
     """From when the folder is held, or the database is made: what the file says at the signal is what counts."""
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        served = serve("--config", write_config(tmp_path / "gateway.toml", up))
+        served = serve("--config", write_config(tmp_path / "gateway.toml", up), afresh=True)
         async with asyncio.timeout(PATIENCE_S):
             while not (find_holder(served.data) if moment == "lock" else (served.data / moment).exists()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)

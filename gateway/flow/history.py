@@ -73,13 +73,15 @@ class History:
             if not self._exports[account_id]:
                 del self._exports[account_id]
 
-    async def export(self, wanted: RequestFilter) -> AsyncGenerator[Sequence[StoredRequest], None]:
-        """Every row that matches, the newest first, a page at a time; a page may be empty, and is no end."""
-        left = MOST_EXPORTED
-        while True:
-            page = await self.log.list_requests(wanted, min(PAGE, left))
-            left -= len(page)
-            yield page[::-1]
-            if page.next is None or left <= 0:
-                return
-            wanted = attrs.evolve(wanted, before=page.next)
+
+async def walk(
+    log: RequestLog, wanted: RequestFilter, most: int = MOST_EXPORTED
+) -> AsyncGenerator[Sequence[StoredRequest], None]:
+    """Every row that matches, the newest first, a page at a time; a page may be empty, and is no end."""
+    while True:
+        page = await log.list_requests(wanted, min(PAGE, most))
+        most -= len(page)
+        yield page[::-1]
+        if page.next is None or most <= 0:
+            return
+        wanted = attrs.evolve(wanted, before=page.next)

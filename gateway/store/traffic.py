@@ -27,7 +27,7 @@ MOST_COUNTED = 40_000
 _C = usage_hours.c
 _LABELS: Mapping[TrafficAxis, ColumnElement[Any]] = MappingProxyType(
     {
-        "day": _C.hour / DAY_HOURS,
+        "day": _C.hour // DAY_HOURS,
         "hour": _C.hour,
         "model": _C.model,
         "key": _C.key_id,

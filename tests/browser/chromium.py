@@ -60,7 +60,7 @@ async def open_chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@attrs.define
+@attrs.define(slots=False)  # playwright keeps a note on whoever listens
 class Watch:
     """Over one context: what its pages must not do is in ``troubles``.
 

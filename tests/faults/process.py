@@ -16,12 +16,13 @@ import orjson
 
 from gateway.domain.request import RequestRow
 from gateway.store.folder import find_holder
+from tests.fakes.forked import Forked
 from tests.fakes.gateway import CHAT, KEY
 
 Tables = Mapping[str, Any]
 Rows = list[RequestRow]
 
-SERVE = ("-m", "gateway", "serve")
+SERVE = ("gateway", "serve")
 START_S = 30
 END_S = 20
 _PAGE = 1000
@@ -53,7 +54,8 @@ class GatewayProcess:
     Args:
         data: the data folder.
         tables: the configuration file.
-        command: what Python runs, before the options of ``serve``.
+        command: the module that Python runs, or ``-c`` and a program whose imports are its own; and the words before
+            the options of ``serve``.
     """
 
     def __init__(self, data: Path, tables: Tables, *, command: Sequence[str] = SERVE) -> None:
@@ -63,7 +65,7 @@ class GatewayProcess:
         self.config.write_text(write_toml({"server": {"log_format": "json"}, **tables}))
         self.url = self.token = ""
         self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | subprocess.Popen[bytes] | None = None
         self._admin: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -85,13 +87,13 @@ class GatewayProcess:
         """Start the process, and wait for nothing."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
         options = ("--port", "0", "--data", str(self.data), "--config", str(self.config))
+        words, cwd, env = [*self._command, *options], Path(__file__).parents[2], {**kept, "GATEWAY_DISCOVER": "0"}
+        if self._command[0] != "-c":
+            self._process = Forked(words, cwd=cwd, env=env, err=self.err)
+            return
         with self.err.open("wb") as err:
             self._process = subprocess.Popen(
-                [sys.executable, *self._command, *options],
-                cwd=Path(__file__).parents[2],
-                env={**kept, "GATEWAY_DISCOVER": "0"},
-                stdout=subprocess.DEVNULL,
-                stderr=err,
+                [sys.executable, *words], cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=err
             )
 
     async def start(self) -> Self:
@@ -128,7 +130,10 @@ class GatewayProcess:
     async def wait(self) -> int:
         """Until the process is gone; its exit status."""
         try:
-            return 0 if self._process is None else await asyncio.to_thread(self._process.wait, END_S)
+            async with asyncio.timeout(END_S):
+                while self.running:  # noqa: ASYNC110 - another process has no event to tend
+                    await asyncio.sleep(0.005)
+            return (self._process.poll() if self._process is not None else None) or 0
         finally:
             if self._admin is not None:
                 await self._admin.close()

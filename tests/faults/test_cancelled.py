@@ -23,7 +23,7 @@ from tests.faults.test_caller_leaves import PHASES, Phase, connect, reset
 from tests.faults.test_slow_reader import STORY, settle, unread
 
 CODE = "request_cancelled"
-TURNS = 8
+TURNS = 6
 """Of the loop, within which one of two comes first."""
 
 

@@ -39,8 +39,8 @@ from tests.faults.scene import PRICE
 KILLS = 7
 CALLERS = 48
 LOAD_S = (0.1, 0.45)
-START_S = (0.3, 0.9)
-"""When a start is killed: from its imports to its first calls."""
+START_S = (0.0, 0.25)
+"""When a start is killed: from before it opens its folder to its first calls; its imports are behind it."""
 KEYS = {"sk-free-of-any-cap": "open", "sk-of-a-capped-account": "tight", "sk-capped-twice-over": "tight"}
 REFILL = {"accounts/tight/credits": 0.0015, "keys/3/credits": 0.0006}
 """What is left to the capped purses before each round, in dollars: soon used up."""

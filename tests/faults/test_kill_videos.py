@@ -194,7 +194,7 @@ def site(up: OpenAiVideos) -> dict[str, Any]:
 
 def serve(cases: Sequence[Case]) -> Sequence[str]:
     """What Python runs."""
-    return "-m", "tests.faults.fail_points", ",".join(case.prompt for case in cases if not case.asked), "serve"
+    return "tests.faults.fail_points", ",".join(case.prompt for case in cases if not case.asked), "serve"
 
 
 async def play(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]) -> None:

@@ -56,7 +56,7 @@ async def on_synced_disk(
     tables: dict[str, Any],
     pragmas: Sequence[str],
 ) -> AsyncIterator[GatewayProcess]:
-    command = ("-m", "tests.faults.synced_disk", str(shadow), *pragmas, "serve")
+    command = ("tests.faults.synced_disk", str(shadow), *pragmas, "serve")
     async with GatewayProcess(data, tables, command=command) as gateway:
         yield gateway
 

@@ -264,18 +264,19 @@ async def test_requests_are_listed_and_filtered(gateway: RunningGateway, ask: As
             assert response.status == 404
     await gateway.rows(3)
     _, everything = await ask("GET", "/requests")
-    assert [row["model"] for row in everything["data"]] == ["nope", "nope", "neither"]
+    assert [row["model"] for row in everything["data"]] == ["neither", "nope", "nope"]
     assert {(row["status"], row["error_code"], row["cost_usd"]) for row in everything["data"]} == {
         (404, "model_not_found", 0),
     }
-    last = everything["data"][-1]
+    last = everything["data"][0]
     for query, expected in (
         ("limit=1", ["neither"]),
         ("model=nope", ["nope", "nope"]),
         ("status=200", []),
         ("status=404&model=neither", ["neither"]),
         (f"after={last['sequence'] - 1}", ["neither"]),
-        ("key=1", ["nope", "nope", "neither"]),
+        ("key=1", ["neither", "nope", "nope"]),
+        ("after=0", ["nope", "nope", "neither"]),
         ("key=2", []),
     ):
         _, found = await ask("GET", f"/requests?{query}")

@@ -15,8 +15,8 @@ from gateway.domain.member import Member, Proof, Role
 from gateway.flow.reception import Visitor
 from gateway.flow.running import Running
 from gateway.web.admin.doors import PREFIX, Door
-from gateway.web.admin.health import HEALTH_DOORS
-from gateway.web.admin.live import LIVE, MOST_WATCHING, RUNNING_DOORS, TICK_S, LiveView
+from gateway.web.admin.live import LIVE, MOST_WATCHING, TICK_S, LiveView
+from gateway.web.admin.routes import list_doors
 from gateway.web.entrance import CONSOLE_HEADER, COOKIE
 from gateway.web.keys import OFFICE, RECEPTION, ROOMS
 from tests.conftest import StartGateway
@@ -43,9 +43,12 @@ class Person:
         self._gateway = gateway
         self.headers = headers
 
-    async def ask(self, method: str, path: str) -> tuple[int, Any]:
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         url = f"{self._gateway.url}{PREFIX}{path}"
-        async with aiohttp.ClientSession() as client, client.request(method, url, headers=self.headers) as response:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.request(method, url, headers=self.headers, json=body) as response,
+        ):
             value = await response.json()
             if response.status == 200:
                 jsonschema.validate(value, dict(find_door(method, path).answer))
@@ -59,7 +62,7 @@ class Person:
 
 
 def find_door(method: str, path: str) -> Door:
-    known = {(door.method, door.path): door for door in (*RUNNING_DOORS, *HEALTH_DOORS)}
+    known = {(door.method, door.path): door for door in list_doors()}
     return known[method, "/running/{id}/cancel" if path.endswith("/cancel") else path]
 
 
@@ -257,3 +260,19 @@ async def test_a_call_that_is_read_or_waits_says_so(gateway: RunningGateway, up:
     running.get(call["id"], OPERATOR).cancel()
     await reader.readuntil(b"409")
     writer.close()
+
+
+async def test_an_operator_puts_channels_in_order_and_nobody_else_does(gateway: RunningGateway) -> None:
+    root, member = operator(gateway), await sign_in(gateway, "max", "member")
+    more = {"provider": "custom", "base_url": "http://127.0.0.1:9/v1", "models": ["m"]}
+    for name in ("a", "b"):
+        await gateway.app[OFFICE].fleet.add({"name": name, **more})
+    names = ["b", "up", "a"]
+    assert (await member.ask("POST", "/channels/order", {"names": names}))[0] == 403
+    status, listed = await root.ask("POST", "/channels/order", {"names": names})
+    shown = {channel["name"]: channel["priority"] for channel in listed["data"]}
+    assert (status, shown) == (200, {"b": 1, "up": 0, "a": -1})
+    status, refused = await root.ask("POST", "/channels/order", {"names": ["a"]})
+    assert (status, refused["error"]["param"]) == (400, "names")
+    (row,) = await gateway.app[OFFICE].trail.list_audit(AuditFilter(action="channel.ordered"), 10)
+    assert (row.actor_kind, row.subject, row.address) == ("token", "b, up, a", "127.0.0.1")

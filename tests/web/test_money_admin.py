@@ -247,7 +247,7 @@ async def test_a_question_that_cannot_be_answered_says_why(ask: Ask, path: str, 
 
 @pytest.fixture
 async def used(gateway: RunningGateway) -> RunningGateway:
-    """Two calls of one key for one model, one for another, one of another account; and a refusal, which is no usage."""
+    """Two calls of one key for one model, one for another, one of another account; and one for what is no model."""
     for model, key in (("m", KEY), ("m", KEY), ("dear", KEY), ("m", OTHER_KEY)):
         assert await call(gateway, model, key) == (200, None)
     assert await call(gateway, "nothing") == (404, "model_not_found")
@@ -258,11 +258,11 @@ async def used(gateway: RunningGateway) -> RunningGateway:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("", [("TODAY", 4, 121_000)]),
-        ("by=day", [("TODAY", 4, 121_000)]),
+        ("", [("TODAY", 5, 121_000)]),
+        ("by=day", [("TODAY", 5, 121_000)]),
         ("by=model", [("dear", 1, 64_000), ("m", 3, 57_000)]),
-        ("by=key", [("acme/test", 3, 102_000), ("free/other", 1, 19_000)]),
-        ("by=account", [("acme", 3, 102_000), ("free", 1, 19_000)]),
+        ("by=key", [("acme/test", 4, 102_000), ("free/other", 1, 19_000)]),
+        ("by=account", [("acme", 4, 102_000), ("free", 1, 19_000)]),
         ("by=model&account=free", [("m", 1, 19_000)]),
         ("by=model&key=1", [("dear", 1, 64_000), ("m", 2, 38_000)]),
         ("by=key&model=m", [("acme/test", 2, 38_000), ("free/other", 1, 19_000)]),
@@ -284,10 +284,12 @@ async def test_usage_is_summed_along_every_axis(
     lines = [(line[axis].replace(today, "TODAY"), line["requests"], line["cost_nanos"]) for line in found["data"]]
     assert (status, lines) == (200, expected)
     for line in [*found["data"], found["total"]]:
-        assert (line["prompt_tokens"], line["completion_tokens"]) == (5 * line["requests"], 7 * line["requests"])
+        answered = line["requests"] - line["failed"]
+        assert (line["prompt_tokens"], line["completion_tokens"]) == (5 * answered, 7 * answered)
         assert (line["cached_tokens"], line["cost_usd"]) == (0, line["cost_nanos"] / 10**9)
     assert found["total"]["cost_nanos"] == sum(cost for _, _, cost in expected)
-    assert found["total"]["requests"] == sum(requests for _, requests, _ in expected)
+    answered = sum(line["requests"] - line["failed"] for line in found["data"])
+    assert found["total"]["requests"] - found["total"]["failed"] == answered
 
 
 async def test_what_a_deleted_key_used_is_still_told(used: RunningGateway) -> None:

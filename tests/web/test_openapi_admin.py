@@ -187,6 +187,7 @@ async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
         up.end.set()
 
 
+@pytest.mark.slow
 async def test_every_operation_answers_what_the_document_says(caller: Caller) -> None:
     gateway = caller.gateway
     for call in (*PEOPLE, *MONEY, *WAYS):

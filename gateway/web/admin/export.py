@@ -16,6 +16,7 @@ from aiohttp import web
 from gateway.domain.audit import Actor
 from gateway.domain.fault import ClientGone, InvalidRequest, Overloaded
 from gateway.domain.request import StoredRequest
+from gateway.flow.history import walk
 from gateway.web.admin.doors import Door, Query
 from gateway.web.admin.requests import FILTERS, ROW, read_filter, write_row
 from gateway.web.admin.shapes import one_of
@@ -65,7 +66,7 @@ def _write_lines(rows: Sequence[Row]) -> bytes:
     return b"".join(orjson.dumps({name: row[name] for name in _COLUMNS}) + b"\n" for row in rows)
 
 
-_FORMATS: Mapping[str, Format] = MappingProxyType(
+FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "csv": Format("text/csv", write_csv([_COLUMNS]), _write_csv_rows),
         "jsonl": Format("application/jsonl", b"", _write_lines),
@@ -81,14 +82,14 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
     breaks off, so does the connection.
     """
     name, actor = request.query.get("format", "csv"), request[ACTOR]
-    if name not in _FORMATS:
-        raise InvalidRequest(f"'format' must be one of {', '.join(_FORMATS)}", param="format")
-    wanted, history, form = await read_filter(request), request.app[OFFICE].history, _FORMATS[name]
+    if name not in FORMATS:
+        raise InvalidRequest(f"'format' must be one of {', '.join(FORMATS)}", param="format")
+    wanted, history, form = await read_filter(request), request.app[OFFICE].history, FORMATS[name]
     headers = {"Content-Disposition": f'attachment; filename="requests.{name}"', "Cache-Control": "no-store"}
     response = web.StreamResponse(headers=headers)
     response.content_type, response.charset = form.media_type, "utf-8"
     with history.exporting(actor.scope):
-        async with aclosing(history.export(wanted)) as pages:
+        async with aclosing(walk(history.log, wanted)) as pages:
             first = await anext(pages)  # what is wrong with the store can still be told
             await response.prepare(request)
             try:
@@ -109,7 +110,7 @@ EXPORT_DOORS: tuple[Door, ...] = (
         "/requests/export",
         export_requests,
         "viewer",
-        query=(Query("format", "What kind of file.", one_of(*_FORMATS)), *FILTERS),
+        query=(Query("format", "What kind of file.", one_of(*FORMATS)), *FILTERS),
         media_type="text/csv",
     ),
 )

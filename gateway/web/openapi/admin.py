@@ -66,10 +66,9 @@ class Admin:
 def write_admin(doors: Sequence[Door], taken: Iterable[str] = ()) -> Admin:
     """Every door as an entry. ``taken`` are the names of schemas that there are already."""
     schemas = _write_nouns(doors)
-    shared = _name_shapes(doors, {*taken, *schemas})
+    shared, named = _name_shapes(doors, {*taken, *schemas})
     entries = sorted((_write_entry(door, shared) for door in doors), key=lambda entry: _rank(entry.tag))
-    named = {name: _share(orjson.loads(raw), shared, whole=False) for raw, name in shared.items()}
-    return Admin(tuple(entries), schemas | named)
+    return Admin(tuple(entries), schemas | {name: _share(one, shared, whole=False) for name, one in named.items()})
 
 
 def _rank(tag: str) -> int:
@@ -168,21 +167,26 @@ def _thaw(shape: Shape) -> Any:
     return orjson.loads(orjson.dumps(shape, default=dict))
 
 
-def _name_shapes(doors: Iterable[Door], taken: set[str]) -> dict[str, str]:
-    """Objects that are answered in more than one place, by what they are, each with a name of its own."""
+def _name_shapes(doors: Iterable[Door], taken: set[str]) -> tuple[dict[str, str], dict[str, Schema]]:
+    """The names of objects that are answered in more than one place, by what they are; and the objects by their names.
+
+    Two are the same whatever the order of their fields.
+    """
     counts: Counter[str] = Counter()
     nouns: dict[str, tuple[str, str]] = {}
+    shapes: dict[str, Schema] = {}
     for door in doors:
         words = [part for part in door.path.split("/") if part and not _PART.fullmatch(part)]
         for noun, shape in _list_objects(_thaw(door.answer), _camel(words[-1])):
             raw = _key(shape)
             counts[raw] += 1
+            shapes.setdefault(raw, shape)
             nouns.setdefault(raw, (noun, f"New{noun}" if door.method == "POST" else f"{noun}Record"))
     names: dict[str, str] = {}
     for raw, count in counts.items():
         if count > 1:
             names[raw] = _find_free(nouns[raw], {*taken, *names.values()})
-    return names
+    return names, {name: shapes[raw] for raw, name in names.items()}
 
 
 def _find_free(names: tuple[str, str], taken: set[str]) -> str:

@@ -12,6 +12,9 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "KeySpec": {"name": "laptop", "account": "acme", "quota_usd": 5, "quota_period": "daily", "rpm": 60},
         "CreditSpec": {"amount_usd": 25, "note": "paid"},
         "ChannelSpec": {"name": "openai", "provider": "openai", "api_key": "sk-your-provider-key", "sync": True},
+        "InviteSpec": {"account": "acme", "role": "member"},
+        "RotateSpec": {"overlap_h": 24},
+        "SettingSpec": {"value": 2},
     },
 )
 _CHANGES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -19,6 +22,9 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "AccountSpec": {"quota_usd": 250},
         "KeySpec": {"rpm": 120, "expires_at": "2027-01-31T12:00:00Z"},
         "ChannelSpec": {"priority": 10},
+        "GroupSpec": {"price_multiplier": 1.2},
+        "MemberSpec": {"role": "viewer"},
+        "PriceSpec": {"input_usd_per_million": 3, "output_usd_per_million": 15},
     },
 )
 _BY_NAME: Mapping[str, Any] = MappingProxyType(
@@ -29,8 +35,6 @@ _BY_NAME: Mapping[str, Any] = MappingProxyType(
         "name": "ada",
         "names": ["first", "second"],
         "passphrase": "five words that nobody guesses",
-        "price_multiplier": 1.2,
-        "role": "member",
         "token": "what-the-link-carries",
     },
 )

@@ -3,13 +3,15 @@ import "./forms.js";
 import { toast } from "./toast.js";
 
 // Moments in the reader's zone; the whole of one on pointing at it.
-const near = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const near = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+const far = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const thisYear = new Date().getFullYear();
 const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
 export function tellTimes(root = document) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const moment = new Date(time.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    time.textContent = near.format(moment);
+    time.textContent = (moment.getFullYear() === thisYear ? near : far).format(moment);
     time.title = whole.format(moment);
   }
 }

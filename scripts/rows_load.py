@@ -1,0 +1,337 @@
+"""Millions of request rows in SQLite: what do lists, facets, charts, exports and retirement cost?
+
+    python scripts/rows_load.py [--rows 5000000] [--keep FILE]
+
+Makes a store of that many rows over 180 days: 40 accounts, 400 keys, 60 models, 12 channels, some asked for far more
+often than others, 2 % of failures. Then asks for what the console asks for, and for what is hardest to find. Printed:
+CPU milliseconds of the process, the database's thread included, the best of three. Exit code 1 where a list or a
+facet took more than 100.
+"""
+
+import argparse
+import asyncio
+import random
+import sqlite3
+import sys
+import tempfile
+import time
+from bisect import bisect
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from gateway.domain.audit import OPERATOR
+from gateway.domain.request import RequestFilter, RequestRow, write_error
+from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_up
+from gateway.flow.history import walk
+from gateway.jobs.retire_requests import MOST
+from gateway.store.engine import Database, open_database
+from gateway.store.ledger import write_addition, write_insert
+from gateway.store.requests import SqlRequestLog
+from gateway.store.retirement import SqlRetirement
+from gateway.store.rows import REQUEST_COLUMNS, request_values
+from gateway.store.schema import requests, usage_hours
+from gateway.store.traffic import SqlTraffic
+from gateway.web.admin.export import FORMATS
+from gateway.web.admin.requests import write_row
+
+LIMIT_MS = 100.0
+DAY_MS = 86_400_000
+DAYS = 180
+START_MS = 1_767_225_600_000
+"""The first of January 2026."""
+ACCOUNTS, KEYS, CHANNELS = 40, 400, 12
+FAMILIES = ("large", "small", "mini", "flash", "pro", "coder", "vision", "embed", "image", "video")
+MODELS = [
+    f"{vendor}/{name}" for vendor in ("openai", "anthropic", "google", "mistral", "qwen", "meta") for name in FAMILIES
+]
+FAILING = 0.02
+LEFT = 0.01
+CHUNK = 50_000
+EXPORTED = 20_000
+FAULTS: list[tuple[int, str, str | None, str, bool]] = [
+    (429, "refused", "rate_limit_exceeded", "The key may make {} requests a minute", False),
+    (429, "refused", "insufficient_quota", "The quota of ${} a day is used up", False),
+    (404, "refused", "model_not_found", "No channel serves the model 'gpt-{}'; see GET /v1/models", False),
+    (400, "refused", "invalid_request", "'messages[{}].content' must be a text or a list of parts", False),
+    (503, "refused", "no_available_channel", "Every channel that serves the model cools down; wait {} s", False),
+    (502, "upstream_failed", "upstream_error", "The provider broke off its answer after {} events", True),
+    (504, "upstream_failed", "upstream_timeout", "The provider has not answered within {} s", True),
+    (200, "upstream_failed", "upstream_error", "The provider broke off its answer after {} events", True),
+    (400, "refused", None, "This model's maximum context length is {}000 tokens", True),
+]
+"""Status, ending, code, message, and whether a provider was asked."""
+
+
+def weigh(count: int) -> list[float]:
+    """Where each of ``count`` things ends in a line of length one, the first the longest (Zipf)."""
+    ends = list(accumulate(1 / (place + 1) for place in range(count)))
+    return [end / ends[-1] for end in ends]
+
+
+@attrs.frozen
+class Key:
+    """Who asks, and for which models: the first of them most often."""
+
+    id: int
+    account: int
+    models: tuple[int, ...]
+
+
+class World:
+    """Makes rows, the same ones each time."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self._dice = dice = random.Random(seed)
+        self._key_ends, model_ends = weigh(KEYS), weigh(len(MODELS))
+        self._channels = [[dice.randrange(CHANNELS) for _ in range(dice.choice((1, 1, 2)))] for _ in MODELS]
+        self._keys = []
+        for number in range(1, KEYS + 1):
+            models = {bisect(model_ends, dice.random()) for _ in range(dice.choice((1, 2, 3, 4)))}
+            self._keys.append(Key(number, int(ACCOUNTS * dice.random() ** 2) + 1, tuple(models)))
+
+    def make(self, count: int) -> Iterator[RequestRow]:
+        """So many rows in the order in which they were settled."""
+        at_ms, step_ms = float(START_MS), DAYS * DAY_MS / count
+        for number in range(count):
+            at_ms += 2 * step_ms * self._dice.random()
+            yield self._make_one(number, int(at_ms))
+
+    def _make_one(self, number: int, settled_ms: int) -> RequestRow:
+        throw = self._dice.random
+        key = self._keys[bisect(self._key_ends, throw())]
+        model = key.models[min(int(throw() ** 3 * len(key.models)), len(key.models) - 1)]
+        channels, luck, total_ms = self._channels[model], throw(), int(300 + throw() * 4_000)
+        prompt, completion = int(50 + throw() * throw() * 8_000), int(throw() * 900)
+        status, ending, code, message, asked = (
+            200,
+            "client_closed" if luck < FAILING + LEFT else "completed",
+            None,
+            "",
+            True,
+        )
+        if luck < FAILING:
+            status, ending, code, message, asked = FAULTS[int(luck / FAILING * len(FAULTS))]
+            message = write_error(message.format(int(throw() * 1_000)))
+            completion = 0
+        return RequestRow(
+            id=f"req_{number:08x}{self._dice.getrandbits(64):016x}",
+            started_ms=settled_ms - total_ms,
+            settled_ms=settled_ms,
+            operation="chat",
+            account_id=key.account,
+            account=f"account-{key.account:02}",
+            key_id=key.id,
+            key_name=f"key-{key.id:03}",
+            model=f"gpt-{int(throw() * 1_000)}" if status == 404 else MODELS[model],
+            channel=f"channel-{channels[int(throw() * len(channels))]:02}" if asked else None,
+            status=status,
+            ending=ending,
+            error_code=code,
+            stream=luck > 0.4,
+            attempts=int(asked),
+            prompt_tokens=prompt if asked else 0,
+            completion_tokens=completion,
+            cached_tokens=prompt // 3 if asked else 0,
+            usage_source="upstream" if asked else "none",
+            cost_nanos=prompt * 250 + completion * 1_000 if status == 200 else 0,
+            reserved_nanos=9_000_000,
+            overrun_nanos=0,
+            first_byte_ms=total_ms // 3 if asked else None,
+            total_ms=total_ms,
+            error=message,
+        )
+
+
+def fill(path: Path, count: int) -> None:
+    """Put so many rows, and the sums of them, into the database at ``path``, which has none."""
+    add_rows, add_sums = write_insert(requests, REQUEST_COLUMNS), write_addition(usage_hours, SUMS)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -500000")
+        indexes = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'requests' AND sql IS NOT NULL"
+        ).fetchall()
+        for name, _ in indexes:  # made again of all rows at once, in a tenth of the time
+            connection.execute(f"DROP INDEX {name}")
+        rows = World().make(count)
+        while some := [row for row, _ in zip(rows, range(CHUNK), strict=False)]:
+            connection.executemany(add_rows, map(request_values, some))
+            connection.executemany(add_sums, [(*place, *sums) for place, sums in sum_up(some).items()])
+        for _, sql in indexes:
+            connection.execute(sql)
+        connection.commit()
+
+
+def list_questions(newest: int) -> dict[str, RequestFilter]:
+    """What the list is asked for: each filter, what is rare, what is not there, and all of it together."""
+    since, until = START_MS + 100 * DAY_MS, START_MS + 101 * DAY_MS
+    nothing, no_text = {"channel": "nobody"}, {"text": "zebra"}
+    asked: dict[str, dict[str, Any]] = {
+        "everything": {},
+        "a busy key": {"key_id": 1},
+        "a quiet key": {"key_id": KEYS},
+        "no such key": {"key_id": 10**6},
+        "a busy account": {"account_id": 1},
+        "a quiet account": {"account_id": ACCOUNTS},
+        "a model": {"model": MODELS[0]},
+        "no such model": {"model": "zebra"},
+        "a channel": {"channel": "channel-03"},
+        "no such channel": nothing,
+        "status 200": {"status": 200},
+        "status 429": {"status": 429},
+        "status 418: none": {"status": 418},
+        "status 299: none": {"status": 299},
+        "failures": {"verdict": "error"},
+        "no failures": {"verdict": "ok"},
+        "who left": {"ending": "client_closed"},
+        "interrupted: none": {"ending": "interrupted"},
+        "text": {"text": "CONTEXT length is 77"},
+        "text that is nowhere": no_text,
+        "an id that is nowhere": {"text": f"req_{0:024x}"},
+        "a day": {"since_ms": since, "until_ms": until},
+        "a day of a quiet key": {"since_ms": since, "until_ms": until, "key_id": KEYS},
+        "a day without a channel": {"since_ms": since, "until_ms": until, **nothing},
+        "since the first day": {"since_ms": START_MS, **nothing},
+        "until the last day": {"until_ms": START_MS + DAYS * DAY_MS, **nothing},
+        "before all": {"until_ms": START_MS - DAY_MS},
+        "after all": {"since_ms": START_MS + 2 * DAYS * DAY_MS},
+        "a busy key, no channel": {"key_id": 1, **nothing},
+        "a busy key, a strange model": {"key_id": 1, "model": MODELS[-1]},
+        "a busy key, no text": {"key_id": 1, **no_text},
+        "a busy account, status 418": {"account_id": 1, "status": 418},
+        "a busy model, no text": {"model": MODELS[0], **no_text},
+        "failures over no channel": {"verdict": "error", **nothing},
+        "older than the middle, no text": {"before": newest // 2, **no_text},
+        "after the first, no channel": {"after": 0, **nothing},
+        "after the first, a quiet key": {"after": 0, "key_id": KEYS, "status": 418},
+        "after the first, no text": {"after": 0, **no_text},
+        "all at once": {
+            "key_id": 1, "account_id": 1, "model": MODELS[0], "status": 429, "verdict": "error", "ending": "refused",
+            "since_ms": START_MS, "until_ms": START_MS + DAYS * DAY_MS, **nothing, **no_text,
+        },
+    }  # fmt: skip
+    return {name: RequestFilter(**values) for name, values in asked.items()}
+
+
+class Clock:
+    """Prints what things cost, and remembers what was too dear."""
+
+    def __init__(self) -> None:
+        self.too_dear: list[str] = []
+
+    async def time(self, name: str, work: Callable[[], Awaitable[Any]], *, bounded: bool = True) -> Any:
+        """CPU of the whole process, the best of three."""
+        best_ms, done = float("inf"), None
+        for _ in range(3):
+            began = time.process_time()
+            done = await work()
+            best_ms = min(best_ms, (time.process_time() - began) * 1000)
+        if bounded and best_ms > LIMIT_MS:
+            self.too_dear.append(name)
+        note = f"{len(done)} rows{', more' if done.more else ''}" if hasattr(done, "more") else ""
+        print(f"  {name:<34}{best_ms:8.1f} ms  {note}")
+        return done
+
+
+async def weigh_lists(database: Database, clock: Clock) -> None:
+    """Every question, a page of 50 rows each, and one of 1,000."""
+    log = SqlRequestLog(database)
+    newest = (await log.list_requests(RequestFilter(), 1)).newest
+    print("lists, 50 rows")
+    for name, wanted in list_questions(newest).items():
+        await clock.time(name, lambda wanted=wanted: log.list_requests(wanted, 50))
+    await clock.time("everything, 1,000 rows", lambda: log.list_requests(RequestFilter(), 1_000))
+
+
+async def weigh_sums(database: Database, clock: Clock) -> None:
+    """Facets and charts, of all days and of few."""
+    traffic, until = SqlTraffic(database), (START_MS + DAYS * DAY_MS) // HOUR_MS
+    chosen: dict[str, dict[str, Any]] = {
+        "": {}, ", a key": {"key_id": 1}, ", an account": {"account_id": 1}, ", failures": {"verdict": "error"},
+    }  # fmt: skip
+    print("facets")
+    for days in (1, 30, DAYS):
+        for name, values in chosen.items():
+            wanted = TrafficFilter(until - days * 24, until, **values)
+            await clock.time(f"{days} days{name}", lambda wanted=wanted: traffic.list_facets(wanted))
+    print("charts")
+    axes: dict[TrafficAxis, tuple[int, ...]] = {"hour": (1, 31)} | dict.fromkeys(
+        ("day", "model", "key", "account", "status", "channel"), (30, 90, DAYS)
+    )
+    for axis, spans in axes.items():
+        for days in spans:
+            wanted = TrafficFilter(until - days * 24, until)
+            name = f"by {axis}, {days} days"
+            await clock.time(name, lambda axis=axis, w=wanted: traffic.list_traffic(axis, w), bounded=False)
+
+
+async def weigh_export(database: Database) -> None:
+    """What a row of an export costs, and the longest that everything else waits for a page."""
+    log = SqlRequestLog(database)
+    print("exports")
+    for name, form in FORMATS.items():
+        rows, size, longest = 0, 0, 0.0
+        began = time.process_time()
+        async for page in walk(log, RequestFilter(), EXPORTED):
+            before = time.perf_counter()
+            size += len(form.write([write_row(stored, OPERATOR) for stored in page]))
+            longest = max(longest, time.perf_counter() - before)
+            rows += len(page)
+        spent = time.process_time() - began
+        print(f"  {name:<34}{spent / max(rows, 1) * 1e6:8.1f} us a row, {rows / spent:,.0f} rows a second of CPU, "
+              f"{size / max(rows, 1):.0f} bytes each; a page is written in {longest * 1000:.1f} ms")  # fmt: skip
+
+
+async def weigh_retirement(database: Database) -> None:
+    """What a commit of the job costs."""
+    retirement, after, costs, retired = SqlRetirement(database), 0, [], 0
+    for _ in range(20):
+        began = time.process_time()
+        done = await retirement.retire_requests(START_MS + DAY_MS, after, MOST)
+        costs.append(time.process_time() - began)
+        after, retired = done.last, retired + done.retired
+    print(f"retirement\n  {MOST} rows a commit{'':<18}{sorted(costs)[10] * 1000:8.1f} ms  {retired} rows in 20 commits")
+
+
+async def run(path: Path, count: int) -> int:
+    """Make the store where there is none, and ask."""
+    url = f"sqlite:///{path}"
+    database = await open_database(url)
+    newest = (await SqlRequestLog(database).list_requests(RequestFilter(), 1)).newest
+    if not newest:
+        await database.close()
+        began = time.monotonic()
+        fill(path, count)
+        print(f"{count:,} rows in {time.monotonic() - began:.0f} s, {path.stat().st_size / 2**20:,.0f} MB")
+        database = await open_database(url)
+    clock = Clock()
+    await weigh_lists(database, clock)
+    await weigh_sums(database, clock)
+    await weigh_export(database)
+    await weigh_retirement(database)
+    await database.close()
+    if clock.too_dear:
+        print(f"more than {LIMIT_MS:g} ms: {', '.join(clock.too_dear)}")
+    return 1 if clock.too_dear else 0
+
+
+def main() -> int:
+    """Read the command line, and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--keep", type=Path, help="a file to keep the store in, and to find it in the next time")
+    wanted = parser.parse_args()
+    if wanted.keep:
+        return asyncio.run(run(wanted.keep, wanted.rows))
+    with tempfile.TemporaryDirectory(prefix="rows-") as folder:
+        return asyncio.run(run(Path(folder) / "gateway.db", wanted.rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Fixtures of the browser's tests: a house for each module, and whoever comes in for a test."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest_asyncio
+
+from tests.browser.house import House
+from tests.browser.visitor import Visitor
+
+Enter = Callable[..., Awaitable[Visitor]]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def enter(house: House) -> AsyncIterator[Enter]:
+    """``ada = await enter("ada", "administrator")``; after the test nobody's pages may have done what they must not."""
+    inside: list[Visitor] = []
+
+    async def come(*who: str, **options: object) -> Visitor:
+        inside.append(await house.visit(*who, **options))  # type: ignore[arg-type]
+        return inside[-1]
+
+    yield come
+    troubles = [trouble for visitor in inside for trouble in await visitor.leave()]
+    assert not troubles, "\n".join(troubles)

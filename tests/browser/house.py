@@ -1,0 +1,128 @@
+"""A gateway with a demo that it knows from its file, a browser, and whoever comes with it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+from playwright.async_api import Browser
+from yarl import URL
+
+from gateway.demo.server import DEMO_MODELS, DemoUpstream
+from gateway.domain.member import Role
+from gateway.web.admin.doors import PREFIX
+from gateway.web.entrance import COOKIE
+from tests.browser.chromium import Watch, find_shots, open_chromium
+from tests.browser.visitor import Visitor
+from tests.fakes.console import add_member, open_session, spare_work
+from tests.fakes.gateway import RunningGateway, make_template, start_gateway
+
+Json = dict[str, Any]
+PATIENCE_S = 20
+
+
+@attrs.define
+class House:
+    """What every test of a module has in common."""
+
+    gateway: RunningGateway
+    browser: Browser
+    shots: Path
+    known: dict[str, Any] = attrs.Factory(dict)
+    """Ids of what it was furnished with, by what it is called."""
+
+    @property
+    def url(self) -> str:
+        return self.gateway.url
+
+    async def operate(self, method: str, path: str, body: Any = None) -> Any:
+        """What the admin API answers to the bearer of its token; fails where that is a refusal."""
+        headers = {"Authorization": f"Bearer {self.gateway.admin_token}"}
+        json = {} if body is None and method != "GET" else body
+        url = URL(f"{self.url}{PREFIX}{path}", encoded=True)
+        async with self.gateway.client.request(method, url, json=json, headers=headers) as response:
+            said = await response.json()
+            assert response.ok, (method, path, said)
+            return said
+
+    async def call(self, path: str, body: Json, key: str | None = None, **headers: str) -> aiohttp.ClientResponse:
+        """A call of the public API, its answer read."""
+        sent = headers if key is None else {"Authorization": f"Bearer {key}", **headers}
+        async with self.gateway.client.post(self.url + path, json=body, headers=sent) as response:
+            await response.read()
+            return response
+
+    async def wait_for_rows(self, count: int) -> list[Json]:
+        """The newest rows, once there are so many."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                rows: list[Json] = (await self.operate("GET", "/requests?limit=1000"))["data"]
+                if len(rows) >= count:
+                    return rows
+                await asyncio.sleep(0.02)
+
+    async def wait_for_video(self, video_id: str, *states: str) -> Json:
+        """The job, once it is in one of those states."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                job: Json = await self.operate("GET", f"/videos/{video_id}")
+                if job["status"] in states:
+                    return job
+                await asyncio.sleep(0.02)
+
+    async def visit(self, name: str = "", role: Role = "member", account: str = "acme", **options: Any) -> Visitor:
+        """Somebody with a browser of their own; with a name they are signed in, and made known before where new."""
+        context = await self.browser.new_context(
+            **{"locale": "en-GB", "timezone_id": "Europe/Berlin", "viewport": {"width": 1280, "height": 800}, **options}
+        )
+        watch = Watch(self.url)
+        await watch.begin(context)
+        if name:
+            member = self.known.get(f"member {name}") or await add_member(self.gateway, name, role, account)
+            self.known[f"member {name}"] = member
+            reference = await open_session(self.gateway, member, "203.0.113.9")
+            await context.add_cookies([{"name": COOKIE, "value": reference, "url": self.url}])
+        return Visitor(self.url, self.shots, context, await context.new_page(), watch)
+
+
+@asynccontextmanager
+async def open_house(
+    folder: Path, template: Path, config: Mapping[str, Any], clock: Callable[[], float] | None = None
+) -> AsyncIterator[House]:
+    """A house with a browser in it, and at the end what every gateway under test is looked at for."""
+    if not template.exists():
+        await make_template(template)
+    async with open_chromium() as browser:
+        more = {} if clock is None else {"clock": clock}
+        gateway = await start_gateway(folder / "data", template, config, **more)
+        house = House(spare_work(gateway), browser, find_shots())
+        try:
+            yield house
+        finally:
+            for context in browser.contexts:
+                await context.close()
+            for job in (await house.operate("GET", "/videos?limit=100"))["data"]:
+                if job["live"]:  # or its hold would be open for ever
+                    await house.operate("POST", f"/videos/{job['id']}/cancel")
+            await gateway.close()
+
+
+@asynccontextmanager
+async def open_studio(pace_s: float = 0.0) -> AsyncIterator[Json]:
+    """A demo of its own, as a ``[[channel]]``: the one that is built in gives way where there is another channel."""
+    demo = DemoUpstream(pace_s=pace_s)
+    await demo.start()
+    try:
+        yield {
+            "name": "studio",
+            "provider": "custom",
+            "base_url": demo.base_url,
+            "api_key": demo.api_key,
+            "models": list(DEMO_MODELS),
+            "priority": -100,
+        }
+    finally:
+        await demo.stop()

@@ -1,0 +1,103 @@
+"""What a gateway that has been used for a week looks like: people, keys, money, channels, calls good and bad, videos."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tests.browser.house import House, open_house, open_studio
+from tests.browser.provider import Provider
+from tests.fakes.gateway import CHAT, KEY
+from tests.fakes.openai_videos import OpenAiVideos, Play
+
+DAYS = 6
+CONFIG: dict[str, Any] = {
+    "account": [{"name": "acme", "quota_usd": 250, "quota_period": "monthly"}],
+    "key": [{"name": "test", "account": "acme", "secret": KEY}],
+    "billing": {"require_price": False},
+    "price": [
+        {"model": "m", "input_usd_per_million": 2.5, "output_usd_per_million": 15},
+        {"model": "demo-chat", "input_usd_per_million": 100, "output_usd_per_million": 400},
+        {"model": "film", "usd_per_second": 0.1},
+    ],
+}
+
+
+@attrs.define
+class Clock:
+    """The time, some of it ago."""
+
+    behind_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.time() - self.behind_s
+
+
+@asynccontextmanager
+async def open_used_house(folder: Path, template: Path) -> AsyncIterator[House]:
+    """A house as after a week."""
+    clock = Clock(DAYS * 86_400)
+    films = OpenAiVideos(Play(polls=("in_progress",)), broken=Play(polls=("failed",)))
+    async with open_studio() as studio, Provider() as provider, films:
+        film = {**films.channel("films"), "models": ["film"]}
+        config = {**CONFIG, "channel": [studio, film]}
+        async with open_house(folder, template, config, clock) as house:
+            await furnish(house, provider)
+            await use(house, clock)
+            yield house
+
+
+async def furnish(house: House, provider: Provider) -> None:
+    """What an operator sets up."""
+    operate, known = house.operate, house.known
+    await operate("POST", "/channels", provider.channel("relay", priority=10, groups=["partners"]))
+    await operate("POST", "/channels", provider.channel("spare", priority=5, models=["m", "broken", "endless"]))
+    await operate("POST", "/channels", {**provider.channel("beta", priority=1), "status": "disabled"})
+    await operate("POST", "/accounts", {"name": "north", "quota_usd": 20, "quota_period": "lifetime"})
+    credit = {"amount_usd": 30, "reference": "invoice 12", "note": "paid by transfer"}
+    await operate("POST", "/accounts/north/credits", credit)
+    limits = {"quota_usd": 5, "quota_period": "monthly", "models": ["demo-*", "m", "film"], "rpm": 600}
+    laptop = await operate("POST", "/keys", {"name": "laptop", "account": "acme", **limits})
+    app = await operate("POST", "/keys", {"name": "app", "account": "north", "group": "partners"})
+    batch = await operate("POST", "/keys", {"name": "batch", "account": "acme", "status": "disabled"})
+    known.update(laptop=laptop["id"], app=app["id"], batch=batch["id"])
+    known.update(laptop_secret=laptop["secret"], app_secret=app["secret"])
+    await operate("PUT", "/groups/partners", {"price_multiplier": 0.5})
+    await operate("PUT", "/prices/endless", {"input_usd_per_million": 1, "output_usd_per_million": 2})
+    await operate("PUT", "/settings/routing/max_attempts", {"value": 4})
+    await operate("POST", "/links", {"account": "north", "role": "viewer"})
+
+
+async def use(house: House, clock: Clock) -> None:
+    """A week of calls, by an hour's steps; what fails is among them."""
+    count = 0
+    for day in range(DAYS, -1, -1):
+        clock.behind_s = day * 86_400
+        secret = house.known["laptop_secret" if day % 2 else "app_secret"]
+        await asyncio.gather(*(_ask(house, secret, model) for model in ["m", "demo-chat", *["m"] * (day % 3)]))
+        count += 2 + day % 3
+    await _ask(house, None, "broken")
+    await _ask(house, None, "nothing-of-that-name")
+    rows = await house.wait_for_rows(count + 1)
+    house.known["answered"] = next(row["id"] for row in rows if row["status"] == 200)
+    house.known["failed"] = next(row["id"] for row in rows if row["status"] >= 500)
+    await _film(house)
+
+
+async def _ask(house: House, secret: str | None, model: str) -> None:
+    body = {"model": model, "messages": [{"role": "user", "content": "How is the sea?"}], "stream": True}
+    await house.call(CHAT, body, secret)
+
+
+async def _film(house: House) -> None:
+    """A video that is done, one that has failed, and one that goes on."""
+    for name, model, prompt in (("done", "demo-video", "a calm sea"), ("bad", "film", "broken"), ("on", "film", "on")):
+        body = {"model": model, "prompt": prompt, **({"size": "640x360"} if name == "done" else {})}
+        answer = await house.call("/v1/videos", body)
+        house.known[name] = (await answer.json())["id"]
+    await house.wait_for_video(house.known["done"], "completed")
+    await house.wait_for_video(house.known["bad"], "failed")
