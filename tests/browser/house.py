@@ -12,7 +12,7 @@ from playwright.async_api import Browser
 from yarl import URL
 
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
-from gateway.domain.member import Role
+from gateway.domain.member import Member, Role
 from gateway.web.admin.doors import PREFIX
 from gateway.web.entrance import COOKIE
 from tests.browser.chromium import Watch, find_shots, open_chromium
@@ -33,6 +33,7 @@ class House:
     shots: Path
     known: dict[str, Any] = attrs.Factory(dict)
     """Ids of what it was furnished with, by what it is called."""
+    members: dict[str, Member] = attrs.Factory(dict)
 
     @property
     def url(self) -> str:
@@ -81,11 +82,16 @@ class House:
         watch = Watch(self.url)
         await watch.begin(context)
         if name:
-            member = self.known.get(f"member {name}") or await add_member(self.gateway, name, role, account)
-            self.known[f"member {name}"] = member
-            reference = await open_session(self.gateway, member, "203.0.113.9")
+            reference = await open_session(self.gateway, await self.know(name, role, account), "203.0.113.9")
             await context.add_cookies([{"name": COOKIE, "value": reference, "url": self.url}])
         return Visitor(self.url, self.shots, context, await context.new_page(), watch)
+
+
+    async def know(self, name: str, role: Role, account: str) -> Member:
+        """The member of that name, new where there was none."""
+        member = self.members.get(name) or await add_member(self.gateway, name, role, account)
+        self.members[name] = member
+        return member
 
 
 @asynccontextmanager

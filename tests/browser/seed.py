@@ -65,11 +65,11 @@ async def furnish(house: House, provider: Provider) -> None:
     app = await operate("POST", "/keys", {"name": "app", "account": "north", "group": "partners"})
     batch = await operate("POST", "/keys", {"name": "batch", "account": "acme", "status": "disabled"})
     known.update(laptop=laptop["id"], app=app["id"], batch=batch["id"])
+    known["file_key"] = next(key["id"] for key in (await operate("GET", "/keys"))["data"] if key["declared"])
     known.update(laptop_secret=laptop["secret"], app_secret=app["secret"])
     await operate("PUT", "/groups/partners", {"price_multiplier": 0.5})
     await operate("PUT", "/prices/endless", {"input_usd_per_million": 1, "output_usd_per_million": 2})
     await operate("PUT", "/settings/routing/max_attempts", {"value": 4})
-    await operate("POST", "/links", {"account": "north", "role": "viewer"})
 
 
 async def use(house: House, clock: Clock) -> None:
@@ -83,9 +83,13 @@ async def use(house: House, clock: Clock) -> None:
     await _ask(house, None, "broken")
     await _ask(house, None, "nothing-of-that-name")
     rows = await house.wait_for_rows(count + 1)
-    house.known["answered"] = next(row["id"] for row in rows if row["status"] == 200)
+    house.known["answered"] = next(row["id"] for row in rows if row["status"] == 200 and row["account"] == "acme")
     house.known["failed"] = next(row["id"] for row in rows if row["status"] >= 500)
     await _film(house)
+    await house.operate("POST", "/links", {"account": "north", "role": "viewer"})
+    for name, role, account in (("ada", "administrator", "acme"), ("ben", "member", "acme"), ("vera", "viewer", "acme")):
+        await house.know(name, role, account)
+    await house.know("nora", "member", "north")
 
 
 async def _ask(house: House, secret: str | None, model: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 WIDTH, HEIGHT = 720, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 10, 24
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 14, 30
 _TICKS = 4
 _LABELS = 7
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)

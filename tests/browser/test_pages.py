@@ -1,0 +1,194 @@
+"""Every page of the console, as its administrators, members and viewers see it: in light, in dark and on a phone.
+
+Each is looked at three times and scanned for what would keep somebody out; a picture of each look is kept.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from gateway.web.console.hall import list_pages
+from gateway.web.console.pages import ROOT
+from tests.browser.axe import scan
+from tests.browser.chromium import BROWSER
+from tests.browser.conftest import Enter
+from tests.browser.house import House
+from tests.browser.seed import open_used_house
+from tests.browser.visitor import DESK, PHONE, Visitor
+
+pytestmark = BROWSER
+
+SHOWN: Mapping[str, str] = {
+    "overview": "",
+    "overview-hours": "?span=24h",
+    "overview-of-north": "?account=north",
+    "playground-chat": "/playground",
+    "playground-images": "/playground?mode=images",
+    "playground-video": "/playground?mode=video",
+    "connect": "/connect",
+    "keys": "/keys",
+    "key": "/keys/{laptop}",
+    "key-from-the-file": "/keys/{file_key}",
+    "requests": "/requests",
+    "requests-none": "/requests?text=nothing+of+the+kind",
+    "request": "/requests/{answered}",
+    "request-failed": "/requests/{failed}",
+    "live": "/live",
+    "videos": "/videos",
+    "video-done": "/videos/{done}",
+    "video-failed": "/videos/{bad}",
+    "video-running": "/videos/{on}",
+    "models": "/models",
+    "channels": "/channels",
+    "channel": "/channels/relay",
+    "channel-from-the-file": "/channels/studio",
+    "accounts": "/accounts",
+    "account-of": "/accounts/north",
+    "prices": "/prices",
+    "audit": "/audit",
+    "settings": "/settings",
+    "health": "/health",
+    "account": "/account",
+}
+"""Every page that somebody who is signed in can see, as an administrator does: by what its pictures are called."""
+ALONE: Mapping[str, str] = {
+    "sign-in": "/sign-in",
+    "setup-done": "/setup",
+    "join-cut-short": "/join",
+    "join-gone": "/join#not-good",
+    "nothing-there": "/nothing-of-that-name",
+}
+OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health")
+_OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
+_DIALOGS = "[...document.querySelectorAll('dialog')].map((one) => one.id)"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+    async with open_used_house(tmp_path_factory.mktemp("pages"), template_path) as opened:
+        yield opened
+
+
+async def look(visitor: Visitor, name: str, path: str) -> list[str]:
+    """Three looks at a page, and its dialogs; says what is wrong with it."""
+    page = visitor.page
+    await page.set_viewport_size(DESK)  # type: ignore[arg-type]
+    await page.emulate_media(color_scheme="light")
+    await visitor.go(path)
+    await visitor.shoot(f"{name}-light")
+    await page.evaluate(_OPEN_ALL)
+    wrong = await visitor.find_outside()
+    wrong += await scan(page)
+    await page.emulate_media(color_scheme="dark")
+    await visitor.shoot(f"{name}-dark", whole=False)
+    wrong += await scan(page, "color-contrast")
+    wrong += await look_at_dialogs(page)
+    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    await page.emulate_media(color_scheme="light")
+    wrong += await visitor.find_outside()
+    await visitor.shoot(f"{name}-phone")
+    return [f"{name}: {one}" for one in wrong]
+
+
+async def look_at_dialogs(page: Page) -> list[str]:
+    wrong = []
+    for dialog in await page.evaluate(_DIALOGS):
+        await page.evaluate("(id) => document.getElementById(id).showModal()", dialog)
+        wrong += [f"dialog {dialog}: {one}" for one in await scan(page, within=f"#{dialog}")]
+        await page.keyboard.press("Escape")
+        await expect(page.locator(f"#{dialog}")).to_be_hidden()
+    return wrong
+
+
+@pytest.mark.parametrize("part", [0, 1])
+async def test_every_page_can_be_seen_read_and_worked_by_anybody(house: House, enter: Enter, part: int) -> None:
+    """Nothing leaves its box, nothing serious is found, and nothing is said in the browser's console."""
+    ada = await enter("ada", "administrator")
+    wrong: list[str] = []
+    for name, path in list(SHOWN.items())[part::2]:
+        wrong += await look(ada, name, path.format_map(house.known))
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_pages_before_anybody_is_signed_in(house: House, enter: Enter) -> None:
+    nobody = await enter()
+    nobody.watch.refusals = {404}
+    link = await house.operate("POST", "/links", {"account": "acme", "role": "member"})
+    wrong: list[str] = []
+    for name, path in {**ALONE, "join": f"/join#{link['token']}"}.items():
+        if path.startswith("/nothing"):
+            await nobody.page.goto(f"{house.url}{ROOT}{path}")
+            await expect(nobody.find("heading", "There is nothing here")).to_be_visible()
+            await nobody.shoot(f"{name}-light")
+            wrong += await scan(nobody.page)
+        else:
+            await nobody.go("/sign-in")  # an address that differs by its fragment alone is no other page
+            wrong += await look(nobody, name, path)
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_the_reference_can_be_read_and_searched_by_anybody(house: House, enter: Enter) -> None:
+    nobody = await enter()
+    await nobody.go(f"{house.url}/docs")
+    await nobody.shoot("docs-light", whole=False)
+    await nobody.write("Filter", "running cancel")
+    await expect(nobody.page.locator("article.operation:visible")).to_have_count(2)
+    await expect(nobody.page.get_by_text("2 of ")).to_be_visible()
+    await nobody.page.evaluate(_OPEN_ALL)
+    wrong = await scan(nobody.page)
+    await nobody.page.emulate_media(color_scheme="dark")
+    wrong += await scan(nobody.page, "color-contrast")
+    await nobody.shoot("docs-dark")
+    await nobody.page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    wrong += await nobody.find_outside()
+    await nobody.shoot("docs-phone")
+    assert not wrong, "\n".join(wrong)
+    await nobody.write("Filter", "no such word")
+    await expect(nobody.page.get_by_text("Nothing here matches that.")).to_be_visible()
+    await nobody.page.keyboard.press("Escape")
+    await expect(nobody.page.get_by_text("Nothing here matches that.")).to_be_hidden()
+
+
+@pytest.mark.parametrize("role", ["member", "viewer"])
+async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(house: House, enter: Enter, role: str) -> None:
+    """No page, no word of the menu, no channel, no other account; a viewer besides nothing that would change anything."""
+    ben = await enter({"member": "ben", "viewer": "vera"}[role], role)
+    menu = ben.page.get_by_role("navigation", name="Main")
+    for name, path in SHOWN.items():
+        if path.startswith(OPERATORS) or "north" in path:
+            continue
+        if role == "viewer" and path.startswith("/playground"):
+            continue
+        await ben.go(path.format_map(house.known))
+        seen = await ben.page.inner_text("main")
+        for theirs in ("relay", "studio", "north", "partners"):
+            assert theirs not in seen, f"{name} shows {theirs}"
+        if role == "viewer":
+            shown = await ben.page.locator("main button:not([role=tab]):visible").all_inner_texts()
+            assert {text for text in shown if "Copy" not in text and text not in VIEWERS} == set(), name
+        await ben.shoot(f"{name}-as-{role}")
+    assert [await entry.inner_text() for entry in await menu.get_by_role("listitem").all()] == [
+        entry for entry in MENU if role == "member" or entry != "Playground"
+    ]
+    await expect(ben.page.get_by_role("heading", name="Administration")).to_have_count(0)
+    ben.watch.refusals = {403}
+    for path in OPERATORS:
+        await ben.page.goto(f"{house.url}{ROOT}{path}")
+        await expect(ben.find("heading", "Not for you")).to_be_visible()
+
+
+MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Live", "Videos", "Models")
+VIEWERS = {"Find", "Show", "Change the passphrase", "Set up a second factor"}
+"""What a viewer can press: to find something, and what is its own."""
+
+
+async def test_no_page_is_left_out() -> None:
+    """Whoever adds one adds it here."""
+    looked = {path.partition("?")[0].partition("#")[0] for path in (*SHOWN.values(), *ALONE.values())}
+    for page in list_pages():
+        first, *rest = page.path.removeprefix("/").split("/")
+        there = [path for path in looked if path.removeprefix("/").split("/")[0] == first]
+        assert any((path.count("/") > 1) == bool(rest) for path in there) or page.path == "/", page.path

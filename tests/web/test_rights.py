@@ -1,0 +1,261 @@
+"""Every route of the gateway, and every kind of caller: who gets in, what is not there for them, and what they see."""
+
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from typing import Any
+
+import aiohttp
+import attrs
+import pytest
+from yarl import URL
+
+from gateway.app import build
+from gateway.config import Config
+from gateway.site import Site
+from gateway.store.folder import DataFolder
+from gateway.web.admin.doors import PREFIX
+from gateway.web.admin.live import LIVE
+from gateway.web.admin.routes import list_doors
+from gateway.web.console.hall import list_pages
+from gateway.web.entrance import COOKIE, KEY_HEADER
+from gateway.web.keys import OFFICE, ROOMS
+from tests.conftest import StartGateway
+from tests.fakes.console import PAGE, add_member, open_session, spare_work
+from tests.fakes.gateway import KEY
+from tests.fakes.openai_videos import OpenAiVideos, Play
+from tests.web.rights import (
+    ADMIN,
+    CHANNEL,
+    GONE,
+    MODEL,
+    NAMED,
+    OPEN,
+    OURS,
+    PAGES,
+    PEOPLE,
+    PUBLIC,
+    THEIRS,
+    UNSERVED,
+    Person,
+    Row,
+    Stage,
+    expect_admin,
+    expect_page,
+    expect_public,
+)
+from tests.web.test_videos import Cinema
+
+ROOT = "/console"
+KEYS = {OURS: KEY, THEIRS: "sk-test-key-of-another-account", GONE: "sk-test-key-of-a-closed-account"}
+CONFIG: dict[str, Any] = {
+    "account": [{"name": OURS}, {"name": THEIRS}, {"name": GONE}],
+    "key": [{"name": f"{name} laptop", "account": name, "secret": secret} for name, secret in KEYS.items()],
+    "egress": {"allow": ["127.0.0.1"]},
+}
+SECRETS = (*KEYS.values(), "provider-key")
+
+
+@attrs.frozen
+class Asked:
+    """A route, what is asked there, and what that person is to be answered."""
+
+    method: str
+    path: str
+    row: Row
+    person: Person
+    expected: int
+    refused: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}, {self.person.name}"
+
+
+@attrs.frozen
+class Answered:
+    status: int
+    text: str
+    where: str
+
+
+@attrs.define
+class Play_:
+    """Asks everything of everybody."""
+
+    stage: Stage
+    session: aiohttp.ClientSession
+    references: dict[str, str]
+    key_id: str
+    problems: list[str] = attrs.Factory(list)
+    samples: dict[Any, str] = attrs.Factory(dict)
+
+    async def ask(self, asked: Asked) -> None:
+        """Ask, and judge the answer."""
+        row, path = asked.row, asked.path
+        if row.make is not None:
+            made = await self._make(asked)
+            path = path[: path.index("{")] + made + path[path.index("}") + 1 :]
+        for name, value in NAMED.items():
+            path = path.replace(name, value)
+        body = await row.write_body(self.stage)
+        url = URL(f"{self.stage.gateway.url}{path}{'?' if row.query else ''}{row.query}", encoded=True)
+        headers = await self._identify(asked)
+        async with self.session.request(
+            asked.method, url, json=body, headers=headers, allow_redirects=False
+        ) as response:
+            endless = response.content_type == "text/event-stream"
+            raw = await (response.content.readuntil(b"\n\n") if endless else response.read())
+        self._judge(asked, Answered(response.status, raw.decode(errors="replace"), path))
+
+    async def _make(self, asked: Asked) -> str:
+        """What the path names: new for who may do with it what the row does, and for the others one that stays."""
+        make = asked.row.make
+        assert make is not None
+        if not asked.refused:
+            return await make(self.stage)
+        if make not in self.samples:
+            self.samples[make] = await make(self.stage)
+        return self.samples[make]
+
+    async def _identify(self, asked: Asked) -> dict[str, str]:
+        person = asked.person
+        if person.shows == "token":
+            return {**PAGE, "Authorization": f"Bearer {self.stage.gateway.admin_token}"}
+        if person.shows == "key":
+            return {**PAGE, "Authorization": f"Bearer {KEYS[person.account]}"}
+        if person.shows == "nothing":
+            return PAGE
+        reference = self.references[person.name]
+        if asked.row.apart and person.is_in:
+            assert person.role is not None
+            member = await add_member(self.stage.gateway, self.stage.name(), person.role, person.account)
+            reference = await open_session(self.stage.gateway, member)
+        elif asked.row.apart:
+            reference = "a session that is over"
+        keyed = asked.path.startswith("/v1/") and not asked.row.keyless
+        return {**PAGE, "Cookie": f"{COOKIE}={reference}"} | ({KEY_HEADER: self.key_id} if keyed else {})
+
+    def _judge(self, asked: Asked, answered: Answered) -> None:
+        if answered.status != asked.expected:
+            self.problems.append(f"{asked.name}: {answered.status}, not {asked.expected}: {answered.text[:160]}")
+        text = answered.text.replace(answered.where, "")
+        for secret in (*SECRETS, self.stage.gateway.admin_token, *self.references.values()):
+            if secret in text:
+                self.problems.append(f"{asked.name}: is told {secret!r}")
+        hidden = [] if asked.person.role == "administrator" or asked.person.shows == "token" else [CHANNEL]
+        if asked.person.account in {THEIRS, GONE} and answered.status < 400:
+            hidden += [OURS, self.stage.video_id, self.stage.request_id]
+        for word in hidden:
+            if word in text and not asked.row.apart:
+                self.problems.append(f"{asked.name}: is told of {word!r}: {text[max(text.index(word) - 80, 0):][:160]}")
+
+
+def list_asked() -> list[Asked]:
+    """Every route with every person; what is open to anyone, and makes sessions of it, last."""
+    asked = []
+    for door in sorted(list_doors(), key=lambda door: door.access == "anyone"):
+        row = ADMIN[f"{door.method} {door.path}"]
+        for person in PEOPLE:
+            status = expect_admin(door.access, row, door.status, person)
+            may = status == (row.status or door.status)
+            asked.append(Asked(door.method, door.full_path, row, person, status, not may))
+    for page in list_pages():
+        if page.needs is not None:
+            row = PAGES.get(page.path, Row())
+            statuses = [(person, expect_page(page.needs, row, person)) for person in PEOPLE]
+            asked += [Asked("GET", ROOT + page.path, row, person, one, one != 200) for person, one in statuses]
+    for name in list_public():
+        method, path = name.split()
+        row = PUBLIC.get(name, UNSERVED)
+        statuses = [(person, expect_public(row, person)) for person in PEOPLE]
+        asked += [Asked(method, path, row, person, one, one != (row.status or 200)) for person, one in statuses]
+    asked += [Asked("GET", path, Row(), person, status, True) for path, status in OPEN.items() for person in PEOPLE]
+    return asked
+
+
+def list_routes() -> set[str]:
+    """Method and path of every route; ``HEAD`` goes with ``GET``."""
+    app = build(Site(config=Config(), folder=DataFolder.__new__(DataFolder), environ={}))
+    return {
+        f"{route.method} {resource.canonical}"
+        for resource in app.router.resources()
+        for route in resource
+        if route.method != "HEAD"
+    }
+
+
+def list_public() -> list[str]:
+    """The routes of the public API; what takes every method is asked with ``PUT``, which it serves nowhere."""
+    return sorted(name.replace("* ", "PUT ") for name in list_routes() if " /v1/" in name)
+
+
+def test_every_route_is_in_the_table() -> None:
+    """Whoever adds one says here who may walk it."""
+    admin = {f"{name.split()[0]} {PREFIX}{name.split()[1]}" for name in ADMIN}
+    pages = {f"GET {ROOT}{page.path}" for page in list_pages() if page.needs is not None}
+    unserved = {name for name in list_routes() if name.startswith("* /v1/")}
+    opened = {f"GET {path}" for path in OPEN} - {"GET /console/static/console.css", "GET /media/nothing.png"}
+    opened |= {"GET /console/static/{name}", "GET /media/{id}"}
+    assert list_routes() == admin | pages | unserved | opened | set(PUBLIC)
+    assert {page.path for page in list_pages() if "{" in page.path} == set(PAGES)
+    assert {f"{ROOT}{page.path}" for page in list_pages() if page.needs is None} <= set(OPEN)
+
+
+@pytest.fixture
+async def play(gateway_with: StartGateway) -> AsyncIterator[Play_]:
+    async with OpenAiVideos(Play(polls=["completed"])) as provider, aiohttp.ClientSession(
+        cookie_jar=aiohttp.DummyCookieJar()
+    ) as session:
+        gateway = spare_work(await gateway_with({"channel": [provider.channel(CHANNEL, models=[MODEL])], **CONFIG}))
+        gateway.app[LIVE].tick_s = 0.01
+        cinema = Cinema(gateway, provider)
+        video_id = await cinema.make("a cat")
+        office = gateway.app[OFFICE]
+        job = await office.videos.find(video_id)
+        people = {}
+        for person in PEOPLE:
+            if person.role is not None:
+                member = await add_member(gateway, f"{person.account}-{person.role}", person.role, person.account)
+                people[person.name] = await open_session(gateway, member)
+        closed = await office.administration.get_account_noun(GONE)
+        await office.administration._register.accounts.put_account(attrs.evolve(closed, status="disabled"))
+        await office.administration.reload()
+        stage = Stage(gateway, video_id, job.receipt.id, partial(cinema.make, "a dog"))
+        key_id = str(gateway.app[ROOMS].directory.authenticate(f"Bearer {KEY}").key.id)
+        yield Play_(stage, session, people, key_id)
+        gateway.app[ROOMS].running.calls.clear()
+
+
+async def test_everyone_is_let_in_where_they_may_and_sees_what_is_theirs(play: Play_) -> None:
+    """Who is refused has changed nothing, and nobody has written of it."""
+    asked = list_asked()
+    for one in asked:  # what the refused will ask for is there before
+        if one.refused and one.row.make is not None and one.row.make not in play.samples:
+            play.samples[one.row.make] = await one.row.make(play.stage)
+    before = await play.stage.snap()
+    for one in asked:
+        if one.refused and not one.row.apart:
+            await play.ask(one)
+    after = await play.stage.snap()
+    assert {name: after[name] for name in before if after[name] != before[name]} == {}
+    for one in asked:
+        if not one.refused or one.row.apart:
+            await play.ask(one)
+    assert play.problems == []
+
+
+async def test_naming_another_account_is_naming_none(play: Play_) -> None:
+    """Whatever is listed of an account by name: another's is not there, exactly as one that nobody has."""
+    doors = [door for door in list_doors() if door.access == "viewer" and any(q.name == "account" for q in door.query)]
+    assert len(doors) >= 5
+    headers = {**PAGE, "Cookie": f"{COOKIE}={play.references['a member of another account']}"}
+    for door in doors:
+        said: dict[str, Mapping[str, Any]] = {}
+        for name, expected in ((OURS, 404), ("none", 404), (THEIRS, 200)):
+            url = f"{play.stage.gateway.url}{door.full_path}?account={name}"
+            async with play.session.get(url, headers=headers) as response:
+                assert response.status == expected, (door.path, name, await response.text())
+                if expected == 404:
+                    said[name] = (await response.json())["error"]
+        messages = {said[name]["message"].partition(" (")[0].replace(name, "x") for name in said}
+        assert len(messages) == 1
