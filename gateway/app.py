@@ -322,6 +322,7 @@ def _open_office(
 ) -> Office:
     books.accounting.jobs = cinema.videos
     administration.check_account_may_go = lobby.members.check_account_may_go
+    lobby.members.changing = administration.changing
     log = SqlRequestLog(books.database)
     return Office(
         administration=administration,

@@ -174,8 +174,9 @@ class LiveSettings:
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         """Check, store, and bring into force; ``changing`` is held."""
-        settled = await self._settle(path, value)
-        await self._store.put_setting(Setting(path, value, audit.at_ms), audit)
+        settled, stored = await self._settle(path, value), self._in_force.settled.stored
+        same = path in stored and stored[path] == value  # what changes nothing is no change
+        await self._store.put_setting(Setting(path, value, audit.at_ms), None if same else audit)
         self._reloader.adopt(settled)
         log.info("setting_changed", path=path)
 

@@ -302,6 +302,13 @@ def test_requests_are_listed_by_limit_key_model_and_status(server: Server) -> No
     assert models("--limit", "1") == ["no-such-model"]
     assert models("--model", "demo-chat") == ["demo-chat"]
     assert models("--status", "404") == ["no-such-model"]
+    assert models("--status", "error", "--text", "MODEL_NOT", "--since", "2026-01-01") == ["no-such-model"]
+    assert models("--until", "2026-01-01") == []
+    exported = server.invoke("requests", "--key", number, "--export", "csv").stdout.splitlines()
+    assert [line.count("no-such-model") > 0 for line in exported] == [False, True, False]
+    refused_words = server.invoke("requests", "--export", "jsonl", "--since", "soon")
+    assert (refused_words.exit_code, refused_words.stdout) == (1, "")
+    assert "'since' must be a time" in refused_words.stderr
     table = server.invoke("requests", "list", "--key", number).stdout
     assert "404" in table
     assert "model_not_found" in table

@@ -26,6 +26,10 @@ def _is_network(value: str) -> bool:
     return True
 
 
+def _is_moment(value: datetime) -> bool:
+    return 0 <= value.timestamp() < _LAST_S
+
+
 def _is_word(value: str) -> bool:
     return 0 < len(value) <= 256 and value.isprintable()  # noqa: PLR2004 - as long as a model's name
 
@@ -42,9 +46,11 @@ _REFERENCE = must("1 to 64 printable characters", lambda value: 0 < len(value) <
 _NOTE = must("at most 256 printable characters", lambda value: len(value) <= 256 and value.isprintable())  # noqa: PLR2004
 _WEB = must("a plain http or https URL without a user name", lambda value: find_webhook_problem(value, ("*",)) is None)
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
+_END = must("a time from 1970 to 9998", _is_moment)
 _AT_LEAST_ONE = between(1)
 _OVERLAP = between(0, 720)
 _MAX_USD = 9 * 10**9  # in nano-USD still a 64-bit integer
+_LAST_S = 253_370_764_800  # in whatever zone it was meant, a year of four digits in UTC
 
 
 @attrs.frozen
@@ -84,7 +90,7 @@ class KeySpec:
     quota_period: QuotaPeriod | None = None
     models: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
     group: str | None = attrs.field(default=None, metadata=NAME)
-    expires_at: datetime | None = None
+    expires_at: datetime | None = attrs.field(default=None, metadata=_END)
     allow_ips: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
     rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)

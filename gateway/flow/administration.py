@@ -22,6 +22,9 @@ from gateway.flow.auth import Directory
 from gateway.flow.register import Register
 
 _ALPHABET = string.ascii_letters + string.digits
+MOST_KEYS, MOST_WORDS = 500, 200
+"""Keys of an account that its members may make, and entries of a list of one. Every change of any key reads all keys
+anew, and nobody is served meanwhile: how many there are is not for one account to say."""
 
 Fields = dict[str, Any]
 Place = tuple[int, str]
@@ -50,6 +53,7 @@ class Administration:
         webhook_hosts: globs of the hosts that a member may have a key's videos told to; set by the roof.
         check_account_may_go: raises ``Conflict`` where the gateway would have no administrator any more without an
             account; set by the roof.
+        changing: held by whoever changes any. What is changed is read before: nothing else may change it between.
     """
 
     def __init__(
@@ -67,8 +71,7 @@ class Administration:
         self._clock = clock
         self.webhook_hosts: Callable[[], tuple[str, ...]] = tuple
         self.check_account_may_go: Callable[[int], Awaitable[None]] = _let_go
-        self._changing = asyncio.Lock()
-        """What is changed is read before: nothing else may change it between."""
+        self.changing = asyncio.Lock()
 
     async def reload(self) -> None:
         """Bring what the store holds into force."""
@@ -89,7 +92,7 @@ class Administration:
 
     async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
-        async with self._changing:
+        async with self.changing:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")
             changed = _read_change(write_account(account), fields, AccountSpec).apply(account)
@@ -101,7 +104,7 @@ class Administration:
 
     async def delete_account(self, name: str, by: Actor = OPERATOR) -> None:
         """Remove an account and its keys. Raises ``NotFound``, ``Conflict``."""
-        async with self._changing:
+        async with self.changing:
             account = await self.get_account_noun(name, by)
             _check_editable(account.declared, f"account {name!r}")
             await self.check_account_may_go(account.id)
@@ -124,6 +127,8 @@ class Administration:
     async def add_key(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """A new key; only here is its ``secret`` shown. A member's is of its own account, where none is named.
 
+        And of the first of that one's groups: what is paid, and over which channels, is the operator's to open.
+
         Raises ``InvalidRequest``, ``NotFound``, ``Conflict``.
         """
         if by.scope is not None:
@@ -132,10 +137,13 @@ class Administration:
             own = next((account.name for account in await self._register.list_accounts(by)), "")
             fields = {"account": own, **fields}
         spec = read_spec(fields, KeySpec)
-        async with self._changing:
+        async with self.changing:
             account = await self.get_account_noun(spec.account, by)
-            _check_group(spec.group, account)
-            self._check_webhook(spec.webhook_url, by)
+            if by.scope is not None:
+                await self._check_room(account)
+                if spec.group is None and account.groups:
+                    spec = attrs.evolve(spec, group=account.groups[0])
+            self._check_key(spec, self._new_key(account, ""), account, by)
             secret = spec.secret or make_secret()
             key = await self._register.add_key(spec, self._new_key(account, secret), account, by)
             await self.directory.reload()
@@ -143,7 +151,7 @@ class Administration:
 
     async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
         """Change some fields; not the account or the secret. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
-        async with self._changing:
+        async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
             account = await self._register.get_owner(key)
@@ -152,9 +160,7 @@ class Administration:
                 await self.get_account_noun(spec.account, by)
             if spec.account != account.name or spec.secret is not None:
                 raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
-            _check_group(spec.group, account)
-            if spec.webhook_url != key.webhook_url:
-                self._check_webhook(spec.webhook_url, by)
+            self._check_key(spec, key, account, by)
             changed = spec.apply(key)
             await self._register.put_key(key, changed, account, by)
             await self.directory.reload()
@@ -166,7 +172,7 @@ class Administration:
         One that it had before that is good no more. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
         """
         overlap_s = read_spec(fields, RotateSpec).overlap_h * 3_600
-        async with self._changing:
+        async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
             account, secret = await self._register.get_owner(key), make_secret()
@@ -183,7 +189,7 @@ class Administration:
 
     async def delete_key(self, key_id: int, by: Actor = OPERATOR) -> None:
         """Remove a key. Raises ``NotFound``, ``Conflict``."""
-        async with self._changing:
+        async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
             await self._register.delete_key(key, by)
@@ -195,7 +201,7 @@ class Administration:
         What it declares is written as it says; what an earlier file declared and this one does not is disabled,
         and no longer read-only. A name that was made by hand is taken over.
         """
-        async with self._changing:
+        async with self.changing:
             await self._declare_keys(keys, await self._declare_accounts(accounts))
             await self.directory.reload()
 
@@ -263,10 +269,26 @@ class Administration:
             created_ms=self._register.now_ms,
         )
 
-    def _check_webhook(self, url: str | None, by: Actor) -> None:
-        problem = None if url is None or by.scope is None else find_webhook_problem(url, self.webhook_hosts())
+    async def _check_room(self, account: Account) -> None:
+        keys = await self._register.keys.list_keys()
+        if sum(key.account_id == account.id for key in keys) >= MOST_KEYS:
+            raise Conflict(f"The account {account.name!r} has {MOST_KEYS} keys or more: delete one that nobody needs")
+
+    def _check_key(self, spec: KeySpec, before: ApiKey, account: Account, by: Actor) -> None:
+        """Raise ``InvalidRequest`` where a key may not become what ``spec`` says, or not for whom it is to."""
+        _check_group(spec.group, account)
+        if by.scope is None:
+            return
+        if spec.group != before.group and spec.group not in account.groups:
+            allowed = " or ".join(account.groups) or "no other: ask an administrator"
+            raise InvalidRequest(f"The group of this key may be {allowed}", param="group")
+        url = spec.webhook_url
+        problem = None if url in {None, before.webhook_url} else find_webhook_problem(url or "", self.webhook_hosts())
         if problem is not None:
             raise InvalidRequest(problem, param="webhook_url")
+        for name, told in (("models", spec.models), ("allow_ips", spec.allow_ips)):
+            if len(told) > MOST_WORDS and told != getattr(before, name):
+                raise InvalidRequest(f"expected {MOST_WORDS} entries at the most", param=name)
 
     async def get_account_noun(self, name: str, by: Actor = OPERATOR) -> Account:
         """The account itself. Raises ``NotFound``."""

@@ -38,12 +38,18 @@ class Directory:
         async with self._reloading:  # of two, the one that began later ends later: it knows more
             keys = await self._keys.list_keys()  # before the accounts: those that come meanwhile have none of these
             accounts = {account.id: account for account in await self._accounts.list_accounts()}
-        by_key = {key.id: _caller(accounts[key.account_id], key) for key in keys if key.account_id in accounts}
+        by_key = {key.id: self._join(accounts[key.account_id], key) for key in keys if key.account_id in accounts}
         former = (_find_former(caller) for caller in by_key.values())
         callers = {caller.key.digest: caller for caller in former if caller is not None}
         callers.update((caller.key.digest, caller) for caller in by_key.values())
         self._callers, self._by_account, self._by_key = callers, accounts, by_key
         self._used_s = {key_id: used_s for key_id, used_s in self._used_s.items() if key_id in by_key}
+
+    def _join(self, account: Account, key: ApiKey) -> Caller:
+        """A key with its account; networks that it had before are not read again."""
+        known = self._by_key.get(key.id)
+        same = known is not None and known.key.allow_ips == key.allow_ips
+        return Caller(account, key, known.networks if known is not None and same else read_networks(key.allow_ips))
 
     def digest(self, secret: str) -> bytes:
         """The digest under which ``secret`` is stored."""
@@ -106,7 +112,3 @@ def _find_former(caller: Caller) -> Caller | None:
         return None
     until_s = key.former_until_s if key.expires_s is None else min(key.expires_s, key.former_until_s)
     return attrs.evolve(caller, key=attrs.evolve(key, digest=key.former_digest, expires_s=until_s))
-
-
-def _caller(account: Account, key: ApiKey) -> Caller:
-    return Caller(account, key, read_networks(key.allow_ips))

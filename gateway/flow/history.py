@@ -15,9 +15,11 @@ from gateway.flow.auth import Directory
 from gateway.flow.models import Catalog
 from gateway.flow.routing import Router
 
-PAGE = 500
+PAGE = 200
 """Rows of an export that are in memory at a time."""
 MOST_EXPORTED = 1_000_000
+LOOK_AGAIN_S = 10.0
+"""How long somebody whose session has ended goes on being given rows, at the most."""
 MOST_EXPORTS = 2
 """Exports of one account, or of all, that go on at a time: each keeps the database busy."""
 
@@ -31,6 +33,9 @@ class History:
         directory: knows the groups of keys.
         catalog: the channels.
         router: knows what models cost now.
+
+    Attributes:
+        again_s: how often whoever exports is looked at again.
     """
 
     def __init__(
@@ -42,6 +47,12 @@ class History:
         self._router = router
         self._directory = directory
         self._exports: Counter[int | None] = Counter()
+        self.again_s = LOOK_AGAIN_S
+
+    @property
+    def exports(self) -> int:
+        """Exports under way."""
+        return self._exports.total()
 
     async def get(self, request_id: str, account_id: int | None = None) -> StoredRequest:
         """A request, of that account if one is named. Raises ``NotFound``."""

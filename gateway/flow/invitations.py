@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from gateway.domain.audit import GATEWAY, Actor
+from gateway.domain.audit import GATEWAY, KINDS, Actor
 from gateway.domain.caller import Account, AccountStore
 from gateway.domain.fault import InvalidRequest, NotFound
 from gateway.domain.member import LINK_GONE, MEMBER_NAME, Link, Member, MemberStore, Proof
@@ -137,6 +137,8 @@ def read_member_name(typed: str) -> str:
         raise InvalidRequest(
             "A name has 1 to 64 letters, digits or ._@+-, and begins with a letter or digit", param="name"
         )
+    if name in KINDS:  # as the audit trail calls those who have none
+        raise InvalidRequest(f"Nobody is called {name!r} here", param="name")
     return name
 
 

@@ -1,5 +1,6 @@
 """What administrators do about members: let them in, change them, see them out."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,12 +29,17 @@ class Members:
         members: where they live.
         accounts: where their accounts live.
         clock: Unix seconds.
+
+    Attributes:
+        changing: held by whoever changes a member; set by the roof to that of the accounts. That an account may go, or
+            a member, is true of both together: one administrator must stay.
     """
 
     def __init__(self, members: MemberStore, accounts: AccountStore, *, clock: Callable[[], float]) -> None:
         self._members = members
         self._accounts = accounts
         self._clock = clock
+        self.changing = asyncio.Lock()
 
     async def list_members(self, account: str | None = None) -> list[Fields]:
         """Every member; with ``account``, a name, its own. Raises ``NotFound``."""
@@ -106,14 +112,17 @@ class Members:
             if before.has_second_factor != after.has_second_factor:
                 detail["second_factor"] = [True, False]
             audit = self._tell(by, "member.edited", before.account_id, before.name, detail)
-            await self._members.put_member(before, after, audit, end_sessions=bool(different & {"role", "status"}))
+            ends = bool(different & {"role", "status"})
+            async with self.changing:
+                await self._members.put_member(before, after, audit, end_sessions=ends)
         return _show(after, await self._name_accounts())
 
     async def delete(self, member_id: int, by: Actor = OPERATOR) -> Member:
         """Remove a member with its sessions and links. Raises ``NotFound``, ``Conflict``."""
         member = await self._get(member_id)
         audit = self._tell(by, "member.deleted", member.account_id, member.name, {"role": member.role})
-        await self._members.delete_member(member_id, audit)
+        async with self.changing:
+            await self._members.delete_member(member_id, audit)
         return member
 
     async def check_account_may_go(self, account_id: int) -> None:

@@ -204,8 +204,7 @@ class Reception:
 
     async def enrol(self, signed: Signed, passphrase: str, visitor: Visitor) -> Enrolment:
         """A second factor, to be confirmed with its first code. Raises ``Conflict`` where there is one already."""
-        if signed.member.has_second_factor:
-            raise Conflict("You have a second factor already: take it away first")
+        _check_has_none(signed.member)
         with self._delays.attempt(signed.member.name, visitor.address):
             await self._check_passphrase(signed.member, passphrase, visitor)
         now_ms = self.now_ms
@@ -217,8 +216,10 @@ class Reception:
     async def confirm(self, signed: Signed, code: str, visitor: Visitor) -> list[str]:
         """The second factor is the member's from now on; its recovery codes, shown this once.
 
-        Raises ``Conflict`` where none waits for its code, ``InvalidRequest`` where that is not the one.
+        Raises ``Conflict`` where none waits for its code, or there is one: confirmed in another session while this one
+        waited, it may be somebody else's wait. ``InvalidRequest`` where that is not the code.
         """
+        _check_has_none(signed.member)
         enrolment, until_ms = self._enrolments.get(signed.session.digest, (None, 0))
         if enrolment is None or self.now_ms >= until_ms:
             raise Conflict("No second factor waits for its first code: begin again")
@@ -264,6 +265,11 @@ class Reception:
         with suppress(RateLimited, Conflict, NotFound, StoreUnavailable):
             after = attrs.evolve(member, passphrase=await self.passphrases.hash(passphrase))
             await self._members.put_member(member, after)
+
+
+def _check_has_none(member: Member) -> None:
+    if member.has_second_factor:
+        raise Conflict("You have a second factor already: take it away first")
 
 
 def _note_refusal(member: Member | None, visitor: Visitor) -> None:

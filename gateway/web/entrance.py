@@ -30,6 +30,8 @@ KEY_HEADER = "X-Gateway-Key"
 """The id of the key that a call of a page of ours is made with."""
 _LOOKED_AT = "/v1/videos"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+MAX_CHANGE = 1024 * 1024
+"""Bytes of the body of a change: what the public API takes is for pictures, and unpacked takes its room in memory."""
 
 
 @web.middleware
@@ -101,7 +103,7 @@ async def _carry_out(request: web.Request, handler: Handler) -> web.StreamRespon
         return await handler(request)
     # A key that was disabled in the store must not go on being used because a connection broke.
     office = request.app[OFFICE]
-    task = asyncio.get_running_loop().create_task(_run(handler, request))
+    task = asyncio.get_running_loop().create_task(_run(handler, request.clone(client_max_size=MAX_CHANGE)))
     office.changes.add(task)
     task.add_done_callback(office.changes.discard)
     return await asyncio.shield(task)

@@ -27,6 +27,8 @@ from gateway.web.keys import DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 _QUIET = frozenset({"/healthz", "/readyz"})
+_STATIC = "/console/static/"
+"""Ten of these a page say nothing that the page's own line does not."""
 _ID_BYTES = 12
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
 
@@ -44,7 +46,7 @@ async def access_log(request: web.Request, handler: Handler) -> web.StreamRespon
         status = response.status
         return response
     finally:
-        if request.path not in _QUIET:
+        if request.path not in _QUIET and not request.path.startswith(_STATIC):
             _log(request, status, began)
 
 

@@ -28,6 +28,7 @@ from gateway.flow.record import Arrival, Delivery, Outcome
 from gateway.flow.relay import make_cancelled
 from gateway.flow.routing import Route
 from gateway.web.body import read_json
+from gateway.web.entrance import check_still_signed
 from gateway.web.form import FormReader
 from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
 from gateway.web.middleware import check_address, find_caller_address, find_origin
@@ -119,7 +120,7 @@ class Walk:
     async def read_json(self, read_call: ReadCall) -> Call:
         """The call of a JSON body."""
         body = await read_json(self._request)
-        self._note_read()
+        await self._note_read()
         await self._named.note_body(body)
         return read_call(body)
 
@@ -129,7 +130,7 @@ class Walk:
         rooms.images.check_room()
         await rooms.admission.peek(self._arrival.caller, lambda: not rooms.router.tariff.require_price)
         form = await reader.read()
-        self._note_read()
+        await self._note_read()
         await self._named.note_form(form)
         call = read_call(form)
         return await listen(call) if call.picture is None else call
@@ -185,8 +186,9 @@ class Walk:
             return await self._stream(grant, route)
         return await self._answer(grant, route)
 
-    def _note_read(self) -> None:
+    async def _note_read(self) -> None:
         """The body may have taken minutes to arrive: what the key may do is looked at as it is now."""
+        await check_still_signed(self._request)
         self._read_at = self._loop.time()
         before = self._arrival.caller
         caller = self._rooms.directory.refresh(before)

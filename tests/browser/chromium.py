@@ -83,6 +83,12 @@ class Watch:
         context.on("dialog", self._dismiss)
         context.on("request", self._note)
 
+    def begin_anew(self) -> None:
+        """As if nothing had been heard."""
+        self.troubles.clear()
+        self.asked.clear()
+        self.refusals = set()
+
     def _hear(self, message: ConsoleMessage) -> None:
         expected = any(f"the server responded with a status of {status} " in message.text for status in self.refusals)
         if message.type in {"error", "warning"} and not expected:

@@ -15,10 +15,10 @@ async def enter(house: House) -> AsyncIterator[Enter]:
     """``ada = await enter("ada", "administrator")``; after the test nobody's pages may have done what they must not."""
     inside: list[Visitor] = []
 
-    async def come(*who: str, **options: object) -> Visitor:
-        inside.append(await house.visit(*who, **options))  # type: ignore[arg-type]
+    async def come(*who: str) -> Visitor:
+        inside.append(await house.visit(*who))  # type: ignore[arg-type]
         return inside[-1]
 
     yield come
-    troubles = [trouble for visitor in inside for trouble in await visitor.leave()]
+    troubles = [trouble for visitor in inside for trouble in await house.see_off(visitor)]
     assert not troubles, "\n".join(troubles)

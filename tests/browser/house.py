@@ -16,7 +16,7 @@ from gateway.domain.member import Member, Role
 from gateway.web.admin.doors import PREFIX
 from gateway.web.entrance import COOKIE
 from tests.browser.chromium import Watch, find_shots, open_chromium
-from tests.browser.visitor import Visitor
+from tests.browser.visitor import DESK, Visitor
 from tests.fakes.console import add_member, open_session, spare_work
 from tests.fakes.gateway import RunningGateway, make_template, start_gateway
 
@@ -34,6 +34,8 @@ class House:
     known: dict[str, Any] = attrs.Factory(dict)
     """Ids of what it was furnished with, by what it is called."""
     members: dict[str, Member] = attrs.Factory(dict)
+    left: list[Visitor] = attrs.Factory(list)
+    """Browsers that nobody has at the moment."""
 
     @property
     def url(self) -> str:
@@ -74,18 +76,30 @@ class House:
                     return job
                 await asyncio.sleep(0.02)
 
-    async def visit(self, name: str = "", role: Role = "member", account: str = "acme", **options: Any) -> Visitor:
-        """Somebody with a browser of their own; with a name they are signed in, and made known before where new."""
-        context = await self.browser.new_context(
-            **{"locale": "en-GB", "timezone_id": "Europe/Berlin", "viewport": {"width": 1280, "height": 800}, **options}
-        )
-        watch = Watch(self.url)
-        await watch.begin(context)
+    async def visit(self, name: str = "", role: Role = "member", account: str = "acme") -> Visitor:
+        """Somebody with a browser of their own; with a name they are signed in, and made known before where new.
+
+        It is one that somebody had before, if there is any: another costs as much as four pages.
+        """
+        visitor = self.left.pop() if self.left else await self._open()
         if name:
             reference = await open_session(self.gateway, await self.know(name, role, account), "203.0.113.9")
-            await context.add_cookies([{"name": COOKIE, "value": reference, "url": self.url}])
+            await visitor.context.add_cookies([{"name": COOKIE, "value": reference, "url": self.url}])
+        return visitor
+
+    async def _open(self) -> Visitor:
+        context = await self.browser.new_context(locale="en-GB", timezone_id="Europe/Berlin", viewport=DESK)
+        watch = Watch(self.url)
+        await watch.begin(context)
         return Visitor(self.url, self.shots, context, await context.new_page(), watch)
 
+    async def see_off(self, visitor: Visitor) -> list[str]:
+        """Forget all that a browser knows of who had it; says what its pages have done that they must not."""
+        await visitor.forget()
+        troubles = list(visitor.watch.troubles)
+        visitor.watch.begin_anew()
+        self.left.append(visitor)
+        return troubles
 
     async def know(self, name: str, role: Role, account: str) -> Member:
         """The member of that name, new where there was none."""

@@ -1,37 +1,55 @@
 """Somebody at the console with a browser, who works everything by the keyboard unless a test says otherwise."""
 
 from pathlib import Path
+from urllib.parse import unquote
 
 import attrs
-from playwright.async_api import BrowserContext, Locator, Page, expect
+from playwright.async_api import BrowserContext, Locator, Page, TimeoutError, ViewportSize, expect  # noqa: A004
 
 from tests.browser.chromium import Watch
 
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 800}
-MOST_TABS = 160
+PHONE: ViewportSize = {"width": 390, "height": 844}
+DESK: ViewportSize = {"width": 1280, "height": 800}
+MOST_TABS = 6
+PATIENCE_MS = 10_000
+_STOPS = """
+const stops = () => [...(document.querySelector("dialog[open]") ?? document).querySelectorAll(
+  "a[href], button, input, select, textarea, summary, video[controls], [tabindex]")].filter((one) =>
+    one.tabIndex >= 0 && !one.disabled && one.checkVisibility({visibilityProperty: true}));
+"""
+_APPROACH = f"""
+(target) => {{
+  {_STOPS}
+  const all = stops();
+  const at = all.indexOf(target);
+  if (at < 0) return "nowhere";
+  const [near, key] = at ? [all[at - 1], "Tab"] : [all[1] ?? document.body, "Shift+Tab"];
+  near.focus();
+  return key;
+}}
+"""
 _FOCUS = """
 (target) => {
   const here = document.activeElement;
-  const style = here && getComputedStyle(here);
-  const shown = here && here.matches(":focus-visible")
-    ? (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) || here === document.body : true;
-  return [here === target, shown, here ? here.outerHTML.slice(0, 120) : ""];
+  const style = getComputedStyle(here);
+  const shown = here === document.body || (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0);
+  return [here === target, shown, here.outerHTML.slice(0, 120)];
 }
 """
-_OUTSIDE = """
+_SLIPS = r"""
 () => {
+  const UNMEANT = /.*(<built-in|bound method|\bundefined\b|\bNone\b|\bNaN\b|\[object |Invalid Date|Markup\().*/g;
   const said = [];
   const page = document.documentElement;
   if (page.scrollWidth > page.clientWidth) said.push(`the page is ${page.scrollWidth} wide of ${page.clientWidth}`);
   for (const one of document.querySelectorAll("main *")) {
     const style = getComputedStyle(one);
-    const plain = style.overflowX === "visible" && !one.closest("svg, select, option, .hidden-text, [hidden]");
+    const plain = style.overflowX === "visible" && !one.closest("svg, select, option, thead, .hidden-text, [hidden]");
     if (plain && style.display !== "inline" && one.clientWidth && one.scrollWidth > one.clientWidth + 1) {
       said.push(`${one.scrollWidth} of ${one.clientWidth}: ${one.outerHTML.slice(0, 160)}`);
     }
   }
-  return said;
+  return [...said, ...document.querySelector("main").innerText.match(UNMEANT) ?? []];
 }
 """
 
@@ -61,22 +79,39 @@ class Visitor:
         return self.page.get_by_role(role, name=name, exact=exact)  # type: ignore[arg-type]
 
     async def reach(self, target: Locator) -> None:
-        """Go to it by Tab, and see on the way that it is always to be seen where one is."""
+        """Go to it by Tab from what stands before it, and see that one can see where one is."""
         await expect(target).to_be_visible()
         element = await target.element_handle()
-        for _ in range(MOST_TABS):
+        key = await self.page.evaluate(_APPROACH, element)
+        assert key != "nowhere", f"no Tab leads to {target}"
+        for _ in range(MOST_TABS):  # a browser may have stops of its own between the two
+            await self.page.keyboard.press(key)
             there, shown, what = await self.page.evaluate(_FOCUS, element)
             assert shown, f"nothing shows that this has the focus: {what}"
             if there:
                 return
-            await self.page.keyboard.press("Tab")
         raise AssertionError(f"no Tab leads to {target}")
+
+    async def walk(self) -> tuple[list[str], list[str]]:
+        """What can be worked on the page in the order in which it is written, and in that of Tab from its beginning."""
+        written: list[str] = await self.page.evaluate(f"() => {{ {_STOPS} return stops().map((one) => one.outerHTML) }}")
+        await self.page.evaluate("() => { document.activeElement.blur(); getSelection().collapse(document.body, 0); }")
+        reached: list[str] = []
+        for _ in written:
+            await self.page.keyboard.press("Tab")
+            reached.append(await self.page.evaluate("document.activeElement.outerHTML"))
+        return written, reached
 
     async def press(self, name: str, role: str = "button", within: Locator | None = None) -> None:
         """Enter, on the button (or the link) of that name."""
         scope = within or self.page
         target = scope.get_by_role(role, name=name, exact=True)  # type: ignore[arg-type]
         await self.reach(target)
+        await self.page.keyboard.press("Enter")
+
+    async def unfold(self, summary: str) -> None:
+        """What is folded away under those words."""
+        await self.reach(self.page.locator("summary", has_text=summary))
         await self.page.keyboard.press("Enter")
 
     async def write(self, label: str, text: str, within: Locator | None = None) -> None:
@@ -98,15 +133,26 @@ class Visitor:
         await self.press("Go ahead", within=dialog)
 
     async def arrive(self, path: str) -> None:
-        """Wait until the browser is there."""
-        await self.page.wait_for_url(f"{self.url}/console{path}")
+        """Wait until the browser is there, and nowhere else."""
+        wanted = f"{self.url}/console{path}"
+        try:
+            await self.page.wait_for_url(lambda url: unquote(url) == wanted, timeout=PATIENCE_MS)
+        except TimeoutError as error:
+            raise AssertionError(f"wanted {wanted}, is at {self.page.url}") from error
 
-    async def find_outside(self) -> list[str]:
-        """What is wider than the box it stands in."""
-        found: list[str] = await self.page.evaluate(_OUTSIDE)
+    async def find_slips(self) -> list[str]:
+        """What is wider than the box it stands in; and what no author can have meant to be read."""
+        found: list[str] = await self.page.evaluate(_SLIPS)
         return found
 
-    async def leave(self) -> list[str]:
-        """Close the browser; says what its pages have done that they must not."""
-        await self.context.close()
-        return self.watch.troubles
+    async def forget(self) -> None:
+        """As a browser that nobody has used."""
+        for tab in self.context.pages:
+            if tab != self.page:
+                await tab.close()
+        await self.page.evaluate("try { localStorage.clear() } catch {}")
+        await self.page.goto("about:blank")
+        await self.page.emulate_media(color_scheme="light")
+        await self.page.set_viewport_size(DESK)
+        await self.context.clear_cookies()
+        await self.context.clear_permissions()

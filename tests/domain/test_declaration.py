@@ -130,6 +130,9 @@ def test_a_secret_of_the_right_shape_is_taken(secret: str) -> None:
         ({"name": "k", "account": "a", "quota_status": 402, "status": "on"}, {"quota_status", "status"}),
         ({"name": "k", "account": "a", "allow_ips": ["10.0.0.1", "localhost"], "group": ""}, {"allow_ips", "group"}),
         ({"name": "k", "account": "a", "models": ["m", ""], "quota_period": "weekly"}, {"models", "quota_period"}),
+        ({"name": "k", "account": "a", "expires_at": "9999-12-31T23:59:59-14:00"}, {"expires_at"}),
+        ({"name": "k", "account": "a", "expires_at": "0001-01-01T00:00:00+14:00"}, {"expires_at"}),
+        ({"name": "k", "account": "a", "expires_at": "1969-12-31"}, {"expires_at"}),
     ],
 )
 def test_a_bad_key_is_refused_with_every_path(table: dict[str, Any], paths: set[str]) -> None:

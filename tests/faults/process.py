@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -171,6 +171,16 @@ class GatewayProcess:
         assert report["ok"], report["problems"]
         assert (report["open_holds"], report["held_usd"]) == (0, 0), report
         return report
+
+    async def check_traffic(self, rows: Iterable[RequestRow]) -> None:
+        """The sums of hours and of days are those of ``rows``, which are all that there are, of the last day."""
+        rows = list(rows)
+        told = {"requests": len(rows)}
+        for name in ("prompt_tokens", "completion_tokens", "cost_nanos", "total_ms"):
+            told[name] = sum(getattr(row, name) for row in rows)
+        for by in ("hour", "day"):
+            total = (await self.ask(f"usage?by={by}"))["total"]
+            assert {name: total[name] for name in told} == told, by
 
     def read_log(self, event: str) -> list[dict[str, Any]]:
         """The lines of the log that say ``event``, since the last start."""

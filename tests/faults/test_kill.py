@@ -172,6 +172,7 @@ async def check_round(gateway: GatewayProcess, memory: Memory, on_crash: OnCrash
     memory.whole.clear()
     assert not any(memory.rows[mark].cost_nanos for mark in memory.refused & memory.rows.keys())
     await check_caps(gateway, memory)
+    await gateway.check_traffic(memory.rows.values())
     return rows
 
 

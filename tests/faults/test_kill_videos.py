@@ -233,6 +233,7 @@ async def check(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]
     await eventually(lambda: theatre.have_ended(gateway), PATIENCE_S)
     jobs = await theatre.list_jobs(gateway)
     rows, _ = await gateway.read_rows()
+    await gateway.check_traffic(rows)
     for case in cases:
         mine = [row for row in rows if row.client_request_id == write_mark(case.prompt)]
         assert len(mine) == case.rows, (case, mine)

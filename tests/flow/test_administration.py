@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import attrs
 import orjson
 import pytest
 
@@ -13,7 +14,7 @@ from gateway.domain.declaration import AccountSpec, KeySpec
 from gateway.domain.fault import Conflict, InvalidApiKey, InvalidRequest, NotFound, StoreUnavailable
 from gateway.domain.reading import read_table
 from gateway.flow.accounting import Accounting
-from gateway.flow.administration import Administration
+from gateway.flow.administration import MOST_KEYS, MOST_WORDS, Administration
 from gateway.flow.admission import Bank
 from gateway.flow.auth import Directory
 from gateway.flow.outbox import Outbox
@@ -133,6 +134,50 @@ async def test_where_videos_are_told_of_is_the_operators_to_allow_and_what_it_ha
         await admin.edit_key(desk.mine, {"webhook_url": "https://inside.test/else"}, ada)
     assert (await admin.edit_key(desk.mine, {"webhook_url": HOOK}, ada))["webhook_url"] == HOOK
     assert (await admin.edit_key(desk.mine, {"webhook_url": None}, ada))["webhook_url"] is None
+
+
+async def test_what_a_members_key_pays_is_the_operators_to_say(desk: Desk) -> None:
+    """A group is a price and a choice of channels: a member has those of its account, and none to leave out."""
+    admin, ada = desk.administration, desk.ada
+
+    async def is_refused(asked: Awaitable[Any]) -> bool:
+        with pytest.raises(InvalidRequest) as caught:
+            await asked
+        return caught.value.param == "group"
+
+    assert await is_refused(admin.add_key({"name": "free", "group": "staff"}, ada))
+    assert (await admin.add_key({"name": "plain"}, ada))["group"] is None
+    await admin.edit_key(desk.mine, {"group": "dear"})
+    for group in (None, "staff"):
+        assert await is_refused(admin.edit_key(desk.mine, {"group": group}, ada))
+    assert (await admin.edit_key(desk.mine, {"rpm": 7}, ada))["group"] == "dear"
+    await admin.edit_account("acme", {"groups": ["dear", "dearer"]})
+    assert (await admin.add_key({"name": "first"}, ada))["group"] == "dear"
+    assert (await admin.add_key({"name": "second", "group": "dearer"}, ada))["group"] == "dearer"
+    assert (await admin.edit_key(desk.mine, {"group": "dearer"}, ada))["group"] == "dearer"
+    for group in (None, "staff"):
+        assert await is_refused(admin.edit_key(desk.mine, {"group": group}, ada))
+    assert (await admin.edit_key(desk.mine, {"group": None}))["group"] is None, "an operator does as it likes"
+    assert (await admin.add_key({"name": "own", "account": "acme"}))["group"] is None
+
+
+async def test_no_account_makes_every_change_of_a_key_slow_for_all(desk: Desk) -> None:
+    admin, ada = desk.administration, desk.ada
+    for name, word in (("models", "m"), ("allow_ips", "10.0.0.1")):
+        long = {name: [word] * (MOST_WORDS + 1)}
+        for asked in (admin.add_key({"name": "x", **long}, ada), admin.edit_key(desk.mine, long, ada)):
+            with pytest.raises(InvalidRequest) as caught:
+                await asked
+            assert caught.value.param == name
+        await admin.edit_key(desk.mine, long)
+        assert len((await admin.edit_key(desk.mine, {"rpm": 7}, ada))[name]) == MOST_WORDS + 1, "an operator's stays"
+    key = await admin.get_key_noun(desk.mine)
+    for number in range(MOST_KEYS - 1):
+        await desk.store.add_key(attrs.evolve(key, name=f"k{number}", digest=number.to_bytes(32)))
+    with pytest.raises(Conflict):
+        await admin.add_key({"name": "x"}, ada)
+    await admin.add_key({"name": "x"}, desk.bob)
+    await admin.add_key({"name": "x", "account": "acme"})
 
 
 async def test_every_change_is_on_record_once_with_who_made_it(desk: Desk) -> None:

@@ -115,6 +115,18 @@ async def test_a_callers_networks_are_those_of_its_key() -> None:
     assert house.directory.authenticate("Bearer sk-a-key-for-anywhere").networks == ()
 
 
+async def test_networks_are_read_again_only_where_they_are_others() -> None:
+    house = House()
+    key = await house.add(allow_ips=("10.0.0.0/8",))
+    before = house.directory.authenticate(f"Bearer {SECRET}").networks
+    await house.store.put_key(attrs.evolve(key, name="renamed"))
+    await house.directory.reload()
+    assert house.directory.authenticate(f"Bearer {SECRET}").networks is before
+    await house.store.put_key(attrs.evolve(key, allow_ips=("192.0.2.0/24",)))
+    await house.directory.reload()
+    assert [str(each) for each in house.directory.authenticate(f"Bearer {SECRET}").networks] == ["192.0.2.0/24"]
+
+
 async def test_a_deleted_account_takes_its_keys_with_it() -> None:
     house = House()
     key = await house.add()

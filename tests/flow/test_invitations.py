@@ -74,7 +74,8 @@ async def test_another_token_makes_nobody(desk: Desk, token: str) -> None:
 
 async def test_a_mistake_does_not_use_it_up(desk: Desk) -> None:
     token = await desk.invitations.find_setup_token() or ""
-    for name, passphrase, param in (("chief", "short", "passphrase"), ("<b>", FROGS, "name"), ("", FROGS, "name")):
+    names = (("<b>", FROGS, "name"), ("", FROGS, "name"), ("Token", FROGS, "name"), ("gateway", FROGS, "name"))
+    for name, passphrase, param in (("chief", "short", "passphrase"), *names):
         with pytest.raises(InvalidRequest) as refused:
             await desk.invitations.set_up(token, name, passphrase, HOME)
         assert refused.value.param == param

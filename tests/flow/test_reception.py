@@ -327,6 +327,18 @@ async def test_a_second_factor_waits_ten_minutes_and_for_the_session_that_asked(
     assert len(desk.reception._enrolments) == 1, "and what waited in vain is forgotten"
 
 
+async def test_a_second_factor_that_was_confirmed_is_not_replaced_by_one_that_still_waits(desk: Desk) -> None:
+    """Whoever had the passphrase and a session began one; then its owner made the account safe."""
+    await desk.add()
+    thief, owner = await desk.sign_in(visitor=AWAY), await desk.sign_in()
+    stolen, own = await enrol(desk, thief), await enrol(desk, owner)
+    await desk.reception.confirm(owner.signed, desk.code(secret=own), HOME)
+    signed = await desk.reception.find(thief.reference)
+    assert signed is not None
+    with pytest.raises(Conflict):
+        await desk.reception.confirm(signed, desk.code(secret=stolen), AWAY)
+
+
 async def test_a_second_factor_goes_with_passphrase_and_code(desk: Desk) -> None:
     ann, recovery = await desk.add_with_second_factor()
     entry = await desk.sign_in(code=desk.code(-1))

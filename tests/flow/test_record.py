@@ -17,7 +17,7 @@ from gateway.domain.fault import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.domain.request import RequestRow, Tried, read_tried
+from gateway.domain.request import MAX_ERROR, RequestRow, Tried, read_tried
 from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt
 from gateway.flow.models import Catalog
@@ -65,6 +65,18 @@ def test_a_row_has_what_was_made_and_heard_and_spoken() -> None:
     row = row_of(Delivery(usage=usage), "completed")
     assert (row.images, row.duration_ms, row.characters) == (2, 4_000, 90)
     assert (row.prompt_tokens, row.completion_tokens, row.cached_tokens, row.usage_source) == (5, 7, 2, "upstream")
+
+
+def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_was() -> None:
+    fault = NotExpressible(f"No{chr(10)}such \ud800 field {'x' * 400}", param="a.b")
+    row = row_of(fail_all(fault), "refused", fault)
+    assert row.error == f"No such   field {'x' * 284}"
+    assert len(row.error) == MAX_ERROR
+    assert [row_of(Delivery(), ending).error for ending in ("completed", "client_closed", "interrupted")] == [
+        "",
+        "",
+        "",
+    ]
 
 
 def test_a_call_that_failed_at_once_has_no_trail_for_its_row_says_it() -> None:

@@ -13,6 +13,8 @@ from gateway.domain.caller import AccountStore, KeyStore
 from gateway.domain.ledger import Ledger
 from gateway.domain.replay import ReplayStore
 from gateway.domain.request import RequestLog
+from gateway.domain.retirement import Retirement
+from gateway.domain.traffic import Traffic
 from gateway.domain.video import VideoStore
 from gateway.domain.webhook import DeliveryStore
 from gateway.store.accounts import SqlAccountStore
@@ -24,6 +26,8 @@ from gateway.store.memory import MemoryStore
 from gateway.store.memory_videos import MemoryDeliveryStore, MemoryReplayStore, MemoryVideoStore
 from gateway.store.replays import SqlReplayStore
 from gateway.store.requests import SqlRequestLog
+from gateway.store.retirement import SqlRetirement
+from gateway.store.traffic import SqlTraffic
 from gateway.store.videos import SqlVideoStore
 from tests.fakes.gateway import make_template
 
@@ -36,11 +40,20 @@ class Stores:
     keys: KeyStore
     requests: RequestLog
     ledger: Ledger
+    traffic: Traffic
+    retirement: Retirement
 
 
 def open_stores(database: Database) -> Stores:
     """The ports of the database."""
-    return Stores(SqlAccountStore(database), SqlKeyStore(database), SqlRequestLog(database), SqlLedger(database))
+    return Stores(
+        SqlAccountStore(database),
+        SqlKeyStore(database),
+        SqlRequestLog(database),
+        SqlLedger(database),
+        SqlTraffic(database),
+        SqlRetirement(database),
+    )
 
 
 @attrs.frozen
@@ -52,6 +65,7 @@ class Archive:
     replays: ReplayStore
     requests: RequestLog
     ledger: Ledger
+    retirement: Retirement
 
 
 def open_archive(database: Database) -> Archive:
@@ -62,13 +76,14 @@ def open_archive(database: Database) -> Archive:
         SqlReplayStore(database),
         SqlRequestLog(database),
         SqlLedger(database),
+        SqlRetirement(database),
     )
 
 
 def make_archive() -> Archive:
     """That in memory."""
     books, deliveries = MemoryStore(), MemoryDeliveryStore()
-    return Archive(MemoryVideoStore(books, deliveries), deliveries, MemoryReplayStore(), books, books)
+    return Archive(MemoryVideoStore(books, deliveries), deliveries, MemoryReplayStore(), books, books, books)
 
 
 def find_workers() -> set[threading.Thread]:
@@ -109,7 +124,7 @@ async def database(database_path: Path) -> AsyncIterator[Database]:
 async def stores(request: pytest.FixtureRequest, database: Database) -> Stores:
     if request.param == "memory":
         memory = MemoryStore()
-        return Stores(memory, memory, memory, memory)
+        return Stores(memory, memory, memory, memory, memory.traffic, memory)
     return open_stores(database)
 
 

@@ -16,7 +16,7 @@ from gateway.domain.quota import Day
 from gateway.domain.request import RequestFilter, RequestRow
 from gateway.store.engine import Database
 from gateway.store.memory import MemoryStore
-from gateway.store.schema import entries, requests, usage_days
+from gateway.store.schema import entries, requests, usage_days, usage_hours
 from tests.store.books import AXES, TODAY, day_at, read_ids, read_spending, read_totals
 from tests.store.conftest import Stores, open_stores
 from tests.store.rows import NOON_MS, charge, read_ms, refuse
@@ -123,7 +123,7 @@ _HISTORIES = st.lists(st.lists(some_rows(), max_size=8) | some_credits(), max_si
 
 
 async def empty(connection: AsyncConnection) -> None:
-    for table in (requests, entries, usage_days):
+    for table in (requests, entries, usage_days, usage_hours):
         await connection.execute(delete(table))
 
 
@@ -160,7 +160,7 @@ async def test_both_drivers_tell_the_same_of_the_same_history(
 ) -> None:
     await database.write(empty)
     memory = MemoryStore()
-    in_memory, in_database = Stores(memory, memory, memory, memory), open_stores(database)
+    in_memory, in_database = Stores(memory, memory, memory, memory, memory.traffic, memory), open_stores(database)
     for step in history:
         assert await tell(in_memory.ledger, step) == await tell(in_database.ledger, step)
     told = await ask_all(in_database, day, wanted)

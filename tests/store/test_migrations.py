@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import pytest
@@ -20,6 +20,7 @@ import gateway.store.migrations
 from gateway.domain.caller import Account, ApiKey
 from gateway.domain.quota import read_day
 from gateway.domain.request import RequestFilter, RequestRow
+from gateway.domain.traffic import TrafficAxis, TrafficFilter
 from gateway.store.accounts import SqlAccountStore
 from gateway.store.engine import StoreRefused, open_database
 from gateway.store.ledger import SqlLedger
@@ -28,6 +29,7 @@ from gateway.store.migrations.run import upgrade
 from gateway.store.requests import SqlRequestLog
 from gateway.store.rows import Values, write_account, write_key, write_request
 from gateway.store.schema import REVISION, metadata
+from gateway.store.traffic import SqlTraffic
 from tests.store.books import ALWAYS, AXES, read_spending, read_totals
 from tests.store.rows import ROW, make_row, refuse
 
@@ -251,8 +253,47 @@ async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_pa
     await database.close()
 
 
+HOUR_MS = 3_600_000
+FIFTH_ROWS = [
+    make_row("at midnight", settled_ms=MIDNIGHT_MS),
+    make_row("a moment before", settled_ms=MIDNIGHT_MS - 1),
+    make_row("an hour later", settled_ms=MIDNIGHT_MS + HOUR_MS, channel="other"),
+    make_row("the same hour", settled_ms=MIDNIGHT_MS + HOUR_MS + 5, channel="other", cost_nanos=7),
+    make_row("who left", settled_ms=MIDNIGHT_MS, status=499, ending="client_closed"),
+    make_row("broken off", settled_ms=MIDNIGHT_MS, ending="upstream_failed"),
+    refuse(make_row("limited", settled_ms=MIDNIGHT_MS, error_code="rate_limit_exceeded")),
+    refuse(make_row("no model", settled_ms=MIDNIGHT_MS, model="gpt-x", error_code="model_not_found")),
+    refuse(make_row("no such", settled_ms=MIDNIGHT_MS, model="gpt-y", error_code="model_not_allowed")),
+    make_row("theirs", settled_ms=MIDNIGHT_MS, model="gpt-z", error_code="model_not_found", ending="refused"),
+]
+"""Rows as the fifth version wrote them: it had no text of errors."""
+
+
+async def test_what_the_fifth_version_stored_is_summed_by_hour_and_by_day_as_if_it_came_now(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'fifth.db'}")
+    with engine.begin() as connection:
+        upgrade_to(connection, "0005")
+        tables = MetaData()
+        tables.reflect(connection)
+        there = tables.tables["requests"]
+        connection.execute(insert(there), [fit(write_request(row), there) for row in FIFTH_ROWS])
+        assert "error" not in there.c
+    engine.dispose()
+    again = MemoryStore()
+    await again.post([attrs.evolve(row, error="") for row in FIFTH_ROWS])
+    database = await open_database(f"sqlite:///{tmp_path / 'fifth.db'}")
+    traffic, log, everything = SqlTraffic(database), SqlRequestLog(database), TrafficFilter(0, 10**6)
+    for axis in get_args(TrafficAxis):
+        assert await traffic.list_traffic(axis, everything) == await again.traffic.list_traffic(axis, everything)
+    assert [line.requests for line in await traffic.list_traffic("hour", everything)] == [1, 7, 2]
+    for wanted in (RequestFilter(), RequestFilter(verdict="error"), RequestFilter(account_id=ROW.account_id)):
+        found = [[one.row for one in await place.list_requests(wanted, 100)] for place in (log, again)]
+        assert found[0] == found[1]
+    await database.close()
+
+
 TABLES = ("accounts", "keys", "requests", "entries", "usage_days", "channels")
-NEWEST_TABLES = ("videos", "video_prompts", "deliveries", "replays")
+NEWEST_TABLES = ("videos", "video_prompts", "deliveries", "replays", "retired", "members", "audit", "settings")
 NEW_COLUMNS: dict[str, dict[str, Any]] = {
     "requests": UNTOLD,
     "keys": {"webhook_url": None, "former_digest": None, "former_until_s": None},
@@ -269,7 +310,7 @@ def read_tables(connection: Connection) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("revision", ["0002", "0003", "0004"])
 async def test_what_later_versions_stored_stays_as_it_is(first_path: Path, revision: str) -> None:
-    """Of what a version did not write down nothing is known: no trail, no pictures, no webhook, and no videos."""
+    """Of what a version did not write down nothing is known: no trail, no errors, no webhook, no videos, nobody."""
     url = f"sqlite:///{first_path}"
     engine = create_engine(url)
     with engine.begin() as connection:

@@ -1,5 +1,6 @@
 """The admin API about members: who may ask, links that lead somewhere, and setting up."""
 
+import asyncio
 from typing import Any
 
 import aiohttp
@@ -8,7 +9,7 @@ import pytest
 from gateway.web.admin.doors import PREFIX
 from gateway.web.admin.members import MEMBER_DOORS
 from gateway.web.entrance import COOKIE
-from gateway.web.keys import INVITATIONS
+from gateway.web.keys import INVITATIONS, RECEPTION
 from tests.conftest import StartGateway
 from tests.fakes.console import FROGS, PAGE, add_member, open_session, spare_work
 from tests.fakes.gateway import RunningGateway, channel
@@ -104,6 +105,22 @@ async def test_the_last_administrator_stays(gateway: RunningGateway) -> None:
         status, said = await ask(gateway, method, f"/members/{chief.id}", body, reference=reference)
         assert (status, said["error"]["code"]) == (409, "conflict")
     assert (await ask(gateway, "GET", "/session", reference=reference))[0] == 200
+
+
+async def test_of_two_administrators_one_stays_however_they_go(gateway: RunningGateway) -> None:
+    """One by itself, one with its account, at the same moment."""
+    assert (await ask(gateway, "POST", "/accounts", {"name": "other"}))[0] == 201
+    here = await add_member(gateway, "here", "administrator")
+    await add_member(gateway, "there", "administrator", "other")
+    for body in ({"role": "viewer"}, {"status": "disabled"}, None):
+        answers = await asyncio.gather(
+            ask(gateway, "PATCH", "/accounts/other", {"status": "disabled"}),
+            ask(gateway, "PATCH" if body else "DELETE", f"/members/{here.id}", body),
+        )
+        assert sorted(status for status, _ in answers) == [200, 409]
+        assert await gateway.app[RECEPTION]._members.is_administered()
+        await ask(gateway, "PATCH", "/accounts/other", {"status": "active"})
+        await ask(gateway, "PATCH", f"/members/{here.id}", {"role": "administrator", "status": "active"})
 
 
 async def test_the_first_administrator_is_made_by_the_token_of_the_start_once(gateway: RunningGateway) -> None:

@@ -246,6 +246,16 @@ def test_a_door_is_told_as_it_is() -> None:
     assert {400, 401, 403, 404, 409} <= {*changed.faults}
 
 
+async def get_silent(_request: web.Request) -> web.Response:
+    return web.Response()
+
+
+def test_a_door_that_says_nothing_is_told_all_the_same() -> None:
+    """Under ``python -OO`` they all do."""
+    (entry,) = write_admin((Door("GET", "/silent", get_silent),)).entries
+    assert (entry.summary, entry.about) == ("GET /admin/v1/silent", "")
+
+
 def test_what_is_answered_twice_has_a_name_and_is_told_once() -> None:
     admin = write_admin(DOORS, {"Thing"})
     assert {*admin.schemas} == {"CreditChange", "ThingRecord"}

@@ -24,6 +24,7 @@ from tests.fakes.console import PAGE, add_member, open_session, spare_work
 from tests.fakes.gateway import KEY
 from tests.fakes.openai_videos import OpenAiVideos, Play
 from tests.web.rights import (
+    ACCESS,
     ADMIN,
     CHANNEL,
     GONE,
@@ -36,6 +37,7 @@ from tests.web.rights import (
     PUBLIC,
     THEIRS,
     UNSERVED,
+    UNWRITTEN,
     Person,
     Row,
     Stage,
@@ -46,13 +48,14 @@ from tests.web.rights import (
 from tests.web.test_videos import Cinema
 
 ROOT = "/console"
+PROVIDERS_KEY = "sk-of-a-provider-9f3e"
 KEYS = {OURS: KEY, THEIRS: "sk-test-key-of-another-account", GONE: "sk-test-key-of-a-closed-account"}
 CONFIG: dict[str, Any] = {
     "account": [{"name": OURS}, {"name": THEIRS}, {"name": GONE}],
     "key": [{"name": f"{name} laptop", "account": name, "secret": secret} for name, secret in KEYS.items()],
     "egress": {"allow": ["127.0.0.1"]},
 }
-SECRETS = (*KEYS.values(), "provider-key")
+SECRETS = (*KEYS.values(), PROVIDERS_KEY)
 
 
 @attrs.frozen
@@ -70,6 +73,12 @@ class Asked:
     def name(self) -> str:
         return f"{self.method} {self.path}, {self.person.name}"
 
+    @property
+    def changes(self) -> bool:
+        """Whether it is a change that is to be on record."""
+        door = f"{self.method} {self.path.removeprefix(PREFIX)}"
+        return self.path.startswith(PREFIX) and self.method != "GET" and not self.refused and door not in UNWRITTEN
+
 
 @attrs.frozen
 class Answered:
@@ -79,7 +88,7 @@ class Answered:
 
 
 @attrs.define
-class Play_:
+class Review:
     """Asks everything of everybody."""
 
     stage: Stage
@@ -98,6 +107,7 @@ class Play_:
         for name, value in NAMED.items():
             path = path.replace(name, value)
         body = await row.write_body(self.stage)
+        before = await self.stage.find_last() if asked.changes else None
         url = URL(f"{self.stage.gateway.url}{path}{'?' if row.query else ''}{row.query}", encoded=True)
         headers = await self._identify(asked)
         async with self.session.request(
@@ -106,6 +116,8 @@ class Play_:
             endless = response.content_type == "text/event-stream"
             raw = await (response.content.readuntil(b"\n\n") if endless else response.read())
         self._judge(asked, Answered(response.status, raw.decode(errors="replace"), path))
+        if asked.changes and response.ok:
+            await self._check_record(asked, before)
 
     async def _make(self, asked: Asked) -> str:
         """What the path names: new for who may do with it what the row does, and for the others one that stays."""
@@ -135,6 +147,17 @@ class Play_:
         keyed = asked.path.startswith("/v1/") and not asked.row.keyless
         return {**PAGE, "Cookie": f"{COOKIE}={reference}"} | ({KEY_HEADER: self.key_id} if keyed else {})
 
+    async def _check_record(self, asked: Asked, before: Any) -> None:
+        """What was changed is on record, as done by who has done it."""
+        last, shows = await self.stage.find_last(), asked.person.shows
+        kinds = {"token": {"token"}, "session": {"member"}}.get(shows, {"member", "gateway"})
+        if asked.path.endswith("/session") and asked.method == "POST":
+            kinds = {"member"}
+        if last is None or (before is not None and last.sequence <= before.sequence):
+            self.problems.append(f"{asked.name}: nothing is on record of it")
+        elif last.actor_kind not in kinds or last.address != "127.0.0.1":
+            self.problems.append(f"{asked.name}: on record as {last.action} by {last.actor_kind} from {last.address!r}")
+
     def _judge(self, asked: Asked, answered: Answered) -> None:
         if answered.status != asked.expected:
             self.problems.append(f"{asked.name}: {answered.status}, not {asked.expected}: {answered.text[:160]}")
@@ -147,7 +170,9 @@ class Play_:
             hidden += [OURS, self.stage.video_id, self.stage.request_id]
         for word in hidden:
             if word in text and not asked.row.apart:
-                self.problems.append(f"{asked.name}: is told of {word!r}: {text[max(text.index(word) - 80, 0):][:160]}")
+                self.problems.append(
+                    f"{asked.name}: is told of {word!r}: {text[max(text.index(word) - 80, 0) :][:160]}"
+                )
 
 
 def list_asked() -> list[Asked]:
@@ -201,12 +226,25 @@ def test_every_route_is_in_the_table() -> None:
     assert {f"{ROOT}{page.path}" for page in list_pages() if page.needs is None} <= set(OPEN)
 
 
+def test_what_is_not_for_administrators_alone_is_chosen_one_by_one() -> None:
+    """A viewer changes nothing but what is its own: its session, its passphrase, its second factor."""
+    for access in ("anyone", "viewer", "member"):
+        assert {f"{door.method} {door.path}" for door in list_doors() if door.access == access} == ACCESS[access]
+    assert all(name.startswith("GET ") or " /session" in name for name in ACCESS["viewer"])
+    assert {page.path for page in list_pages() if page.needs == "member"} == {"/playground"}
+
+
 @pytest.fixture
-async def play(gateway_with: StartGateway) -> AsyncIterator[Play_]:
-    async with OpenAiVideos(Play(polls=["completed"])) as provider, aiohttp.ClientSession(
-        cookie_jar=aiohttp.DummyCookieJar()
-    ) as session:
-        gateway = spare_work(await gateway_with({"channel": [provider.channel(CHANNEL, models=[MODEL])], **CONFIG}))
+async def review(gateway_with: StartGateway) -> AsyncIterator["Review"]:
+    async with (
+        OpenAiVideos(Play(polls=["completed"])) as provider,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+    ):
+        gateway = spare_work(
+            await gateway_with(
+                {"channel": [provider.channel(CHANNEL, models=[MODEL], api_key=PROVIDERS_KEY)], **CONFIG}
+            )
+        )
         gateway.app[LIVE].tick_s = 0.01
         cinema = Cinema(gateway, provider)
         video_id = await cinema.make("a cat")
@@ -222,38 +260,38 @@ async def play(gateway_with: StartGateway) -> AsyncIterator[Play_]:
         await office.administration.reload()
         stage = Stage(gateway, video_id, job.receipt.id, partial(cinema.make, "a dog"))
         key_id = str(gateway.app[ROOMS].directory.authenticate(f"Bearer {KEY}").key.id)
-        yield Play_(stage, session, people, key_id)
+        yield Review(stage, session, people, key_id)
         gateway.app[ROOMS].running.calls.clear()
 
 
-async def test_everyone_is_let_in_where_they_may_and_sees_what_is_theirs(play: Play_) -> None:
+async def test_everyone_is_let_in_where_they_may_and_sees_what_is_theirs(review: Review) -> None:
     """Who is refused has changed nothing, and nobody has written of it."""
     asked = list_asked()
     for one in asked:  # what the refused will ask for is there before
-        if one.refused and one.row.make is not None and one.row.make not in play.samples:
-            play.samples[one.row.make] = await one.row.make(play.stage)
-    before = await play.stage.snap()
+        if one.refused and one.row.make is not None and one.row.make not in review.samples:
+            review.samples[one.row.make] = await one.row.make(review.stage)
+    before = await review.stage.snap()
     for one in asked:
         if one.refused and not one.row.apart:
-            await play.ask(one)
-    after = await play.stage.snap()
+            await review.ask(one)
+    after = await review.stage.snap()
     assert {name: after[name] for name in before if after[name] != before[name]} == {}
     for one in asked:
         if not one.refused or one.row.apart:
-            await play.ask(one)
-    assert play.problems == []
+            await review.ask(one)
+    assert not review.problems, "\n".join(review.problems)
 
 
-async def test_naming_another_account_is_naming_none(play: Play_) -> None:
+async def test_naming_another_account_is_naming_none(review: Review) -> None:
     """Whatever is listed of an account by name: another's is not there, exactly as one that nobody has."""
     doors = [door for door in list_doors() if door.access == "viewer" and any(q.name == "account" for q in door.query)]
     assert len(doors) >= 5
-    headers = {**PAGE, "Cookie": f"{COOKIE}={play.references['a member of another account']}"}
+    headers = {**PAGE, "Cookie": f"{COOKIE}={review.references['a member of another account']}"}
     for door in doors:
         said: dict[str, Mapping[str, Any]] = {}
         for name, expected in ((OURS, 404), ("none", 404), (THEIRS, 200)):
-            url = f"{play.stage.gateway.url}{door.full_path}?account={name}"
-            async with play.session.get(url, headers=headers) as response:
+            url = f"{review.stage.gateway.url}{door.full_path}?account={name}"
+            async with review.session.get(url, headers=headers) as response:
                 assert response.status == expected, (door.path, name, await response.text())
                 if expected == 404:
                     said[name] = (await response.json())["error"]

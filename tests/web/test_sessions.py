@@ -1,5 +1,6 @@
 """The console's session on the wire: its cookie, how it ends, and that no other site can use it."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from http.cookies import Morsel, SimpleCookie
@@ -7,16 +8,19 @@ from typing import Any
 
 import aiohttp
 import attrs
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.member import ABSOLUTE_MS, IDLE_MS, Member, Role
+from gateway.domain.member_spec import MemberSpec
 from gateway.web.admin.doors import PREFIX
 from gateway.web.entrance import CONSOLE_HEADER, COOKIE, KEY_HEADER, SECURE_COOKIE
 from gateway.web.keys import INVITATIONS, OFFICE
 from tests.conftest import StartGateway
 from tests.fakes.console import FROGS, PAGE, add_member, open_session, spare_work
-from tests.fakes.gateway import KEY, RunningGateway, channel
+from tests.fakes.gateway import HELLO, KEY, RunningGateway, channel
+from tests.web.wire import connect, read_answer
 
 CANARY = "c4nary of the seven seas"
 CONFIG: dict[str, Any] = {
@@ -330,6 +334,40 @@ async def test_no_answer_of_the_office_is_kept_by_anybody(wire: Wire) -> None:
         headers = {**PAGE, "Cookie": f"{COOKIE}={reference}"}
         async with wire.session.get(wire.gateway.url + PREFIX + path, headers=headers) as response:
             assert response.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/admin/v1/keys", b'{"name": "mine for good"}'),
+        ("/admin/v1/session/second-factor", b'{"passphrase": "four green frogs sing"}'),
+        ("/v1/chat/completions", orjson.dumps(HELLO)),
+    ],
+)
+async def test_whose_session_ends_while_its_body_arrives_changes_nothing(wire: Wire, path: str, body: bytes) -> None:
+    """A body may take a minute: begun before, it is no way to go on afterwards."""
+    ann = await wire.add()
+    reference = await wire.open(ann)
+    head = [
+        f"POST {path} HTTP/1.1",
+        "Host: gateway",
+        f"Cookie: {COOKIE}={reference}",
+        f"{CONSOLE_HEADER}: 1",
+        f"{KEY_HEADER}: 1",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    ]
+    reader, writer = await connect(wire.gateway.url)
+    try:
+        writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + body[:5])
+        await asyncio.sleep(0.05)
+        await wire.gateway.app[OFFICE].members.edit(ann.id, MemberSpec(status="disabled"))
+        writer.write(body[5:])
+        answer = await read_answer(reader)
+    finally:
+        writer.close()
+    assert (answer.status, answer.error["code"]) == (401, "signed_out")
+    assert len(await wire.gateway.app[OFFICE].administration.list_keys()) == 1
 
 
 async def test_a_passphrase_is_found_nowhere_afterwards(wire: Wire) -> None:

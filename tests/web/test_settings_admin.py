@@ -138,6 +138,7 @@ async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_b
     assert before == {**before, "value": 3, "default": 3, "source": "default", "editable": True}
     told = await desk("PUT", TELLING, {"value": 5})
     assert told == {**before, "value": 5, "source": "console"} == await desk.tell(TELLING)
+    assert await desk("PUT", TELLING, {"value": 5}) == told, "which is no change"
     assert switchboard.settings.max_attempts == 5
     await desk("PUT", "/settings/videos/webhook_hosts", {"value": ["*.example.com"]})
     assert desk.gateway.app[ROOMS].webhook_hosts() == ("*.example.com",)

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from gateway.domain.declaration import AccountSpec, KeySpec, RotateSpec
 from gateway.web.admin.doors import Door
-from gateway.web.admin.forms import OF_ACCOUNT, read_fields, read_id, write_json, write_listing
+from gateway.web.admin.forms import OF_ACCOUNT, read_change, read_fields, read_id, write_json, write_listing
 from gateway.web.admin.shapes import (
     COUNT,
     FLAG,
@@ -19,7 +19,6 @@ from gateway.web.admin.shapes import (
     one_of,
     record,
 )
-from gateway.web.body import read_json
 from gateway.web.entrance import get_signed
 from gateway.web.keys import ACTOR, OFFICE
 
@@ -77,7 +76,7 @@ async def list_accounts(request: web.Request) -> web.Response:
 
 async def add_account(request: web.Request) -> web.Response:
     """A new account."""
-    fields = await read_json(request)
+    fields = await read_change(request)
     return write_json(await request.app[OFFICE].administration.add_account(fields, request[ACTOR]), 201)
 
 
@@ -95,7 +94,7 @@ async def get_own_account(request: web.Request) -> web.Response:
 
 async def edit_account(request: web.Request) -> web.Response:
     """Change fields of an account."""
-    name, fields = request.match_info["name"], await read_json(request)
+    name, fields = request.match_info["name"], await read_change(request)
     return write_json(await request.app[OFFICE].administration.edit_account(name, fields, request[ACTOR]))
 
 
@@ -117,7 +116,7 @@ async def add_key(request: web.Request) -> web.Response:
 
     A member's is of its own account, which need not be named, and has a secret that the gateway makes.
     """
-    fields = await read_json(request)
+    fields = await read_change(request)
     return write_json(await request.app[OFFICE].administration.add_key(fields, request[ACTOR]), 201)
 
 
@@ -128,7 +127,7 @@ async def get_key(request: web.Request) -> web.Response:
 
 async def edit_key(request: web.Request) -> web.Response:
     """Change fields of a key."""
-    fields = await read_json(request)
+    fields = await read_change(request)
     return write_json(await request.app[OFFICE].administration.edit_key(read_id(request), fields, request[ACTOR]))
 
 

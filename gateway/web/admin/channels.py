@@ -12,7 +12,7 @@ from gateway.domain.health import State
 from gateway.flow.declaration import ChannelSpec
 from gateway.flow.ordering import ChannelOrder
 from gateway.web.admin.doors import Door, Query
-from gateway.web.admin.forms import write_json, write_listing
+from gateway.web.admin.forms import read_change, write_json, write_listing
 from gateway.web.admin.shapes import (
     ANYTHING,
     COUNT,
@@ -30,7 +30,6 @@ from gateway.web.admin.shapes import (
     record,
     table,
 )
-from gateway.web.body import read_json
 from gateway.web.keys import ACTOR, OFFICE, ROOMS
 from gateway.web.query import read_number
 
@@ -149,7 +148,7 @@ async def list_channels(request: web.Request) -> web.Response:
 
 async def add_channel(request: web.Request) -> web.Response:
     """A new channel, live at once."""
-    return write_json(await request.app[OFFICE].fleet.add(await read_json(request), request[ACTOR]), 201)
+    return write_json(await request.app[OFFICE].fleet.add(await read_change(request), request[ACTOR]), 201)
 
 
 async def get_channel(request: web.Request) -> web.Response:
@@ -162,7 +161,7 @@ async def get_channel(request: web.Request) -> web.Response:
 
 async def edit_channel(request: web.Request) -> web.Response:
     """Change fields of a channel; what is secret and not named stays."""
-    fields = await read_json(request)
+    fields = await read_change(request)
     return write_json(await request.app[OFFICE].fleet.edit(request.match_info["name"], fields, request[ACTOR]))
 
 
@@ -193,7 +192,7 @@ async def sync_channel(request: web.Request) -> web.Response:
 
 async def order_channels(request: web.Request) -> web.Response:
     """Ask the channels in this order, each only where those before it cannot: stored ones get priorities for it."""
-    fields = await read_json(request)
+    fields = await read_change(request)
     return write_listing(await request.app[OFFICE].fleet.order(fields, request[ACTOR]))
 
 

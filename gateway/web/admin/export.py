@@ -24,8 +24,6 @@ from gateway.web.entrance import check_still_signed
 from gateway.web.keys import ACTOR, OFFICE, ROOMS
 from gateway.web.outlet import await_reader
 
-LOOK_AGAIN_S = 10.0
-"""How long somebody whose session has ended goes on being given rows, at the most."""
 _COLUMNS: tuple[str, ...] = tuple(ROW["properties"])
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -133,7 +131,7 @@ async def _check(request: web.Request, checked_at: float) -> float:
     if not request.app[ROOMS].gate.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     now = asyncio.get_running_loop().time()
-    if now - checked_at < LOOK_AGAIN_S:
+    if now - checked_at < request.app[OFFICE].history.again_s:
         return checked_at
     await check_still_signed(request)
     return now

@@ -9,6 +9,7 @@ from gateway.domain.fault import NotFound
 from gateway.web.admin.doors import Query
 from gateway.web.admin.shapes import COUNT
 from gateway.web.body import read_json
+from gateway.web.entrance import check_still_signed
 from gateway.web.query import is_number, read_number
 
 LISTED, MAX_LISTED = 50, 1000
@@ -26,9 +27,19 @@ def write_listing(items: list[Any]) -> web.Response:
     return write_json({"object": "list", "data": items})
 
 
+async def read_change(request: web.Request) -> dict[str, Any]:
+    """The JSON object of a change. A body may take a minute: whose session ends meanwhile changes nothing any more.
+
+    Raises ``SignedOut``, and as ``read_json`` does.
+    """
+    fields = await read_json(request)
+    await check_still_signed(request)
+    return fields
+
+
 async def read_fields(request: web.Request) -> dict[str, Any]:
-    """The JSON object of a request that may as well have no body: then an empty one. Raises as ``read_json`` does."""
-    return await read_json(request) if request.body_exists else {}
+    """The same of a request that may as well have no body: then an empty one."""
+    return await read_change(request) if request.body_exists else {}
 
 
 def read_limit(request: web.Request) -> int:

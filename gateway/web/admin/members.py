@@ -9,10 +9,9 @@ from gateway.domain.member import ROLES
 from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.flow.administration import read_spec
 from gateway.web.admin.doors import Door, Query
-from gateway.web.admin.forms import write_json, write_listing
+from gateway.web.admin.forms import read_change, write_json, write_listing
 from gateway.web.admin.sessions import MEMBER, SESSION_DOORS
 from gateway.web.admin.shapes import FLAG, INTEGER, MOMENT, TEXT, extend, listing, maybe, one_of, record
-from gateway.web.body import read_json
 from gateway.web.entrance import is_secure
 from gateway.web.keys import ACTOR, OFFICE, ROOMS
 from gateway.web.middleware import find_origin
@@ -41,7 +40,7 @@ async def list_members(request: web.Request) -> web.Response:
 
 async def edit_member(request: web.Request) -> web.Response:
     """Change fields of a member. Another role or status ends its sessions; ``second_factor: false`` takes that away."""
-    spec = read_spec(await read_json(request), MemberSpec)
+    spec = read_spec(await read_change(request), MemberSpec)
     return write_json(await request.app[OFFICE].members.edit(_read_member_id(request), spec, request[ACTOR]))
 
 
@@ -58,7 +57,7 @@ async def reset_member(request: web.Request) -> web.Response:
 
 async def add_link(request: web.Request) -> web.Response:
     """A link for a new member of an account, good once; shown this once."""
-    spec = read_spec(await read_json(request), InviteSpec)
+    spec = read_spec(await read_change(request), InviteSpec)
     return _answer_link(request, await request.app[OFFICE].members.invite(spec, request[ACTOR]))
 
 

@@ -6,7 +6,7 @@ from gateway.domain.declaration import CreditSpec
 from gateway.flow.administration import read_spec
 from gateway.web.admin.accounts import STANDING
 from gateway.web.admin.doors import Door
-from gateway.web.admin.forms import LIMIT, read_id, read_limit, write_json, write_listing
+from gateway.web.admin.forms import LIMIT, read_change, read_id, read_limit, write_json, write_listing
 from gateway.web.admin.shapes import (
     COUNT,
     FLAG,
@@ -21,7 +21,6 @@ from gateway.web.admin.shapes import (
     one_of,
     record,
 )
-from gateway.web.body import read_json
 from gateway.web.keys import ACTOR, OFFICE
 
 _CREDIT = record(
@@ -52,7 +51,7 @@ _AUDIT = record(
 
 async def credit_account(request: web.Request) -> web.Response:
     """Add to what an account may spend, or set what it has left."""
-    office, fields = request.app[OFFICE], await read_json(request)
+    office, fields = request.app[OFFICE], await read_change(request)
     account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
     credited = await office.accounting.credit(account, read_spec(fields, CreditSpec), request[ACTOR])
     return write_json(credited, 201)
@@ -60,7 +59,7 @@ async def credit_account(request: web.Request) -> web.Response:
 
 async def credit_key(request: web.Request) -> web.Response:
     """Add to what a key may spend, or set what it has left."""
-    office, fields = request.app[OFFICE], await read_json(request)
+    office, fields = request.app[OFFICE], await read_change(request)
     key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
     subject = f"{(await office.administration.name_accounts()).get(key.account_id, '')}/{key.name}"
     spec = read_spec(fields, CreditSpec)

@@ -24,7 +24,7 @@ from gateway.web.admin.doors import Door
 from gateway.web.admin.forms import write_json, write_listing
 from gateway.web.admin.shapes import COUNT, FLAG, INTEGER, MOMENT, TEXT, array, extend, listing, maybe, one_of, record
 from gateway.web.body import read_json
-from gateway.web.entrance import clear_cookie, find_reference, get_signed, set_cookie
+from gateway.web.entrance import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie
 from gateway.web.keys import INVITATIONS, RECEPTION
 from gateway.web.middleware import find_caller_address
 
@@ -200,9 +200,11 @@ SESSION_DOORS: tuple[Door, ...] = (
 async def _read(request: web.Request, kind: type[S]) -> S:
     """What a body says. Anybody may send one: no more of it is read than anybody needs."""
     try:
-        return read_spec(await read_json(request.clone(client_max_size=_MAX_BODY)), kind)
+        fields = await read_json(request.clone(client_max_size=_MAX_BODY))
     except RequestTooLarge:
         raise RequestTooLarge(f"The request body is larger than {_MAX_BODY // 1024} KB") from None
+    await check_still_signed(request)
+    return read_spec(fields, kind)
 
 
 def find_visitor(request: web.Request) -> Visitor:

@@ -14,7 +14,7 @@ from gateway.domain.setting import PriceSource, Source, Told, ToldGroup, ToldPri
 from gateway.flow.administration import read_spec
 from gateway.flow.pricing import GroupSpec, PriceSpec, SettingSpec, write_price
 from gateway.web.admin.doors import Door, Query
-from gateway.web.admin.forms import write_json, write_listing
+from gateway.web.admin.forms import read_change, write_json, write_listing
 from gateway.web.admin.shapes import (
     ANYTHING,
     COUNT,
@@ -30,7 +30,6 @@ from gateway.web.admin.shapes import (
     record,
     table,
 )
-from gateway.web.body import read_json
 from gateway.web.keys import ACTOR, OFFICE
 
 _SOURCES: tuple[Source, ...] = get_args(Source)
@@ -82,7 +81,7 @@ async def list_settings(request: web.Request) -> web.Response:
 
 async def put_setting(request: web.Request) -> web.Response:
     """Set a setting, in force when this answers; 409 where the file or the environment says it, or a start reads it."""
-    spec, where = read_spec(await read_json(request), SettingSpec), request.match_info
+    spec, where = read_spec(await read_change(request), SettingSpec), request.match_info
     told = await request.app[OFFICE].settings.put_setting(where["section"], where["key"], spec.value, request[ACTOR])
     return write_json(_write_setting(told))
 
@@ -101,7 +100,7 @@ async def list_groups(request: web.Request) -> web.Response:
 
 async def put_group(request: web.Request) -> web.Response:
     """Say what the keys of a group pay, over the price of model and channel."""
-    fields = await read_json(request)
+    fields = await read_change(request)
     told = await request.app[OFFICE].settings.put_group(request.match_info["name"], fields, request[ACTOR])
     groups = await _list_groups(request, [told])
     return write_json(next(group for group in groups if group["name"] == told.name))
@@ -131,7 +130,7 @@ async def list_prices(request: web.Request) -> web.Response:
 
 async def put_price(request: web.Request) -> web.Response:
     """Say what a model, or every model a glob matches, costs; with ``provider`` only there. The whole price is said."""
-    fields = await read_json(request)
+    fields = await read_change(request)
     told = await request.app[OFFICE].settings.put_price(request.match_info["model"], fields, request[ACTOR])
     return write_json(_write_listed_price(told))
 

@@ -30,7 +30,7 @@ async def load_requests(request: web.Request) -> Data:
         ask(request, "/keys"),
     )
     rows: list[dict[str, Any]] = found["data"]
-    older = {**wanted, "before": rows[-1]["sequence"]} if found["more"] and rows else None
+    older = {**wanted, "before": found["next"]} if found["more"] else None  # among millions: also where none was found
     return {
         "rows": rows,
         "wanted": wanted,

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 _NONE = "\N{EN DASH}"
 _KILO = 1000.0
 _KIBI = 1024.0
-_CENT, _MILL = 0.01, 0.0001
+_MILL = 0.0001
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
@@ -27,7 +27,7 @@ def write_usd(amount: float | None) -> str:
     sign = "-" if amount < 0 else ""
     if size < _MILL:
         return f"{sign}<$0.0001"
-    return f"{sign}${size:,.2f}" if size >= 1 else f"{sign}${size:.4f}".rstrip("0")
+    return f"{sign}${size:,.2f}" if size >= 1 else f"{sign}${size:.4f}".rstrip("0").rstrip(".")
 
 
 def write_count(number: float | None) -> str:
@@ -38,7 +38,7 @@ def write_count(number: float | None) -> str:
         return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
     for unit in ("k", "M", "G"):
         number /= _KILO
-        if abs(number) < _KILO:
+        if round(abs(number), 1) < _KILO:
             return f"{number:.1f}".removesuffix(".0") + unit
     return f"{number / _KILO:,.1f}T"
 

@@ -86,7 +86,7 @@ def _write_entry(door: Door, shared: Mapping[str, str]) -> Entry:
         path,
         f"admin_{find_name(door)}",
         f"{PREFIX}{_TAGS.get(first, first)}",
-        summary.removesuffix("."),
+        summary.removesuffix(".") or f"{door.method} {path}",  # python -OO leaves no word of a handler's
         about.strip(),
         rights=door.access,
         parameters=(*_list_parts(door), *map(in_query, door.query), *_list_headers(door)),

@@ -1,5 +1,8 @@
 """The pages before anybody is signed in."""
 
+import re
+from importlib.resources import files
+
 from gateway.web.keys import INVITATIONS
 from tests.conftest import StartGateway
 from tests.web.console.people import PASSPHRASE, make_administrator, meet
@@ -51,3 +54,13 @@ async def test_whoever_was_invited_comes_in_and_a_link_used_up_is_good_for_nobod
         assert (await ben.call("POST", "/links/use", used))[0] == 201
         assert (await ben.open("/connect"))[0] == 200
         assert (await late.call("POST", "/links/open", {"token": link["token"]}))[0] == 404
+
+
+def test_what_is_typed_before_a_script_has_come_stands_in_no_address() -> None:
+    """A form without a method would be sent with ``GET``: a passphrase in the history, and in every proxy's log."""
+    pages = [path for path in (files("gateway.web.console") / "templates").iterdir() if path.name.endswith(".html")]
+    forms = {path.name: re.findall(r"<form\b[^>]*", path.read_text()) for path in pages}
+    assert "data-call" in str(forms["sign_in.html"])
+    for name, found in forms.items():
+        for form in found:
+            assert 'method="post"' in form or ('method="get"' in form and "data-filter" in form), (name, form)

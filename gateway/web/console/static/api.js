@@ -23,7 +23,7 @@ async function readFault(response) {
   }
 }
 
-async function send(path, options) {
+export async function send(path, options) {
   let response;
   try {
     response = await fetch(path, { credentials: "same-origin", ...options });
@@ -33,10 +33,40 @@ async function send(path, options) {
   }
   if (response.ok) return response;
   const fault = await readFault(response);
-  if (fault.code === "signed_out" && !location.pathname.endsWith("/sign-in")) {
-    location.assign(`/console/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
-  }
+  if (fault.code === "signed_out" && !location.pathname.endsWith("/sign-in")) signInAgain(options.method);
   throw fault;
+}
+
+// Whoever has written something keeps it, comes back from another tab, and sends it again.
+function signInAgain(method) {
+  const here = encodeURIComponent(location.pathname + location.search);
+  if (!["POST", "PATCH", "PUT"].includes(method)) {
+    location.assign(`/console/sign-in?next=${here}`);
+    return;
+  }
+  const dialog = document.createElement("dialog");
+  dialog.className = "question";
+  dialog.setAttribute("aria-label", "Your session is over");
+  const words = document.createElement("p");
+  words.textContent = "Your session is over, and nothing was done. What you have written is still here: sign in in another tab, then send it again.";
+  const form = document.createElement("form");
+  form.method = "dialog";
+  form.className = "row end";
+  const close = document.createElement("button");
+  close.className = "quiet";
+  close.textContent = "Close";
+  const link = document.createElement("a");
+  link.className = "button primary";
+  link.textContent = "Sign in";
+  link.href = "/console/sign-in";
+  link.target = "_blank";
+  link.rel = "noopener";
+  form.append(close, link);
+  dialog.append(words, form);
+  dialog.addEventListener("close", () => dialog.remove());
+  link.addEventListener("click", () => dialog.close());
+  document.body.append(dialog);
+  dialog.showModal();
 }
 
 // An operation of the admin API: call("PATCH", "/admin/v1/keys/3", {rpm: 60}).

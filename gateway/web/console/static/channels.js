@@ -48,7 +48,7 @@ document.addEventListener("click", async (event) => {
 const body = document.querySelector("#channels tbody");
 
 async function keepOrder(focus) {
-  const names = [...body.querySelectorAll("tr[draggable]")].map((row) => row.dataset.name);
+  const names = [...body.querySelectorAll("tr[data-name]")].map((row) => row.dataset.name); // also those that stay
   try {
     await call("POST", "/admin/v1/channels/order", { names });
     toast("The order is in force");
@@ -64,7 +64,7 @@ body?.addEventListener("click", (event) => {
   if (!button) return;
   const row = button.closest("tr");
   const other = button.dataset.move === "-1" ? row.previousElementSibling : row.nextElementSibling;
-  if (!other?.draggable) return;
+  if (!other) return;
   if (button.dataset.move === "-1") other.before(row);
   else other.after(row);
   keepOrder(button);
@@ -76,7 +76,7 @@ body?.addEventListener("dragstart", (event) => {
   event.dataTransfer.effectAllowed = "move";
 });
 body?.addEventListener("dragover", (event) => {
-  const over = event.target.closest("tr[draggable]");
+  const over = event.target.closest("tr[data-name]");
   if (!dragged || !over || over === dragged) return;
   event.preventDefault();
   const middle = over.getBoundingClientRect().top + over.offsetHeight / 2;

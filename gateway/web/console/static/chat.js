@@ -88,6 +88,7 @@ form.addEventListener("submit", async (event) => {
   if (leave || !text) return;
   clearFaults(form);
   const body = readBody(text);
+  const conversation = said; // a new one may have begun before this answer ends
   const question = addTurn("You", text);
   const answer = addTurn(body.model);
   const trace = newTrace();
@@ -96,14 +97,16 @@ form.addEventListener("submit", async (event) => {
   begin(answer);
   try {
     await talk(body, key, hearInto(answer), trace, leave.signal);
-    settle(answer, trace, key, text, trace.finish === "length" ? "cut short: the most tokens are reached" : "");
+    keep(conversation, text, answer);
+    settle(answer, trace, key, trace.finish === "length" ? "cut short: the most tokens are reached" : "");
     message.focus();
   } catch (fault) {
     const stopped = fault.name === "AbortError";
     if (stopped) message.focus();
     else showFault(form, fault);
     if (answer.words.textContent) {
-      settle(answer, trace, key, text, stopped ? "stopped" : "broken off");
+      keep(conversation, text, answer);
+      settle(answer, trace, key, stopped ? "stopped" : "broken off");
     } else {
       takeBack(question, answer, text);
     }
@@ -111,9 +114,12 @@ form.addEventListener("submit", async (event) => {
   end(answer);
 });
 
-function settle(answer, trace, key, text, how) {
+function keep(conversation, text, { words }) {
+  conversation.push({ role: "user", content: text }, { role: "assistant", content: words.textContent });
+}
+
+function settle(answer, trace, key, how) {
   const words = answer.words.textContent;
-  said.push({ role: "user", content: text }, { role: "assistant", content: words });
   answer.copy.hidden = !words;
   if (!words) answer.words.textContent = "(The model said nothing.)";
   keepingUp(() => tellAnswer(answer.turn.querySelector(".receipt"), trace, key, how));

@@ -59,6 +59,11 @@ document.addEventListener("submit", (event) => {
   }
 });
 
+// What a browser has kept of a page that was left is no page of now: its buttons rest, and its reader may have signed out.
+addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload();
+});
+
 function showTheme() {
   for (const place of document.querySelectorAll("[data-theme-switch] span")) {
     place.textContent = localStorage.getItem("theme") ?? "system";

@@ -1,9 +1,10 @@
 // Forms and buttons that call the admin API.
 //
 //   <form data-call="POST /admin/v1/keys" data-then="/console/keys/{id}">
-//     its fields become the body; data-as="number|list|json|bool|time|null" says what of. In a PATCH an empty field
-//     takes a setting back (null; with data-blank="omit" it stays), elsewhere it is left out. data-then: where to go afterwards ("reload": here again;
-//     {names} are of the answer); without it a "done" event carries the answer. A {name} in data-call is a field's value.
+//     its fields become the body; data-as="number|list|json|bool|time" says what of. In a PATCH those do that were
+//     touched, and an empty one takes a setting back (null; with data-blank="omit" it stays); elsewhere all that are not
+//     empty. data-then: where to go afterwards ("reload": here again; {names} are of the answer); without it a "done"
+//     event carries the answer. A {name} in data-call is a field's value.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
 //
 // What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
@@ -28,13 +29,22 @@ function readValue(field) {
   }
 }
 
-export function readForm(form, keepNulls) {
+function isTouched(field) {
+  if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+  if (!field.options) return field.value !== field.defaultValue;
+  const before = [...field.options].findIndex((option) => option.defaultSelected);
+  return field.selectedIndex !== Math.max(before, 0);
+}
+
+// `change`: what was not touched is not told, for somebody else may have changed it since the page was written.
+export function readForm(form, change) {
   const body = {};
   for (const field of form.elements) {
     if (!field.name || field.disabled || field.closest("[hidden]") || (field.type === "radio" && !field.checked)) continue;
     if (field.dataset.blank === "omit" && field.value.trim() === "") continue;
+    if (change && !isTouched(field)) continue;
     const value = readValue(field);
-    if (value !== null || keepNulls) body[field.name] = value;
+    if (value !== null || change) body[field.name] = value;
   }
   return body;
 }
@@ -80,12 +90,15 @@ function goOn(element, answer) {
 async function perform(element, path, body) {
   const [method, where] = path.split(" ");
   const button = element.matches("form") ? element.querySelector("[type=submit]") : element;
+  let leaving = false;
   button?.setAttribute("aria-busy", "true");
   if (button) button.disabled = true;
   try {
-    goOn(element, await call(method, where, body));
+    const answer = await call(method, where, body);
+    leaving = Boolean(element.dataset.then);
+    goOn(element, answer);
   } finally {
-    if (button) button.disabled = false;
+    if (button) button.disabled = leaving; // until the next page is there: a second press would do it a second time
     button?.removeAttribute("aria-busy");
   }
 }
@@ -100,9 +113,8 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   clearErrors(form);
   try {
-    const keepNulls = form.dataset.call.startsWith("PATCH");
     const extra = form.dataset.body ? JSON.parse(form.dataset.body) : {};
-    const body = { ...extra, ...readForm(form, keepNulls) };
+    const body = { ...extra, ...readForm(form, form.dataset.call.startsWith("PATCH")) };
     const path = fill(form.dataset.call, body);
     for (const [, name] of form.dataset.call.matchAll(/\{(\w+)\}/g)) delete body[name]; // what is said in the path
     await perform(form, path, body);

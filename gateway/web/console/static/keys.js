@@ -3,7 +3,7 @@ for (const field of document.querySelectorAll("input[data-moment]")) {
   const moment = new Date(field.dataset.moment);
   if (Number.isNaN(moment.getTime())) continue;
   const local = new Date(moment.getTime() - moment.getTimezoneOffset() * 60000);
-  field.value = local.toISOString().slice(0, 16);
+  field.defaultValue = local.toISOString().slice(0, 16);
 }
 
 const overlap = document.getElementById("overlap");

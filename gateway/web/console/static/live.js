@@ -67,13 +67,31 @@ rows.addEventListener("click", async (event) => {
 
 show(JSON.parse(document.getElementById("running-now").content.textContent));
 setInterval(tick, 500);
-const source = new EventSource("/admin/v1/running/events");
-source.addEventListener("open", () => {
-  state.textContent = "live";
-  state.className = "badge good";
-});
-source.addEventListener("error", () => {
-  state.textContent = "connecting";
-  state.className = "badge warn";
-});
-source.addEventListener("running", (event) => show(JSON.parse(event.data)));
+
+const AGAIN_MS = 5000;
+
+function tell(word, tone) {
+  state.textContent = word;
+  state.className = `badge ${tone}`;
+}
+
+function watch() {
+  const source = new EventSource("/admin/v1/running/events");
+  source.addEventListener("open", () => tell("live", "good"));
+  source.addEventListener("running", (event) => show(JSON.parse(event.data)));
+  source.addEventListener("error", () => {
+    tell("connecting", "warn");
+    if (source.readyState === EventSource.CLOSED) setTimeout(look, AGAIN_MS); // refused: it does not try again by itself
+  });
+}
+
+// Once, which says why there is no more to see where that is so: the session is over.
+async function look() {
+  try {
+    show((await call("GET", "/admin/v1/running")).data);
+  } catch {
+    // The gateway is away, or will not say; it is asked again.
+  }
+  watch();
+}
+watch();

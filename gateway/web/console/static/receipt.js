@@ -25,13 +25,13 @@ export function tellUsd(amount) {
   if (amount < 0.0001) return "<$0.0001";
   const places = amount >= 1 ? 2 : 4;
   const text = amount.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
-  return `$${places === 4 ? text.replace(/0+$/, "") : text}`;
+  return `$${places === 4 ? text.replace(/\.?0+$/, "") : text}`;
 }
 
 export function tellMs(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60000) return `${(ms / 1000).toFixed(1)} s`;
-  return `${Math.floor(ms / 60000)} min ${Math.round((ms % 60000) / 1000)} s`;
+  return `${Math.floor(ms / 60000)} min ${Math.floor((ms % 60000) / 1000)} s`;
 }
 
 // Parts with dots between them, and a way to the whole of it.

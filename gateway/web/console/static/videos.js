@@ -1,5 +1,5 @@
 // Jobs that go on are followed as they move; a remix and a deletion are calls of the public API.
-import { Fault, ask } from "./api.js";
+import { ask, send } from "./api.js";
 import { showFault } from "./forms.js";
 import { toast } from "./toast.js";
 
@@ -35,6 +35,8 @@ if (prompt) {
 document.getElementById("remix")?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const form = event.target;
+  const button = form.querySelector("[type=submit]");
+  button.disabled = true; // until the next page is there: each press is another video, and paid
   try {
     const answer = await ask(
       `/v1/videos/${encodeURIComponent(form.dataset.id)}/remix`,
@@ -43,6 +45,7 @@ document.getElementById("remix")?.addEventListener("submit", async (event) => {
     );
     location.assign(`/console/videos/${encodeURIComponent((await answer.json()).id)}`);
   } catch (fault) {
+    button.disabled = false;
     showFault(form, fault);
   }
 });
@@ -54,10 +57,13 @@ document.getElementById("delete-video")?.addEventListener("click", async (event)
     button.textContent = "Delete it for good?";
     return;
   }
-  const answer = await fetch(`/v1/videos/${encodeURIComponent(button.dataset.id)}`, {
-    method: "DELETE",
-    headers: { "X-Gateway-Key": button.dataset.key },
-  });
-  if (answer.ok) location.assign("/console/videos");
-  else toast(new Fault(answer.status, (await answer.json()).error ?? {}).message, "bad");
+  button.disabled = true;
+  try {
+    const headers = { "X-Gateway-Key": button.dataset.key };
+    await send(`/v1/videos/${encodeURIComponent(button.dataset.id)}`, { method: "DELETE", headers });
+    location.assign("/console/videos");
+  } catch (fault) {
+    button.disabled = false;
+    toast(fault.message, "bad");
+  }
 });

@@ -1,0 +1,236 @@
+"""People come in, prove who they are, and go: every way in and out of the console, by the keyboard alone."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+import pyotp
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.browser.chromium import BROWSER
+from tests.browser.conftest import Enter
+from tests.browser.house import House, open_house
+from tests.browser.visitor import Visitor
+from tests.fakes.console import FROGS
+
+pytestmark = BROWSER
+
+NEW = "a lamp beside nine rivers"
+STEP_S = 30
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path_factory.mktemp("people"), template_path, {}) as opened:
+        await opened.know("ada", "administrator", "acme")
+        yield opened
+
+
+async def sign_in(visitor: Visitor, name: str, passphrase: str = FROGS, then: str = "/") -> None:
+    if "/sign-in" not in visitor.page.url:
+        await visitor.go("/sign-in")
+    await visitor.write("Name", name)
+    await visitor.write("Passphrase", passphrase)
+    await visitor.page.keyboard.press("Enter")
+    if then:
+        await visitor.arrive(then)
+
+
+async def read_link(visitor: Visitor) -> str:
+    """What the dialog says that shows a new link."""
+    text = visitor.page.locator("#link-text")
+    await expect(text).to_contain_text("/console/join#")
+    return await text.inner_text()
+
+
+async def test_whoever_is_invited_comes_in_and_sees_what_a_member_sees(house: House, enter: Enter) -> None:
+    ada, ben, late = await enter("ada"), await enter(), await enter()
+    await ada.go("/accounts/acme")
+    await ada.press("Invite")
+    dialog = ada.page.get_by_role("dialog", name="Invite somebody")
+    await ada.choose("Role", "Member: uses and changes what is this account’s", within=dialog)
+    await ada.press("Make a link")
+    link = await read_link(ada)
+    await ada.shoot("invite-link", whole=False)
+    await ada.press("Done")
+    await expect(ada.page.get_by_text("Invitation, member")).to_be_visible()
+
+    await ben.go(link)
+    await expect(ben.page.get_by_text("You are invited to the account acme as member")).to_be_visible()
+    await expect(ben.page.get_by_label("Name")).to_be_focused()
+    await ben.page.keyboard.insert_text("Ben@Example.com")
+    await ben.write("Passphrase", "aaaaaaaaaaaaaa")
+    ben.watch.refusals = {400}
+    await ben.page.keyboard.press("Enter")
+    await expect(ben.page.get_by_role("alert")).to_contain_text("at least 5 different characters")
+    await ben.write("Passphrase", NEW)
+    await ben.page.keyboard.press("Enter")
+    await ben.arrive("/connect")
+    await expect(ben.page.get_by_text("ben@example.com")).to_be_visible()
+    await expect(ben.find("link", "Channels")).to_have_count(0)
+
+    late.watch.refusals = {404}
+    await late.go(link)
+    await expect(late.find("heading", "This link is not good any more")).to_be_visible()
+    await ada.page.reload()
+    await expect(ada.page.get_by_text("Invitation, member")).to_have_count(0)
+    await expect(ada.find("rowheader", "ben@example.com")).to_be_visible()
+
+
+async def test_who_has_forgotten_the_passphrase_gets_a_link_and_is_signed_out_elsewhere(
+    house: House, enter: Enter
+) -> None:
+    ada, eve, elsewhere = await enter("ada"), await enter(), await enter("eve")
+    await elsewhere.go("/keys")
+    await ada.go("/accounts/acme")
+    await ada.press("Change", within=ada.page.get_by_role("row", name="eve"))
+    await ada.press("Link for a new passphrase", within=ada.page.get_by_role("dialog", name="eve"))
+    link = await read_link(ada)
+    await eve.go(link)
+    await expect(eve.find("heading", "A new passphrase")).to_be_visible()
+    await expect(eve.page.get_by_label("Name")).to_be_hidden()
+    await eve.write("Passphrase", NEW)
+    await eve.press("Set the passphrase")
+    await eve.arrive("/")
+    await elsewhere.page.reload()
+    await elsewhere.arrive("/sign-in?next=/console/keys")
+    await sign_in(elsewhere, "eve", NEW, then="/keys")
+
+
+async def test_a_second_factor_is_set_up_asked_for_and_taken_away(house: House, enter: Enter) -> None:
+    await house.know("finn", "member", "acme")
+    finn = await enter("finn")
+    page = finn.page
+    await finn.go("/account")
+    await finn.press("Set up a second factor")
+    await finn.write("Passphrase", FROGS, within=page.locator("#enrol-passphrase"))
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_alt_text("QR code for your authenticator")).to_be_visible()
+    assert await page.locator("#enrol-qr").evaluate("(one) => one.decode().then(() => one.naturalWidth > 0)")
+    await finn.shoot("second-factor")
+    factor = pyotp.TOTP(await page.locator("#enrol-secret").inner_text())
+    await finn.write("Code that it shows now", factor.now())
+    await page.keyboard.press("Enter")
+    codes = page.get_by_role("list").filter(has_text="-").get_by_role("listitem")
+    await expect(page.locator("#recovery-codes li")).to_have_count(10)
+    code = await codes.first.inner_text()
+    await finn.shoot("recovery-codes")
+    await finn.press("I have kept them", "link")
+    await expect(page.get_by_text("You have 10 recovery codes left")).to_be_visible()
+
+    await finn.press("Sign out")
+    await finn.arrive("/sign-in")
+    finn.watch.refusals = {401}
+    await sign_in(finn, "finn", then="")
+    await expect(page.get_by_label("Code")).to_be_focused()
+    await page.keyboard.insert_text("000000")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("is not right")
+    await finn.shoot("sign-in-second-factor")
+    await page.keyboard.insert_text(code)
+    await page.keyboard.press("Enter")
+    await finn.arrive("/")
+
+    await finn.go("/account")
+    await expect(page.get_by_text("You have 9 recovery codes left")).to_be_visible()
+    await finn.unfold("Remove the second factor")
+    form = page.locator("#remove-factor")
+    await finn.write("Passphrase", FROGS, within=form)
+    await finn.write("Code", factor.at(int(time.time()) + STEP_S), within=form)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("The second factor is removed")).to_be_visible()
+
+
+async def test_a_new_passphrase_ends_every_other_session(house: House, enter: Enter) -> None:
+    """What was being written there is not lost: it is sent again after signing in beside it."""
+    gus, elsewhere = await enter("gus"), await enter("gus")
+    form = gus.page.locator("#change-passphrase")
+    await gus.go("/account")
+    await elsewhere.go("/account")
+    gus.watch.refusals = {401}
+    await gus.write("Passphrase now", "not that one at all", within=form)
+    await gus.write("New passphrase", NEW, within=form)
+    await gus.page.keyboard.press("Enter")
+    await expect(gus.page.get_by_role("alert")).to_be_visible()
+    await gus.write("Passphrase now", FROGS, within=form)
+    await gus.page.keyboard.press("Enter")
+    await expect(gus.page.get_by_text("Your passphrase is changed")).to_be_visible()
+    elsewhere.watch.refusals = {401}
+    await elsewhere.press("Set up a second factor")
+    form = elsewhere.page.locator("#enrol-passphrase")
+    await elsewhere.write("Passphrase", NEW, within=form)
+    await elsewhere.page.keyboard.press("Enter")
+    over = elsewhere.page.get_by_role("dialog", name="Your session is over")
+    async with elsewhere.context.expect_page() as opened:
+        await elsewhere.press("Sign in", "link", within=over)
+    tab = await opened.value
+    await sign_in(attrs.evolve(elsewhere, page=tab), "gus", NEW)
+    await elsewhere.page.bring_to_front()
+    await elsewhere.press("Go on", within=form)
+    await expect(elsewhere.page.get_by_alt_text("QR code for your authenticator")).to_be_visible()
+
+
+async def test_a_session_elsewhere_is_seen_and_ended(house: House, enter: Enter) -> None:
+    hal, phone, other = await enter("hal"), await enter("hal"), await enter("hal")
+    await phone.go("/keys")
+    await hal.go("/account")
+    rows = hal.page.get_by_role("row").filter(has_text="203.0.113.9")
+    await expect(rows).to_have_count(3)
+    ends = hal.page.get_by_role("button", name="End the session")
+    await hal.reach(ends.first)
+    await hal.page.keyboard.press("Enter")
+    await expect(rows).to_have_count(2)
+    await hal.press("End all others")
+    await hal.confirm()
+    await expect(hal.page.get_by_text("You are signed in here alone.")).to_be_visible()
+    await expect(rows).to_have_count(1)
+    for gone in (phone, other):
+        await gone.page.goto(f"{house.url}/console/keys")
+        await gone.arrive("/sign-in?next=/console/keys")
+
+
+async def test_who_signs_out_is_out_and_no_page_is_left_behind(house: House, enter: Enter) -> None:
+    ivy = await enter("ivy")
+    await ivy.go("/keys")
+    await ivy.go("/requests")
+    await ivy.press("Sign out")
+    await ivy.arrive("/sign-in")
+    await ivy.page.go_back()
+    await ivy.arrive("/sign-in?next=/console/requests")
+    ivy.watch.refusals = {401}
+    await sign_in(ivy, "ivy", "not that one at all", then="")
+    await expect(ivy.page.get_by_role("alert")).to_have_text("The name, the passphrase or the code is not right")
+    await sign_in(ivy, "ivy", then="/requests")
+
+
+async def test_another_role_is_in_force_at_once(house: House, enter: Enter) -> None:
+    ada, jon = await enter("ada"), await enter("jon")
+    await jon.go("/keys")
+    await expect(jon.find("button", "New key")).to_be_visible()
+    await ada.go("/accounts/acme")
+    await ada.press("Change", within=ada.page.get_by_role("row", name="jon"))
+    dialog = ada.page.get_by_role("dialog", name="jon")
+    await ada.choose("Role", "Viewer", within=dialog)
+    await ada.press("Save", within=dialog)
+    await expect(ada.page.get_by_role("row", name="jon").get_by_role("cell", name="viewer")).to_be_visible()
+    await jon.page.reload()
+    await jon.arrive("/sign-in?next=/console/keys")
+    await sign_in(jon, "jon", then="/keys")
+    await expect(jon.find("button", "New key")).to_have_count(0)
+
+
+async def test_the_theme_is_chosen_and_kept(house: House, enter: Enter) -> None:
+    kim = await enter("kim")
+    await kim.go("/keys")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = await kim.page.evaluate(paper)
+    await kim.press("Theme: system")
+    await kim.press("Theme: light")
+    await expect(kim.find("button", "Theme: dark")).to_be_visible()
+    dark = await kim.page.evaluate(paper)
+    assert dark != light
+    await kim.go("/connect")
+    assert await kim.page.evaluate(paper) == dark

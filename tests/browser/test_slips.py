@@ -1,0 +1,130 @@
+"""What happens to people: they press twice, leave a page open too long, or begin anew before the last answer ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Request, Route, expect
+
+from gateway.web.keys import RECEPTION
+from tests.browser.chromium import BROWSER
+from tests.browser.conftest import Enter
+from tests.browser.house import House, open_house
+from tests.browser.provider import KEY, Provider
+
+pytestmark = BROWSER
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+    async with Provider() as provider:
+        filed = {"name": "filed", "provider": "custom", "base_url": provider.base_url, "api_key": KEY, "models": ["m"]}
+        config = {"account": [], "key": [], "channel": [filed]}
+        async with open_house(tmp_path_factory.mktemp("slips"), template_path, config) as opened:
+            await opened.operate("POST", "/accounts", {"name": "acme", "quota_usd": 10, "quota_period": "lifetime"})
+            await opened.operate("POST", "/channels", provider.channel("relay", priority=5))
+            opened.known["key"] = (await opened.operate("POST", "/keys", {"name": "laptop", "account": "acme"}))["id"]
+            yield opened
+
+
+async def test_money_is_added_once_however_often_the_button_is_pressed(house: House, enter: Enter) -> None:
+    """The page stands there until the next one has come, which may take a while."""
+    ada = await enter("ada", "administrator")
+    page = ada.page
+    await ada.go("/accounts/acme")
+
+    async def dawdle(route: Route) -> None:
+        await asyncio.sleep(0.3)
+        await route.continue_()
+
+    await page.route("**/console/accounts/acme", dawdle)
+    await page.get_by_label("Dollars", exact=True).fill("20")
+    await page.get_by_role("button", name="Top up").evaluate("(button) => setInterval(() => button.click(), 10)")
+    await expect(page.locator("table", has_text="top up").locator("tbody tr")).to_have_count(1)
+    assert [one["amount_usd"] for one in (await house.operate("GET", "/accounts/acme/credits"))["data"]] == [20]
+
+
+async def test_a_form_changes_what_was_touched_and_leaves_what_another_has_changed_meanwhile(
+    house: House, enter: Enter
+) -> None:
+    ada = await enter("ada", "administrator")
+    page, key_id = ada.page, house.known["key"]
+    end = {"expires_at": "2040-01-31T12:00:30Z", "rpm": 60}
+    await house.operate("PATCH", f"/keys/{key_id}", end)
+    await ada.go(f"/keys/{key_id}")
+    await house.operate("PATCH", f"/keys/{key_id}", {"rpm": 90})
+    await page.get_by_label("Cap in dollars").fill("7")
+    async with page.expect_request(lambda request: request.method == "PATCH") as sent:
+        await page.get_by_role("button", name="Save").click()
+    assert (await sent.value).post_data_json == {"quota_usd": 7}
+    await expect(page.get_by_label("Requests a minute")).to_have_value("90")
+    key = await house.operate("GET", f"/keys/{key_id}")
+    assert (key["rpm"], key["quota_usd"], key["expires_at"]) == (90, 7.0, "2040-01-31T12:00:30Z")
+    await page.get_by_label("Ends").fill("")
+    await page.get_by_label("Requests a minute").fill("")
+    async with page.expect_request(lambda request: request.method == "PATCH") as sent:
+        await page.get_by_role("button", name="Save").click()
+    assert (await sent.value).post_data_json == {"expires_at": None, "rpm": None}
+
+
+async def test_what_was_written_outlives_the_session_it_was_written_in(house: House, enter: Enter) -> None:
+    eve = await enter("eve", "member")
+    page = eve.page
+    eve.watch.refusals.add(401)
+    await eve.go("/keys")
+    await page.get_by_role("button", name="New key").click()
+    name = page.locator("#k-name")
+    await name.fill("a long story")
+    member = house.members["eve"]
+    reception = house.gateway.app[RECEPTION]
+    await reception._members.delete_sessions([one.digest for one in await reception._members.list_sessions(member.id)])
+    await page.get_by_role("button", name="Make the key").click()
+    dialog = page.get_by_role("dialog", name="Your session is over")
+    await expect(dialog.get_by_role("link", name="Sign in")).to_have_attribute("href", "/console/sign-in")
+    await dialog.get_by_role("button", name="Close").click()
+    await expect(name).to_have_value("a long story")
+    await page.get_by_role("button", name="Close").first.click()
+    await page.get_by_role("button", name="Sign out").click()
+    await eve.arrive("/sign-in*")
+
+
+async def test_a_new_conversation_knows_nothing_of_the_one_before(house: House, enter: Enter) -> None:
+    """It is begun while the last answer is still coming."""
+    kim = await enter("kim", "member")
+    page = kim.page
+    said: list[Any] = []
+
+    def note(request: Request) -> None:
+        if request.url.endswith("/v1/chat/completions"):
+            said.append((request.post_data_json or {})["messages"])
+
+    page.on("request", note)
+    await kim.go("/playground")
+    await page.get_by_label("Model", exact=True).select_option("endless")
+    message = page.locator("#message")
+    await message.fill("The secret is 42")
+    await message.press("Enter")
+    await expect(page.locator("#turns")).to_contain_text("and on")
+    await page.get_by_role("button", name="Start anew").click()
+    await expect(page.locator("#stop")).to_be_hidden()
+    await page.get_by_label("Model", exact=True).select_option("m")
+    await message.fill("Hello")
+    await message.press("Enter")
+    await expect(page.locator("#turns")).to_contain_text("The sea is calm.")
+    assert [[one["content"] for one in each] for each in said] == [["The secret is 42"], ["Hello"]]
+
+
+async def test_a_channel_is_moved_past_one_that_the_file_declares(house: House, enter: Enter) -> None:
+    ada = await enter("ada", "administrator")
+    page = ada.page
+    await ada.go("/channels")
+    names = "[...document.querySelectorAll('#channels tbody tr')].map((row) => row.dataset.name)"
+    assert await page.evaluate(names) == ["relay", "filed"]
+    async with page.expect_response("**/channels/order") as answered:
+        await page.get_by_role("button", name="relay: ask later").click()
+    assert (await answered.value).status == 200
+    await ada.go("/channels")
+    assert await page.evaluate(names) == ["filed", "relay"]
