@@ -186,6 +186,8 @@ async def _migrate(connection: AsyncConnection) -> None:
         raise StoreRefused(
             f"The database is of a newer version of the gateway (schema {revision}, this one knows {schema.REVISION})",
         )
+    if revision is not None:  # with millions of rows it takes a minute, in which nothing else is said
+        log.info("store_migration_started", schema=revision)
     from gateway.store.migrations.run import upgrade  # noqa: PLC0415 - see above
 
     await connection.run_sync(upgrade)

@@ -1,7 +1,7 @@
 """A gateway with a demo that it knows from its file, a browser, and whoever comes with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,13 @@ PATIENCE_S = 20
 
 
 @attrs.define
-class House:
-    """What every test of a module has in common."""
+class Desk:
+    """A gateway, and whoever runs it."""
 
     gateway: RunningGateway
-    browser: Browser
-    shots: Path
     known: dict[str, Any] = attrs.Factory(dict)
     """Ids of what it was furnished with, by what it is called."""
     members: dict[str, Member] = attrs.Factory(dict)
-    left: list[Visitor] = attrs.Factory(list)
-    """Browsers that nobody has at the moment."""
 
     @property
     def url(self) -> str:
@@ -76,6 +72,22 @@ class House:
                     return job
                 await asyncio.sleep(0.02)
 
+    async def know(self, name: str, role: Role, account: str) -> Member:
+        """The member of that name, new where there was none."""
+        member = self.members.get(name) or await add_member(self.gateway, name, role, account)
+        self.members[name] = member
+        return member
+
+
+@attrs.define
+class House(Desk):
+    """What every test of a module has in common: the gateway, and the browsers of its guests."""
+
+    browser: Browser = attrs.field(kw_only=True)
+    shots: Path = attrs.field(kw_only=True)
+    left: list[Visitor] = attrs.Factory(list)
+    """Browsers that nobody has at the moment."""
+
     async def visit(self, name: str = "", role: Role = "member", account: str = "acme") -> Visitor:
         """Somebody with a browser of their own; with a name they are signed in, and made known before where new.
 
@@ -101,24 +113,15 @@ class House:
         self.left.append(visitor)
         return troubles
 
-    async def know(self, name: str, role: Role, account: str) -> Member:
-        """The member of that name, new where there was none."""
-        member = self.members.get(name) or await add_member(self.gateway, name, role, account)
-        self.members[name] = member
-        return member
-
 
 @asynccontextmanager
-async def open_house(
-    folder: Path, template: Path, config: Mapping[str, Any], clock: Callable[[], float] | None = None
-) -> AsyncIterator[House]:
+async def open_house(folder: Path, template: Path, config: Mapping[str, Any]) -> AsyncIterator[House]:
     """A house with a browser in it, and at the end what every gateway under test is looked at for."""
     if not template.exists():
         await make_template(template)
     async with open_chromium() as browser:
-        more = {} if clock is None else {"clock": clock}
-        gateway = await start_gateway(folder / "data", template, config, **more)
-        house = House(spare_work(gateway), browser, find_shots())
+        gateway = await start_gateway(folder, template, config)
+        house = House(spare_work(gateway), browser=browser, shots=find_shots())
         try:
             yield house
         finally:

@@ -88,7 +88,7 @@ async def test_what_was_written_outlives_the_session_it_was_written_in(house: Ho
     await expect(name).to_have_value("a long story")
     await page.get_by_role("button", name="Close").first.click()
     await page.get_by_role("button", name="Sign out").click()
-    await eve.arrive("/sign-in*")
+    await eve.arrive("/sign-in?next=/console/keys")
 
 
 async def test_a_new_conversation_knows_nothing_of_the_one_before(house: House, enter: Enter) -> None:

@@ -32,7 +32,8 @@ _FOCUS = """
 (target) => {
   const here = document.activeElement;
   const style = getComputedStyle(here);
-  const shown = here === document.body || (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0);
+  const itself = here === document.body || here.localName === "video"; // whose buttons show it themselves
+  const shown = itself || (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0);
   return [here === target, shown, here.outerHTML.slice(0, 120)];
 }
 """
@@ -150,8 +151,10 @@ class Visitor:
         for tab in self.context.pages:
             if tab != self.page:
                 await tab.close()
-        await self.page.evaluate("try { localStorage.clear() } catch {}")
         await self.page.goto("about:blank")
+        debugger = await self.context.new_cdp_session(self.page)
+        await debugger.send("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "local_storage"})
+        await debugger.detach()
         await self.page.emulate_media(color_scheme="light")
         await self.page.set_viewport_size(DESK)
         await self.context.clear_cookies()

@@ -122,6 +122,21 @@ async def test_a_call_that_was_held_nothing_for_is_charged_nothing(path: Path) -
     assert await read_ids(store) == ["req_running"]
 
 
+@pytest.mark.parametrize("on_crash", ["release", "charge"])
+async def test_a_row_that_was_retired_since_it_was_stored_is_charged_no_second_time(
+    path: Path, on_crash: OnCrash
+) -> None:
+    """The journal of a quiet gateway has notes of what was stored long ago, and perhaps not of how it ended."""
+    store, long_ago = MemoryStore(), attrs.evolve(ENDED, id=RUNNING.id, started_ms=RUNNING.started_ms)
+    await store.post([long_ago, ENDED])
+    assert (await store.retire_requests(ENDED.settled_ms + 1, 0, 9)).retired == 2
+    before = await read_totals(store)
+    crash(path, ENDED, running=[RUNNING])
+    await start_again(path, store, on_crash)
+    assert (await read_totals(store), await read_rows(store)) == (before, [])
+    assert find(path) == {}
+
+
 async def test_nothing_left_asks_nothing_of_the_store(path: Path) -> None:
     with capture_logs() as told:
         await start_again(path, Unwilling())

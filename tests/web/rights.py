@@ -230,7 +230,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-"""Which doors are not for administrators alone: said a second time, for a slip in a door's word is seen nowhere else."""
+"""Doors that are not for administrators alone: said a second time, for a slip in a door's word is seen nowhere else."""
 
 UNWRITTEN = frozenset(
     {

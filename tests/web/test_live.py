@@ -9,13 +9,16 @@ import aiohttp
 import jsonschema
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
-from gateway.domain.audit import OPERATOR, AuditFilter
+from gateway.domain.audit import OPERATOR, AuditFilter, AuditRow
+from gateway.domain.fault import StoreUnavailable
 from gateway.domain.member import Member, Proof, Role
 from gateway.flow.reception import Visitor
 from gateway.flow.running import Running
+from gateway.store.memory_audit import MemoryAuditTrail
 from gateway.web.admin.doors import PREFIX, Door
-from gateway.web.admin.live import LIVE, MOST_WATCHING, TICK_S, LiveView
+from gateway.web.admin.live import LIVE, MOST_WATCHING, TICK_S, LiveView, note
 from gateway.web.admin.routes import list_doors
 from gateway.web.entrance import CONSOLE_HEADER, COOKIE
 from gateway.web.keys import OFFICE, RECEPTION, ROOMS
@@ -276,3 +279,13 @@ async def test_an_operator_puts_channels_in_order_and_nobody_else_does(gateway: 
     assert (status, refused["error"]["param"]) == (400, "names")
     (row,) = await gateway.app[OFFICE].trail.list_audit(AuditFilter(action="channel.ordered"), 10)
     assert (row.actor_kind, row.subject, row.address) == ("token", "b, up, a", "127.0.0.1")
+
+
+async def test_a_cancel_that_cannot_be_put_on_record_is_in_the_log() -> None:
+    class Failing(MemoryAuditTrail):
+        async def add_audit(self, row: AuditRow) -> None:  # noqa: ARG002 - whatever it is
+            raise StoreUnavailable("the disk is full")
+
+    with capture_logs() as lines:
+        await note(Failing(), OPERATOR.did("request.cancelled", "req_1", 0))
+    assert [(line["event"], line["reason"]) for line in lines] == [("audit_row_lost", "request.cancelled by token")]

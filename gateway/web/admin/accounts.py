@@ -114,7 +114,8 @@ async def list_keys(request: web.Request) -> web.Response:
 async def add_key(request: web.Request) -> web.Response:
     """A new key, with its secret this once.
 
-    A member's is of its own account, which need not be named, and has a secret that the gateway makes.
+    A member's is of its own account, which need not be named, and of one of that one's groups: the first where it names
+    none. Its secret is one that the gateway makes.
     """
     fields = await read_change(request)
     return write_json(await request.app[OFFICE].administration.add_key(fields, request[ACTOR]), 201)

@@ -12,10 +12,12 @@ from typing import Any
 
 import attrs
 import orjson
+import structlog
 from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
-from gateway.domain.fault import ClientGone, Fault
+from gateway.domain.audit import AuditRow, AuditTrail
+from gateway.domain.fault import ClientGone, Fault, StoreUnavailable
 from gateway.flow.running import Running
 from gateway.web.admin.doors import Door
 from gateway.web.admin.forms import write_json, write_listing
@@ -32,6 +34,8 @@ LOOK_AGAIN_S = 10.0
 """How long somebody whose session has ended is shown what is under way, at the most."""
 MOST_WATCHING = 8
 """Streams of one account at a time, and of bearers of the token."""
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 @attrs.define
@@ -147,8 +151,17 @@ async def cancel_running(request: web.Request) -> web.Response:
             account_id=call.arrival.caller.account.id,
             detail=orjson.dumps({"key": call.arrival.caller.key.name}).decode(),
         )
-        await request.app[OFFICE].trail.add_audit(row)
+        await note(request.app[OFFICE].trail, row)
     return write_json({"id": request_id, "cancelled": True})
+
+
+async def note(trail: AuditTrail, row: AuditRow) -> None:
+    """A call that must end is ended also where the store fails: the log has then who ended it."""
+    try:
+        await trail.add_audit(row)
+    except StoreUnavailable as fault:
+        who = row.actor or row.actor_kind
+        log.error("audit_row_lost", request_id=row.subject, reason=f"{row.action} by {who}", error=fault.message)  # noqa: TRY400 - a condition, not a bug
 
 
 RUNNING = record(

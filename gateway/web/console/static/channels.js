@@ -47,7 +47,13 @@ document.addEventListener("click", async (event) => {
 
 const body = document.querySelector("#channels tbody");
 
-async function keepOrder(focus) {
+let keeping = Promise.resolve();
+
+function keepOrder(focus) {
+  keeping = keeping.then(() => sendOrder(focus)); // one after another: the last word is the last to arrive
+}
+
+async function sendOrder(focus) {
   const names = [...body.querySelectorAll("tr[data-name]")].map((row) => row.dataset.name); // also those that stay
   try {
     await call("POST", "/admin/v1/channels/order", { names });

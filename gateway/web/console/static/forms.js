@@ -5,6 +5,7 @@
 //     touched, and an empty one takes a setting back (null; with data-blank="omit" it stays); elsewhere all that are not
 //     empty. data-then: where to go afterwards ("reload": here again; {names} are of the answer); without it a "done"
 //     event carries the answer. A {name} in data-call is a field's value.
+//     data-once: a credit, which has a reference of its own; a second try is not a second one.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
 //
 // What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
@@ -37,7 +38,7 @@ function isTouched(field) {
 }
 
 // `change`: what was not touched is not told, for somebody else may have changed it since the page was written.
-export function readForm(form, change) {
+function readForm(form, change) {
   const body = {};
   for (const field of form.elements) {
     if (!field.name || field.disabled || field.closest("[hidden]") || (field.type === "radio" && !field.checked)) continue;
@@ -103,7 +104,7 @@ async function perform(element, path, body) {
   }
 }
 
-export function report(element, fault) {
+function report(element, fault) {
   element.dispatchEvent(new CustomEvent("fault", { detail: fault, bubbles: true }));
 }
 
@@ -115,6 +116,7 @@ document.addEventListener("submit", async (event) => {
   try {
     const extra = form.dataset.body ? JSON.parse(form.dataset.body) : {};
     const body = { ...extra, ...readForm(form, form.dataset.call.startsWith("PATCH")) };
+    if (form.dataset.once !== undefined) body.reference ??= form.dataset.reference ??= makeReference();
     const path = fill(form.dataset.call, body);
     for (const [, name] of form.dataset.call.matchAll(/\{(\w+)\}/g)) delete body[name]; // what is said in the path
     await perform(form, path, body);
@@ -122,6 +124,16 @@ document.addEventListener("submit", async (event) => {
     showFault(form, fault);
     report(form, fault);
   }
+});
+
+// Money: what was sent and not heard of again is the same the second time, until something of it is changed.
+function makeReference() {
+  return `console-${[...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+document.addEventListener("input", (event) => {
+  const form = event.target.form;
+  if (form?.dataset.once !== undefined) delete form.dataset.reference;
 });
 
 // A question that is asked in the page, so that it looks and is worked like the rest of it.

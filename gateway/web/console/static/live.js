@@ -16,7 +16,7 @@ function write(row, call) {
   };
   set("started_at", new Date(call.started_at).toLocaleTimeString());
   set("model", call.model || "not read yet");
-  set("key", call.channel === undefined || call.channel === null ? call.key_name : `${call.account}/${call.key_name}`);
+  set("key", table.dataset.everyone === undefined ? call.key_name : `${call.account}/${call.key_name}`);
   set("channel", call.channel ?? "");
   set("phase", PHASES[call.phase] ?? call.phase);
   row.dataset.began = String(Date.now() - call.running_ms);

@@ -4,7 +4,7 @@ import { call } from "./api.js";
 const WAITS_MS = [80, 160, 320, 640, 1280, 2560];
 
 // The row of a request of that key, or null where it does not come.
-export async function findRow(requestId, key) {
+async function findRow(requestId, key) {
   if (!requestId) return null;
   for (const wait of WAITS_MS) {
     await new Promise((resolve) => setTimeout(resolve, wait));

@@ -1,0 +1,294 @@
+"""What an administrator does with the console: channels, accounts, money, prices, settings, and a look at everything."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from tests.browser.chromium import BROWSER
+from tests.browser.conftest import Enter
+from tests.browser.house import House, open_house
+from tests.browser.provider import KEY, Provider
+from tests.browser.visitor import Visitor
+from tests.fakes.gateway import CHAT
+from tests.fakes.gateway import KEY as CALLERS_KEY
+
+pytestmark = BROWSER
+
+CONFIG = {
+    "account": [{"name": "acme"}],
+    "key": [{"name": "test", "account": "acme", "secret": CALLERS_KEY}],
+    "routing": {"trip_failures": 1000},
+    "media": {"keep_hours": 72},
+}
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+    folder = tmp_path_factory.mktemp("operating")
+    async with Provider() as provider, open_house(folder, template_path, CONFIG) as opened:
+        opened.known["provider"] = provider
+        await opened.operate("POST", "/channels", provider.channel("anchor", models=["m", "endless"]))
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def ada(enter: Enter) -> Visitor:
+    return await enter("ada", "administrator")
+
+
+async def test_a_channel_is_added_tried_changed_turned_off_and_deleted(house: House, ada: Visitor) -> None:
+    page, provider = ada.page, house.known["provider"]
+    await ada.go("/channels")
+    await ada.press("New channel")
+    form = page.locator("#new-channel form")
+    await ada.choose("Provider", "Any OpenAI-compatible server", within=form)
+    await ada.write("Name", "harbour", within=form)
+    await ada.write("Its keys optional", KEY, within=form)
+    address = form.get_by_label(re.compile("^Address"))
+    await ada.reach(address)
+    await page.keyboard.insert_text("ftp://nowhere")
+    ada.watch.refusals = {400}
+    await ada.press("Add the channel", within=form)
+    await expect(form.locator("[data-error-of=base_url]")).to_contain_text("http:// or https://")
+    await address.fill(provider.base_url)
+    await ada.press("Add the channel", within=form)
+    await ada.arrive("/channels/harbour")
+    await ada.press("Test")
+    await expect(page.locator("#test-result")).to_have_text("It answers, with 3 models.")
+    await ada.press("Ask for its models")
+    await expect(page.get_by_text("broken, endless, m").first).to_be_visible()
+    await ada.unfold("More")
+    await ada.write("Weight optional", "7")
+    await ada.press("Save")
+    await expect(page.get_by_text("weight 7")).to_be_visible()
+    await ada.press("Disable")
+    await ada.confirm()
+    await expect(ada.find("button", "Enable")).to_be_visible()
+    await ada.press("Enable")
+    await expect(ada.find("button", "Disable")).to_be_visible()
+    await ada.press("Delete")
+    await ada.confirm()
+    await ada.arrive("/channels")
+    await expect(ada.find("link", "harbour")).to_have_count(0)
+
+
+async def test_the_order_of_channels_is_changed_by_keyboard_and_by_dragging(house: House, ada: Visitor) -> None:
+    provider = house.known["provider"]
+    for number, name in enumerate(("alder", "birch", "cedar")):
+        await house.operate("POST", "/channels", provider.channel(name, priority=90 - number, models=["m"]))
+    page = ada.page
+
+    async def read_order() -> list[str]:
+        listed = (await house.operate("GET", "/channels"))["data"]
+        ordered = sorted(listed, key=lambda one: -one["priority"])
+        return [one["name"] for one in ordered if one["name"] in {"alder", "birch", "cedar"}]
+
+    await ada.go("/channels")
+    async with page.expect_response("**/channels/order"):
+        await ada.press("cedar: ask earlier")
+    assert await read_order() == ["alder", "cedar", "birch"]
+    await expect(ada.find("button", "cedar: ask earlier")).to_be_focused()
+    async with page.expect_response("**/channels/order"):
+        await page.keyboard.press("Enter")
+    assert await read_order() == ["cedar", "alder", "birch"]
+
+    row = page.locator("tr[data-name=birch]")
+    async with page.expect_response("**/channels/order"):
+        await row.drag_to(page.locator("tr[data-name=cedar]"), target_position={"x": 200, "y": 3})
+    assert await read_order() == ["birch", "cedar", "alder"]
+    await page.reload()
+    names = [await one.inner_text() for one in await page.get_by_role("rowheader").all()]
+    assert names[:3] == ["birch", "cedar", "alder"]
+    for name in ("alder", "birch", "cedar"):
+        await house.operate("DELETE", f"/channels/{name}")
+
+
+async def test_an_account_is_made_topped_up_capped_and_turned_off(house: House, ada: Visitor) -> None:
+    page = ada.page
+    await ada.go("/accounts")
+    await ada.press("New account")
+    form = page.locator("#new-account form")
+    await ada.write("Name", "research/night", within=form)
+    await ada.write("Cap in dollars optional", "10", within=form)
+    await ada.choose("Counted", "for good", within=form)
+    await ada.press("Make the account", within=form)
+    await expect(ada.find("heading", "research/night")).to_be_visible()
+    key = await house.operate("POST", "/keys", {"name": "app", "account": "research/night"})
+
+    await ada.write("Dollars", "2.5")
+    await ada.write("Reference optional", "invoice 7")
+    await ada.write("Note optional", "for the night shift")
+    await ada.press("Top up")
+    left = page.locator(".stat", has_text="Left")
+    await expect(left).to_contain_text("$12.50")
+    await ada.write("Dollars", "2.5")
+    await ada.write("Reference optional", "invoice 7")
+    await ada.press("Top up")
+    await expect(page.get_by_role("row", name=re.compile("invoice 7"))).to_have_count(1)
+    await expect(left).to_contain_text("$12.50")
+    await ada.choose("What", "Make it what is left")
+    await ada.write("Dollars", "4")
+    await ada.press("Top up")
+    await expect(left).to_contain_text("$4.00")
+
+    await ada.press("Disable")
+    await ada.confirm()
+    await expect(ada.find("button", "Enable")).to_be_visible()
+    assert (await house.call(CHAT, HELLO, key["secret"])).status in {401, 403}
+    await ada.press("Enable")
+    await expect(ada.find("button", "Disable")).to_be_visible()
+    assert (await house.call(CHAT, HELLO, key["secret"])).status == 200
+    await ada.press("Delete")
+    await ada.confirm()
+    await ada.arrive("/accounts")
+    await expect(ada.find("link", "research/night")).to_have_count(0)
+
+
+async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, ada: Visitor) -> None:
+    page = ada.page
+    key = await house.operate("POST", "/keys", {"name": "partner", "account": "acme", "group": "friends"})
+
+    async def read_cost() -> str:
+        return (await house.call(CHAT, HELLO, key["secret"])).headers.get("x-gateway-cost-usd", "0")
+
+    await ada.go("/prices")
+    await ada.press("Set a price")
+    form = page.locator("#new-price form")
+    await ada.write("Model", "m", within=form)
+    await ada.write("Input optional", "10", within=form)
+    await ada.write("Output optional", "20", within=form)
+    await ada.press("Set it", within=form)
+    row = page.get_by_role("row", name=re.compile("^m any provider"))
+    await expect(row).to_contain_text("$10.00 in, $20.00 out")
+    assert float(await read_cost()) == pytest.approx(0.0216)
+    await ada.press("Set a group")
+    form = page.locator("#new-group form")
+    await ada.write("Group", "friends", within=form)
+    await ada.write("Multiplier", "0.5", within=form)
+    await ada.press("Set it", within=form)
+    await expect(page.get_by_role("row", name=re.compile("^friends"))).to_contain_text("50 %")
+    assert float(await read_cost()) == pytest.approx(0.0108)
+    await ada.press("Take back", within=row)
+    await ada.confirm()
+    await expect(row).to_have_count(0)
+    assert float(await read_cost()) == 0
+    await ada.write("Find", "gpt-4o-mini")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(re.compile("find=gpt-4o-mini"))
+    await expect(page.get_by_role("row", name=re.compile("^gpt-4o-mini any"))).to_contain_text("$0.15 in, $0.6")
+
+
+async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says_it(
+    house: House, ada: Visitor
+) -> None:
+    page = ada.page
+    attempts = page.get_by_label("max attempts", exact=True)
+    await ada.go("/settings")
+    await expect(page.locator("#s-media-keep_hours")).to_have_text("72.0")
+    await expect(page.locator("#media")).to_contain_text("from the file")
+    await ada.write("max attempts", "99")
+    await ada.press("Save max attempts")
+    ada.watch.refusals = {400}
+    await expect(page.get_by_role("alert")).to_contain_text("from 1 to 10")
+    await ada.write("max attempts", "5")
+    await ada.press("Save max attempts")
+    back = ada.find("button", "Take max attempts back to its default")
+    await expect(back).to_have_text("Default (3)")
+    await expect(attempts).to_have_value("5")
+    await ada.press("Take max attempts back to its default")
+    await expect(back).to_have_count(0)
+    await expect(attempts).to_have_value("3")
+    ada.watch.refusals |= {409}  # it was started without one
+    await ada.press("Read the file again")
+    await expect(page.locator(".toast.bad")).to_be_visible()
+
+
+async def test_running_requests_are_seen_and_one_is_cancelled(house: House, ada: Visitor) -> None:
+    page = ada.page
+    await ada.go("/live")
+    await expect(page.get_by_text("Nothing is running")).to_be_visible()
+    await expect(page.locator("#live-state")).to_have_text("live")
+    call = asyncio.create_task(house.call(CHAT, {**HELLO, "model": "endless", "stream": True}))
+    row = page.locator("#running-rows tr")
+    await expect(row).to_have_count(1)
+    await expect(row).to_contain_text("endless")
+    await expect(row).to_contain_text("acme/test")
+    await expect(row).to_contain_text("anchor")
+    await expect(row).to_contain_text("answering")
+    await ada.shoot("live-running", whole=False)
+    await ada.press("Cancel", within=row)
+    said = await (await call).text()
+    assert "request_cancelled" in said
+    assert "[DONE]" not in said
+    await expect(page.get_by_text("Nothing is running")).to_be_visible()
+
+
+async def test_the_trail_has_everything_that_was_changed_and_is_filtered(house: House, ada: Visitor) -> None:
+    page = ada.page
+    made = await house.operate("POST", "/accounts", {"name": "trailer", "rpm": 60})
+    await house.operate("PATCH", "/accounts/trailer", {"rpm": 120})
+    await house.operate("POST", "/keys", {"name": "one", "account": "trailer"})
+    await house.operate("PUT", "/settings/routing/max_attempts", {"value": 4})
+    await house.operate("DELETE", "/settings/routing/max_attempts")
+    await ada.go("/audit")
+    seen = await page.inner_text("main")
+    for said in ("account created", "account edited", "key created", "setting", "the command line", "trailer/one"):
+        assert said in seen, said
+    await ada.choose("What", "accounts")
+    await page.wait_for_url(re.compile("action=account"))
+    await expect(page.get_by_role("cell", name="key created")).to_have_count(0)
+    await ada.choose("Account", "trailer")
+    await page.wait_for_url(re.compile("account=trailer"))
+    edited = page.get_by_role("row", name=re.compile("account edited"))
+    await ada.reach(edited.locator("summary"))
+    await page.keyboard.press("Enter")
+    await expect(edited).to_contain_text("60 → 120")
+    await ada.press("Clear", "link")
+    await ada.arrive("/audit")
+    await house.operate("DELETE", f"/accounts/{made['name']}")
+
+
+async def test_health_says_how_the_process_and_its_books_are(house: House, ada: Visitor) -> None:
+    await ada.go("/health")
+    await ada.press("Check the books")
+    await expect(ada.page.get_by_text("The books agree")).to_be_visible()
+    await expect(ada.page.get_by_text("can be written to")).to_be_visible()
+    await ada.press("Look again", "link")
+    await ada.arrive("/health")
+
+
+async def test_tab_goes_through_a_page_in_the_order_in_which_it_is_written(house: House, ada: Visitor) -> None:
+    """Nothing is left out, nothing holds one fast, and from the beginning one may skip to the content."""
+    for path in ("/channels", "/accounts/acme", "/keys"):
+        await ada.go(path)
+        written, reached = await ada.walk()
+        assert reached == written, path
+        assert "Skip to the content" in reached[0]
+    await press_skip(ada.page)
+    await expect(ada.page.locator("main")).to_be_focused()
+
+
+async def press_skip(page: Page) -> None:
+    link = page.get_by_role("link", name="Skip to the content")
+    await link.focus()
+    await expect(link).to_be_in_viewport()
+    await page.keyboard.press("Enter")
+
+
+async def test_the_menu_of_a_phone_is_opened_and_closed(house: House, ada: Visitor) -> None:
+    await ada.page.set_viewport_size({"width": 360, "height": 740})
+    await ada.go("/keys")
+    menu = ada.page.get_by_role("navigation", name="Main")
+    await expect(menu).to_be_hidden()
+    await ada.press("Menu")
+    await expect(menu).to_be_visible()
+    await expect(ada.find("button", "Menu")).to_have_attribute("aria-expanded", "true")
+    await ada.shoot("menu-phone")
+    await ada.press("Menu")
+    await expect(menu).to_be_hidden()

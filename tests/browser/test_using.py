@@ -1,0 +1,319 @@
+"""What a member does with the console: keys, requests, models, and a playground that calls them."""
+
+import csv
+import io
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.browser.chromium import BROWSER
+from tests.browser.conftest import Enter
+from tests.browser.house import House
+from tests.browser.seed import open_used_house
+from tests.browser.visitor import Visitor
+from tests.fakes.gateway import CHAT
+
+pytestmark = BROWSER
+
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+PLAYS = """
+async (film) => {
+  film.muted = true;
+  await film.play();
+  await new Promise((resolve) => film.addEventListener("timeupdate", () => film.currentTime > 0.2 && resolve()));
+  return [film.readyState, film.videoWidth, film.currentTime];
+}
+"""
+COMPARE = """
+() => {
+  const [now, before] = [...document.querySelectorAll("#pictures img")].map((picture) => {
+    const ink = new OffscreenCanvas(256, 256).getContext("2d");
+    ink.drawImage(picture, 0, 0);
+    return new Uint32Array(ink.getImageData(0, 0, 256, 256).data.buffer);
+  });
+  const halves = [0, 0];
+  now.forEach((pixel, at) => { if (pixel !== before[at]) halves[at >= 256 * 128 ? 1 : 0] += 1; });
+  return halves;
+}
+"""
+"""Pixels that two pictures differ in: of the upper half, and of the lower."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+    async with open_used_house(tmp_path_factory.mktemp("using"), template_path) as opened:
+        yield opened
+
+
+async def read_secret(visitor: Visitor) -> str:
+    """What the dialog shows, this once; then it is closed."""
+    secret = visitor.page.locator("#secret-text")
+    await expect(secret).to_contain_text("sk-")
+    said = await secret.inner_text()
+    async with visitor.page.expect_navigation():
+        await visitor.press("Done")
+    assert said not in await visitor.page.content()
+    return said
+
+
+async def test_a_key_is_made_changed_turned_off_and_on_renewed_and_deleted(house: House, enter: Enter) -> None:
+    """Each of it in force at once."""
+    ben = await enter("ben")
+    page = ben.page
+
+    async def tries(secret: str, model: str = "m") -> int:
+        return (await house.call(CHAT, {**HELLO, "model": model}, secret)).status
+
+    await ben.go("/keys")
+    await ben.press("New key")
+    form = page.locator("#new-key-form")
+    await ben.write("Name", "blog", within=form)
+    await ben.write("Cap in dollars optional", "3", within=form)
+    await ben.choose("Counted", "each month (UTC)", within=form)
+    await ben.write("Models optional", "m\nbroken", within=form)
+    await ben.write("Addresses optional", "not-an-address", within=form)
+    ben.watch.refusals = {400}
+    await ben.press("Make the key", within=form)
+    await expect(page.get_by_role("alert")).to_contain_text("addresses or networks")
+    await expect(form.get_by_label("Addresses optional")).to_be_focused()
+    await ben.write("Addresses optional", "127.0.0.0/8, 10.0.0.0/8", within=form)
+    await form.get_by_label("Ends optional").fill("2031-05-06T14:30")
+    await ben.unfold("Limits and webhook")
+    await ben.write("Requests a minute optional", "60", within=form)
+    await ben.press("Make the key", within=form)
+    first = await read_secret(ben)
+    assert await tries(first) == 200
+    assert await tries(first, "demo-chat") == 403
+
+    await ben.press("blog", "link")
+    await expect(page.get_by_role("definition").filter(has_text="6 May 2031")).to_contain_text("14:30")
+    await expect(page.get_by_label("Ends optional")).to_have_value("2031-05-06T14:30")
+    await ben.write("Name", "journal")
+    await ben.write("Models optional", "")
+    await ben.write("Requests a minute optional", "")
+    await ben.press("Save")
+    await expect(ben.find("heading", "journal")).to_be_visible()
+    await expect(page.get_by_label("Requests a minute optional")).to_be_hidden()
+    assert await tries(first, "demo-chat") == 200
+
+    await ben.press("Disable")
+    await ben.confirm()
+    await expect(ben.find("button", "Enable")).to_be_visible()
+    assert await tries(first) == 401
+    await ben.press("Enable")
+    await expect(ben.find("button", "Disable")).to_be_visible()
+
+    await ben.press("Rotate")
+    await ben.choose("The present one works for", "not a moment longer")
+    await ben.press("Rotate", within=page.locator("#rotate-key"))
+    second = await read_secret(ben)
+    assert [await tries(first), await tries(second)] == [401, 200]
+    await ben.press("Delete")
+    await ben.confirm()
+    await ben.arrive("/keys")
+    await expect(ben.find("link", "journal")).to_have_count(0)
+    assert await tries(second) == 401
+
+
+async def test_requests_are_found_walked_looked_into_and_taken_away(house: House, enter: Enter) -> None:
+    known = house.known
+    for _ in range(40):
+        await house.call(CHAT, {"model": "nobodys", "messages": []}, known["laptop_secret"])
+    await house.wait_for_rows(60)
+    ben = await enter("ben")
+    page = ben.page
+    rows = page.get_by_role("row")
+    await ben.go("/requests")
+    await ben.press("Older", "link")
+    await expect(ben.find("link", "Newest")).to_be_visible()
+    await expect(page.get_by_role("cell", name="nobodys")).to_have_count(0)
+    await ben.press("Newest", "link")
+
+    await ben.choose("Status", "Failed")
+    await page.wait_for_url(re.compile(r"/requests\?status=error$"))
+    await ben.write("Error or id", "on fire")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(re.compile("on"))
+    await expect(rows).to_have_count(2)
+    await page.get_by_role("row").nth(1).get_by_role("link").focus()
+    await page.keyboard.press("Enter")
+    await expect(ben.find("heading", "broken")).to_be_visible()
+    await expect(page.get_by_text("The machine is on fire")).to_be_visible()
+    await page.go_back()
+    await ben.press("Clear", "link")
+    await ben.arrive("/requests")
+    await ben.write("Error or id", known["answered"])
+    await page.keyboard.press("Enter")
+    await expect(rows).to_have_count(2)
+
+    await ben.go("/requests?key=" + str(known["laptop"]))
+    async with page.expect_download() as coming:
+        await ben.press("CSV", "link")
+    text = (await (await coming.value).path()).read_text()
+    table = list(csv.DictReader(io.StringIO(text)))
+    assert len(table) >= 40
+    assert {row["key_name"] for row in table} == {"laptop"}
+    async with page.expect_download() as coming:
+        await ben.press("JSONL", "link")
+    lines = (await (await coming.value).path()).read_bytes().splitlines()
+    assert len(lines) == len(table)
+    assert {orjson.loads(line)["account"] for line in lines} == {"acme"}
+
+
+async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(house: House, enter: Enter) -> None:
+    ben = await enter("ben")
+    page, provider = ben.page, house.known["provider"]
+    await ben.go("/playground?model=endless")
+    await ben.choose("Paid by the key", await read_option(ben, "test"))
+    await ben.write("Message", "How long is it?")
+    await page.keyboard.press("Enter")
+    answer = page.locator(".turn.ours .said")
+    await expect(answer).to_contain_text("The sea is calm.and on and on")
+    await expect(ben.find("button", "Send")).to_be_disabled()
+    left = provider.left
+    await ben.press("Stop")
+    await expect(page.get_by_text(re.compile(r"^stopped · .*in all · Details$"))).to_be_visible()
+    assert provider.left == left + 1, "the provider is told at once"
+    await ben.shoot("playground-chat-stopped")
+
+    await page.get_by_label("Model", exact=True).select_option("m")
+    await ben.write("System prompt optional", "You are brief.")
+    await ben.write("Message", "And now?")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("1200 tokens in, 480 out")).to_be_visible()
+    await expect(answer.last).to_have_text("The sea is calm.")
+    await expect(page.get_by_text(re.compile(r"^\$0\.0102 · "))).to_be_visible()
+    await ben.press("Details", "link", within=page.locator(".turn.ours").last)
+    await expect(ben.find("heading", "m")).to_be_visible()
+    await expect(page.get_by_role("row", name="Charged")).to_contain_text("$0.0102")
+
+    await ben.go("/playground?model=broken")
+    ben.watch.refusals = {502, 500}
+    await ben.choose("Paid by the key", await read_option(ben, "test"))
+    await ben.write("Message", "Are you there?")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("on fire")
+    await expect(page.get_by_label("Message", exact=True)).to_have_value("Are you there?")
+    await ben.press("Show as curl")
+    await expect(page.get_by_label("curl", exact=True)).to_contain_text('"content":"Are you there?"')
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+async def read_option(visitor: Visitor, key: str) -> str:
+    """The words of a key where one chooses which pays."""
+    option = visitor.page.locator("#paying-key option").filter(has_text=f"{key} (")
+    return await option.inner_text()
+
+
+async def test_a_picture_is_made_painted_over_and_changed(house: House, enter: Enter) -> None:
+    ben = await enter("ben")
+    page = ben.page
+    pictures = page.locator("#pictures img")
+    await ben.go("/playground?mode=images")
+    await ben.choose("Paid by the key", await read_option(ben, "test"))
+    await ben.write("Prompt", "a lighthouse at night")
+    await ben.write("Size optional", "256x256")
+    await ben.press("Make the picture")
+    await expect(pictures).to_have_count(1)
+    assert await pictures.first.evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 256
+    await expect(page.locator("#receipt")).to_contain_text("1 picture")
+
+    await ben.press("Change it")
+    mask = page.get_by_role("application", name="Mask")
+    await mask.scroll_into_view_if_needed()
+    box = await mask.bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + 60, box["y"] + 60)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + 120, box["y"] + 90, steps=4)
+    await page.mouse.up()
+    await ben.reach(mask)
+    for key in ("ArrowLeft", "Shift+ArrowDown", "Space"):
+        await page.keyboard.press(key)
+    await expect(page.locator("#mask-place")).to_contain_text("Painted at")
+    await ben.shoot("playground-mask")
+    await ben.press("Undo")
+    await ben.write("Prompt", "with a red roof")
+    await ben.press("Change the picture")
+    await expect(pictures).to_have_count(2)
+    painted, rest = await page.evaluate(COMPARE)
+    assert painted > 500, "what was painted over is another picture now"
+    assert rest == 0, "and what was not is as it was"
+    async with page.expect_download() as coming:
+        await ben.press("Download", "link", within=page.locator("figure").first)
+    assert (await (await coming.value).path()).read_bytes().startswith(b"\x89PNG")
+
+
+async def test_a_video_is_made_plays_is_remixed_and_deleted(house: House, enter: Enter) -> None:
+    ben = await enter("ben")
+    page = ben.page
+    await ben.go("/playground?mode=video")
+    await ben.choose("Paid by the key", await read_option(ben, "test"))
+    await ben.write("Prompt", "waves under a lighthouse")
+    await ben.write("Size optional", "640x360")
+    await ben.press("Make the video")
+    film = page.locator("#films video")
+    await expect(film).to_be_visible(timeout=20_000)
+    ready, width, at = await film.evaluate(PLAYS)
+    assert (ready >= 2, width) == (True, 640)
+    assert at > 0.2
+    await expect(page.locator("#films .receipt")).to_contain_text("$0.04 · 4 s · 640x360 · made in")
+    await ben.shoot("playground-video-done")
+
+    await ben.press("Its page", "link")
+    await expect(page.get_by_text("waves under a lighthouse")).to_be_visible()
+    first = page.url
+    await ben.write("What should be different?", "by night")
+    await ben.choose("Paid by", "test")
+    await ben.press("Make the remix")
+    await page.wait_for_url(lambda url: url != first)
+    await expect(page.get_by_text("Remix of")).to_be_visible()
+    await expect(page.get_by_label("The video", exact=True)).to_be_visible(timeout=20_000)
+    ready, width, _ = await page.get_by_label("The video", exact=True).evaluate(PLAYS)
+    assert (ready >= 2, width) == (True, 640)
+    gone = page.url.rpartition("/")[2]
+    await ben.press("Delete")
+    await ben.press("Delete it for good?")
+    await ben.arrive("/videos")
+    await expect(page.locator(f"[data-video='{gone}']")).to_have_count(0)
+
+
+async def test_a_video_is_followed_as_it_goes_on(house: House, enter: Enter) -> None:
+    """In the playground, in the list and on its own page, and where it ends badly that is said."""
+    ben, beside = await enter("ben"), await enter("ben")
+    page, films = ben.page, house.known["films"]
+    films.plays["slowly"] = play = films.usual.__class__(polls=("in_progress",))
+    await ben.go("/playground?mode=video&model=film")
+    await ben.choose("Paid by the key", await read_option(ben, "test"))
+    await ben.write("Prompt", "slowly")
+    await ben.press("Make the video")
+    await expect(page.locator("#films .badge")).to_have_text("being made")
+    await expect(page.locator("#films progress")).not_to_have_js_property("value", 0)
+    await ben.press("Its page", "link")
+    await expect(page.locator("[data-percent]")).to_have_text(re.compile(r"[1-9]\d %"))
+    await beside.go("/videos?status=processing")
+    row = beside.page.locator(f"[data-video='{page.url.rpartition('/')[2]}']")
+    await expect(row.locator("[data-status]")).to_have_text("processing")
+    play.polls = ("failed",)
+    await expect(page.get_by_text("The machine ran out of film")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_text("Nothing was charged.")).to_be_visible()
+    await expect(row.locator("[data-status]")).to_have_text("failed")
+
+
+async def test_models_are_found_with_what_they_cost(house: House, enter: Enter) -> None:
+    ben = await enter("ben")
+    await ben.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await ben.go("/models")
+    await ben.write("Find", "demo-ch")
+    await ben.page.keyboard.press("Enter")
+    await ben.page.wait_for_url(re.compile("find=demo-ch"))
+    await expect(ben.page.get_by_role("row", name="demo-chat")).to_contain_text("$100.00 in, $400.00 out")
+    await expect(ben.page.get_by_role("row")).to_have_count(2)
+    await ben.press("Copy name")
+    assert await ben.page.evaluate("navigator.clipboard.readText()") == "demo-chat"
