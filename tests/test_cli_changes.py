@@ -75,7 +75,7 @@ async def data(tmp_path: Path, template_path: Path) -> Path:
         await make_template(template_path)
     home = tmp_path / "data"
     home.mkdir(mode=0o700)
-    furnish(home, template_path)
+    await furnish(home, template_path, declared=False)
     return home
 
 

@@ -92,10 +92,7 @@ async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
     resource = request.match_info.route.resource
     door = None if resource is None else request.app[DOORS].get((request.method, resource.canonical))
     await _identify(request, door)
-    response = await _carry_out(request, handler)
-    if not response.prepared:
-        response.headers.setdefault("Cache-Control", "no-store")
-    return response
+    return await _carry_out(request, handler)
 
 
 async def _carry_out(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -23,6 +23,7 @@ from gateway.domain.fault import (
 from gateway.domain.network import find_address
 from gateway.domain.request import ID_PREFIX
 from gateway.flow.record import write_attempts
+from gateway.web.admin.doors import PREFIX
 from gateway.web.keys import DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
@@ -177,6 +178,9 @@ def find_origin(request: web.Request) -> str:
 async def sign_response(request: web.Request, response: web.StreamResponse) -> None:
     """Signal before every response: the request id and the caller's rate limits on it, the server's name off it."""
     response.headers["X-Request-Id"] = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()
+    if request.path.startswith(PREFIX):  # a refusal too: a proxy may keep a 404 that says nothing of it
+        response.headers.setdefault("Cache-Control", "no-store")
+        response.headers["X-Content-Type-Options"] = "nosniff"
     if request.path.startswith(ANTHROPIC_PATHS):
         response.headers["request-id"] = response.headers["X-Request-Id"]
     response.headers.popall("Server", None)

@@ -23,6 +23,7 @@ class Provider:
         models: that it lists.
         says: word by word.
         usage: prompt and completion tokens of each answer.
+        pictures: the items of an answer that should have some; none: it fails.
         left: how many have gone in the middle of an answer.
     """
 
@@ -30,6 +31,7 @@ class Provider:
     says: tuple[str, ...] = ("The ", "sea ", "is ", "calm.")
     fault: str = "The machine is on fire"
     usage: tuple[int, int] = (1200, 480)
+    pictures: tuple[Json, ...] = ()
     left: int = 0
     _runner: Any = None
 
@@ -37,7 +39,7 @@ class Provider:
         app = web.Application()
         app.router.add_get("/v1/models", self._list)
         app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_post("/v1/images/generations", self._refuse)
+        app.router.add_post("/v1/images/generations", self._paint)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -58,8 +60,8 @@ class Provider:
     async def _list(self, _request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
 
-    async def _refuse(self, _request: web.Request) -> web.Response:
-        return self._fail()
+    async def _paint(self, _request: web.Request) -> web.Response:
+        return web.json_response({"created": 1, "data": list(self.pictures)}) if self.pictures else self._fail()
 
     def _fail(self) -> web.Response:
         return web.json_response({"error": {"message": self.fault, "type": "server_error", "code": None}}, status=500)

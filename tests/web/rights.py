@@ -220,7 +220,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
             *("DELETE /session/second-factor", "GET /account", "GET /keys", "GET /keys/{id}", "GET /keys/{id}/credits"),
             *("GET /requests", "GET /requests/{id}", "GET /requests/facets", "GET /requests/export", "GET /usage"),
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
-            *("GET /models", "GET /prices"),
+            "GET /models",
         }
     ),
     "member": frozenset(

@@ -330,10 +330,12 @@ async def test_after_five_wrong_tries_there_is_a_wait(wire: Wire) -> None:
 
 async def test_no_answer_of_the_office_is_kept_by_anybody(wire: Wire) -> None:
     reference = await wire.open(await wire.add())
-    for path in ("/session", "/sessions", "/setup"):
+    paths = {"/session": 200, "/sessions": 200, "/setup": 200, "/keys/999": 404, "/members": 403, "/nothing": 404}
+    for path, status in paths.items():
         headers = {**PAGE, "Cookie": f"{COOKIE}={reference}"}
         async with wire.session.get(wire.gateway.url + PREFIX + path, headers=headers) as response:
-            assert response.headers["Cache-Control"] == "no-store"
+            told = (response.headers["Cache-Control"], response.headers["X-Content-Type-Options"])
+            assert (response.status, *told) == (status, "no-store", "nosniff")
 
 
 @pytest.mark.parametrize(

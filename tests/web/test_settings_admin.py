@@ -225,7 +225,7 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
 ) -> None:
     path = tmp_path / "data0"
     path.mkdir()
-    furnish(path, template_path)
+    await furnish(path, template_path, declared=False)
     with contextlib.closing(sqlite3.connect(path / "gateway.db")) as database:
         rows = [(name, orjson.dumps(value).decode(), 1) for name, value in (STORED | HIDDEN | UNKNOWN).items()]
         database.executemany("INSERT INTO settings VALUES (?, ?, ?)", rows)

@@ -153,7 +153,6 @@ SETTING_DOORS: tuple[Door, ...] = (
         "GET",
         "/prices",
         list_prices,
-        "viewer",
         query=(
             Query("model", "Only those that may be what this model costs."),
             Query("source", "Only those that are said there.", one_of(*_PRICE_SOURCES)),

@@ -48,7 +48,7 @@ async def test_each_part_offers_its_models_and_the_accounts_keys(gateway_with: S
         assert html.escape(HOSTILE, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in text
         status, text = await eve.open("/playground")
         assert status == 403
-        assert "Playground is for the role" in text
+        assert "a role that may do more" in text
 
 
 async def test_an_account_without_a_key_that_can_be_used_is_offered_one(gateway_with: StartGateway) -> None:
