@@ -107,8 +107,8 @@ class House(Desk):
 
     async def see_off(self, visitor: Visitor) -> list[str]:
         """Forget all that a browser knows of who had it; says what its pages have done that they must not."""
-        await visitor.forget()
         troubles = list(visitor.watch.troubles)
+        await visitor.forget()
         visitor.watch.begin_anew()
         self.left.append(visitor)
         return troubles

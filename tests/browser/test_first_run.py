@@ -65,7 +65,7 @@ async def test_a_newcomer_reads_a_streamed_answer_after_five_clicks_at_most(hous
 
 async def test_snippets_are_filled_in_with_a_key_that_works(house: House, enter: Enter) -> None:
     """The key that the page makes is in every snippet, is shown this once, and pays for a call."""
-    ben = await enter("ben", "administrator", "local")
+    ben = await enter("ben", "member", "local")
     page = ben.page
     await ben.context.grant_permissions(["clipboard-read", "clipboard-write"])
     await ben.go("/connect")

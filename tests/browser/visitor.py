@@ -110,6 +110,11 @@ class Visitor:
         await self.reach(target)
         await self.page.keyboard.press("Enter")
 
+    async def send(self, name: str, within: Locator | None = None) -> None:
+        """Enter on a button, and wait for the page that comes of it."""
+        async with self.page.expect_navigation():
+            await self.press(name, within=within)
+
     async def unfold(self, summary: str) -> None:
         """What is folded away under those words."""
         await self.reach(self.page.locator("summary", has_text=summary))
@@ -151,7 +156,8 @@ class Visitor:
         for tab in self.context.pages:
             if tab != self.page:
                 await tab.close()
-        await self.page.goto("about:blank")
+        await self.page.unroute_all()
+        await self.page.goto(f"{self.url}/console/static/sign.svg")  # of the same site: its process stays warm
         debugger = await self.context.new_cdp_session(self.page)
         await debugger.send("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "local_storage"})
         await debugger.detach()

@@ -1,4 +1,8 @@
-"""The console's own files: style, scripts and its sign. Read once, and known again by their digest."""
+"""The console's own files: style, scripts and its sign. Read once, and known again by their digest.
+
+Pages name them below a digest of them all, where a browser may keep them for good: after an upgrade their addresses are
+others, also those by which scripts import one another.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -28,15 +32,17 @@ class File:
 
 def hang_files(app: web.Application) -> None:
     """Under ``/console/static``."""
-    app.router.add_get(ROOT + "/static/{name}", get_file)
+    app.router.add_get(ROOT + "/static/{name:(?:[0-9a-f]+/)?[^/]+}", get_file)
 
 
 async def get_file(request: web.Request) -> web.Response:
-    """One of them. A browser asks again each time, and is told that it has it: no page runs with an old script."""
-    file = read_files().get(request.match_info["name"])
+    """One of them. Where it is asked for by another digest or none, a browser asks again each time."""
+    build, _, name = request.match_info["name"].rpartition("/")
+    file = read_files().get(name)
     if file is None:
         raise web.HTTPNotFound
-    headers = {**HEADERS, "ETag": file.etag, "Cache-Control": "no-cache"}
+    kept = "public, max-age=31536000, immutable" if build == find_build() else "no-cache"
+    headers = {**HEADERS, "ETag": file.etag, "Cache-Control": kept}
     if file.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
     return web.Response(body=file.body, headers=headers, content_type=file.media_type, charset="utf-8")
@@ -52,3 +58,15 @@ def read_files() -> Mapping[str, File]:
             body = path.read_bytes()
             found[path.name] = File(body, kind, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
     return MappingProxyType(found)
+
+
+@cache
+def find_build() -> str:
+    """The digest of them all."""
+    tags = "".join(file.etag for _, file in sorted(read_files().items(), key=lambda item: item[0]))
+    return hashlib.sha256(tags.encode()).hexdigest()[:_DIGEST]
+
+
+def find_static() -> str:
+    """The address that pages name them below."""
+    return f"{ROOT}/static/{find_build()}"

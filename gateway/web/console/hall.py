@@ -5,7 +5,7 @@ from aiohttp import web
 from gateway.web.console.account_page import ACCOUNT_PAGES
 from gateway.web.console.channels_pages import CHANNEL_PAGES
 from gateway.web.console.connect import CONNECT_PAGES
-from gateway.web.console.files import hang_files
+from gateway.web.console.files import find_static, hang_files
 from gateway.web.console.front import FRONT_PAGES
 from gateway.web.console.keys_pages import KEY_PAGES
 from gateway.web.console.overview import OVERVIEW_PAGES
@@ -39,4 +39,4 @@ def list_pages() -> tuple[Page, ...]:
 def add_console(app: web.Application) -> None:
     """Everything under ``/console``."""
     hang_files(app)
-    hang_pages(app, list_pages())
+    hang_pages(app, list_pages(), find_static)

@@ -77,8 +77,8 @@ async def load_nothing(request: web.Request) -> Data:  # noqa: ARG001 - as every
     return {}
 
 
-def hang_pages(app: web.Application, pages: Iterable[Page]) -> None:
-    """Put every page in its place."""
+def hang_pages(app: web.Application, pages: Iterable[Page], static: Callable[[], str]) -> None:
+    """Put every page in its place; ``static`` finds the address that the console's own files are below."""
     env = aiohttp_jinja2.setup(
         app,
         loader=PackageLoader("gateway.web.console"),
@@ -90,7 +90,7 @@ def hang_pages(app: web.Application, pages: Iterable[Page]) -> None:
         default_helpers=False,
         filters=FILTERS,
     )
-    env.globals.update(version=__version__, root=ROOT)
+    env.globals.update(version=__version__, root=ROOT, static=static)
     for page in pages:
         app.router.add_get(ROOT + page.path, partial(_show, page))
 
@@ -98,7 +98,7 @@ def hang_pages(app: web.Application, pages: Iterable[Page]) -> None:
 async def _show(page: Page, request: web.Request) -> web.StreamResponse:
     try:
         if page.needs is not None:
-            await _let_see(page, page.needs, request)
+            await _let_see(page.needs, request)
         found = await page.load(request)
     except Fault as fault:
         return write_fault_page(request, fault)
@@ -107,7 +107,7 @@ async def _show(page: Page, request: web.Request) -> web.StreamResponse:
     return render(request, page.template, {**found, "page": page})
 
 
-async def _let_see(page: Page, needs: Role, request: web.Request) -> None:
+async def _let_see(needs: Role, request: web.Request) -> None:
     signed = await find_signed(request)
     if signed is None:
         wanted = quote(str(request.rel_url), safe="")

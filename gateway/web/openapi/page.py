@@ -11,6 +11,7 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from gateway.web.console.files import find_static
 from gateway.web.console.pages import ROOT
 from gateway.web.entrance import CONSOLE_HEADER
 from gateway.web.openapi.admin import PREFIX
@@ -103,6 +104,7 @@ def _write_page() -> str:
     chapters = list_chapters(document)
     return env.get_template("docs.html").render(
         root=ROOT,
+        static=find_static,
         address=ADDRESS,
         info=document["info"],
         parts=(

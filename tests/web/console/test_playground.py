@@ -39,7 +39,7 @@ async def test_each_part_offers_its_models_and_the_accounts_keys(gateway_with: S
             status, text = await ben.open(f"/playground?mode={mode}")
             assert status == 200
             assert f'<option value="{model}" selected>' in text
-            assert f"/static/{mode}.js" in text
+            assert f"/{mode}.js" in text
             assert f'href="/console/playground?mode={mode}" aria-current="page"' in text
             assert re.search(r'<option value="\d+">test \(sk-…[^<]{4}\)</option>', text)
             assert "Make a key for the playground" not in text

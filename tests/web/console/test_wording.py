@@ -7,8 +7,8 @@ from gateway.web.console import wording
 
 @pytest.mark.parametrize(
     ("amount", "said"),
-    [(0, "$0"), (12.4, "$12.40"), (1234.5, "$1,234.50"), (0.0031, "$0.0031"), (0.25, "$0.25"), (0.99996, "$1"), (0.00001, "<$0.0001"),
-     (-3.0, "-$3.00"), (-0.00001, "-<$0.0001"), (None, "\N{EN DASH}")],
+    [(0, "$0"), (12.4, "$12.40"), (1234.5, "$1,234.50"), (0.0031, "$0.0031"), (0.25, "$0.25"), (0.99996, "$1"),
+     (0.00001, "<$0.0001"), (-3.0, "-$3.00"), (-0.00001, "-<$0.0001"), (None, "\N{EN DASH}")],
 )  # fmt: skip
 def test_dollars_are_as_exact_as_they_deserve(amount: float | None, said: str) -> None:
     assert wording.write_usd(amount) == said
@@ -16,8 +16,8 @@ def test_dollars_are_as_exact_as_they_deserve(amount: float | None, said: str) -
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(0, "0"), (999, "999"), (9999, "9,999"), (12_400, "12.4k"), (999_949, "999.9k"), (999_960, "1M"), (3_100_000, "3.1M"),
-     (2_000_000, "2M"), (5e9, "5G"), (7e12, "7.0T"), (2.5, "2.50"), (None, "\N{EN DASH}")],
+    [(0, "0"), (999, "999"), (9999, "9,999"), (12_400, "12.4k"), (999_949, "999.9k"), (999_960, "1M"),
+     (3_100_000, "3.1M"), (2_000_000, "2M"), (5e9, "5G"), (7e12, "7.0T"), (2.5, "2.50"), (None, "\N{EN DASH}")],
 )  # fmt: skip
 def test_counts_are_read_at_a_glance(number: float | None, said: str) -> None:
     assert wording.write_count(number) == said
