@@ -13,12 +13,12 @@ from markupsafe import Markup, escape
 _NONE = "\N{EN DASH}"
 _KILO = 1000.0
 _KIBI = 1024.0
-_MILL = 0.0001
+_DIME, _MILL = 0.1, 0.0001
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
 def write_usd(amount: float | None) -> str:
-    """Dollars, as exactly as the amount deserves: ``$12.40``, ``$0.0031``."""
+    """Dollars, as exactly as the amount deserves: ``$12.40``, ``$0.50``, ``$0.0031``."""
     if amount is None:
         return _NONE
     if amount == 0:
@@ -27,7 +27,10 @@ def write_usd(amount: float | None) -> str:
     sign = "-" if amount < 0 else ""
     if size < _MILL:
         return f"{sign}<$0.0001"
-    return f"{sign}${size:,.2f}" if size >= 1 else f"{sign}${size:.4f}".rstrip("0").rstrip(".")
+    if round(size, 4) >= _DIME:
+        return f"{sign}${size:,.2f}"
+    whole, _, part = f"{size:.4f}".rstrip("0").partition(".")
+    return f"{sign}${whole}.{part:0<2}"
 
 
 def write_count(number: float | None) -> str:

@@ -24,8 +24,7 @@ export function tellUsd(amount) {
   if (amount === 0) return "$0";
   if (amount < 0.0001) return "<$0.0001";
   const places = amount >= 1 ? 2 : 4;
-  const text = amount.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
-  return `$${places === 4 ? text.replace(/\.?0+$/, "") : text}`;
+  return `$${amount.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: places })}`;
 }
 
 export function tellMs(ms) {
