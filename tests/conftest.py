@@ -2,15 +2,18 @@
 
 import gc
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from tests.fakes.compiled import share
 from tests.fakes.gateway import RunningGateway, make_template, start_gateway
+from tests.fakes.standing import Stand
 from tests.faults.table import write_table
 
 # A machine's speed is no property of the code: examples are bounded by number, never by time.
@@ -37,14 +40,24 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    """Who asks for a gateway that stands runs in the event loop in which it stands; and gives it back last of all."""
+    for item in items:
+        names: list[str] = getattr(item, "fixturenames", [])
+        if "standing_with" in names:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            names.remove("standing_with")
+            names.insert(0, "standing_with")
+
+
 @pytest.fixture(scope="session")
 def template_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("template") / "gateway.db"
 
 
-@pytest.fixture
-async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[StartGateway]:
-    """``gateway = await gateway_with({"channel": […]})``: started, and after the test stopped and audited."""
+@asynccontextmanager
+async def starting(tmp_path: Path, template_path: Path) -> AsyncIterator[StartGateway]:
+    """What ``gateway_with`` is, in whichever event loop it is."""
     if not template_path.exists():
         await make_template(template_path)
     started: list[RunningGateway] = []
@@ -58,6 +71,37 @@ async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[Sta
     yield start
     for gateway in reversed(started):
         await gateway.close()
+
+
+@pytest.fixture
+async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[StartGateway]:
+    """``gateway = await gateway_with({"channel": […]})``: started, and after the test stopped and audited."""
+    async with starting(tmp_path, template_path) as start:
+        yield start
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stand(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[Stand]:
+    """The gateways that outlive tests."""
+    if not template_path.exists():
+        await make_template(template_path)
+    stand = Stand(tmp_path_factory.mktemp("stand"), template_path)
+    yield stand
+    await stand.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def standing_with(stand: Stand) -> AsyncIterator[StartGateway]:
+    """``gateway = await standing_with({"channel": […]})``: one that stands already, looked at after the test."""
+    lent: list[RunningGateway] = []
+
+    async def lend(config: dict[str, Any], **kwargs: Any) -> RunningGateway:
+        lent.append(await stand.lend(config, **kwargs))
+        return lent[-1]
+
+    yield lend
+    for gateway in reversed(lent):
+        await stand.take_back(gateway)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

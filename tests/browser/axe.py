@@ -1,4 +1,4 @@
-"""What stands in the way of who uses a screen reader, a keyboard, or needs contrast: Deque's axe, in the page itself."""
+"""What stands in the way of who uses a screen reader or a keyboard, or needs contrast: Deque's axe, in the page."""
 
 from functools import cache
 from pathlib import Path

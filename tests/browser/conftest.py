@@ -1,16 +1,23 @@
-"""Fixtures of the browser's tests: a house for each module, and whoever comes in for a test."""
+"""Fixtures of the browser's tests: one browser, a house for each module, and whoever comes into it for a test."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest_asyncio
 
-from tests.browser.house import House
+from tests.browser.chromium import find_shots, open_chromium
+from tests.browser.house import Guests, House
 from tests.browser.visitor import Visitor
 
 Enter = Callable[..., Awaitable[Visitor]]
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def guests() -> AsyncIterator[Guests]:
+    async with open_chromium() as browser:
+        yield Guests(browser, find_shots())
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def enter(house: House) -> AsyncIterator[Enter]:
     """``ada = await enter("ada", "administrator")``; after the test nobody's pages may have done what they must not."""
     inside: list[Visitor] = []
@@ -20,5 +27,5 @@ async def enter(house: House) -> AsyncIterator[Enter]:
         return inside[-1]
 
     yield come
-    troubles = [trouble for visitor in inside for trouble in await house.see_off(visitor)]
+    troubles = [trouble for visitor in inside for trouble in await house.guests.see_off(visitor)]
     assert not troubles, "\n".join(troubles)

@@ -15,7 +15,7 @@ from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.member import Member, Role
 from gateway.web.admin.doors import PREFIX
 from gateway.web.entrance import COOKIE
-from tests.browser.chromium import Watch, find_shots, open_chromium
+from tests.browser.chromium import Watch
 from tests.browser.visitor import DESK, Visitor
 from tests.fakes.console import add_member, open_session, spare_work
 from tests.fakes.gateway import RunningGateway, make_template, start_gateway
@@ -80,33 +80,31 @@ class Desk:
 
 
 @attrs.define
-class House(Desk):
-    """What every test of a module has in common: the gateway, and the browsers of its guests."""
+class Guests:
+    """Whoever comes into any house, with the one browser that there is.
 
-    browser: Browser = attrs.field(kw_only=True)
-    shots: Path = attrs.field(kw_only=True)
+    Attributes:
+        left: windows that nobody has at the moment. Another one costs as much as four pages.
+    """
+
+    browser: Browser
+    shots: Path
     left: list[Visitor] = attrs.Factory(list)
-    """Browsers that nobody has at the moment."""
 
-    async def visit(self, name: str = "", role: Role = "member", account: str = "acme") -> Visitor:
-        """Somebody with a browser of their own; with a name they are signed in, and made known before where new.
-
-        It is one that somebody had before, if there is any: another costs as much as four pages.
-        """
+    async def invite(self, url: str) -> Visitor:
+        """Somebody with a window of their own, of which nothing is known there."""
         visitor = self.left.pop() if self.left else await self._open()
-        if name:
-            reference = await open_session(self.gateway, await self.know(name, role, account), "203.0.113.9")
-            await visitor.context.add_cookies([{"name": COOKIE, "value": reference, "url": self.url}])
+        visitor.url = visitor.watch.origin = url
         return visitor
 
     async def _open(self) -> Visitor:
         context = await self.browser.new_context(locale="en-GB", timezone_id="Europe/Berlin", viewport=DESK)
-        watch = Watch(self.url)
+        watch = Watch("")
         await watch.begin(context)
-        return Visitor(self.url, self.shots, context, await context.new_page(), watch)
+        return Visitor("", self.shots, context, await context.new_page(), watch)
 
     async def see_off(self, visitor: Visitor) -> list[str]:
-        """Forget all that a browser knows of who had it; says what its pages have done that they must not."""
+        """Have the window forget who had it; says what its pages have done that they must not."""
         troubles = list(visitor.watch.troubles)
         await visitor.forget()
         visitor.watch.begin_anew()
@@ -114,23 +112,35 @@ class House(Desk):
         return troubles
 
 
+@attrs.define
+class House(Desk):
+    """What every test of a module has in common."""
+
+    guests: Guests = attrs.field(kw_only=True)
+
+    async def visit(self, name: str = "", role: Role = "member", account: str = "acme") -> Visitor:
+        """Somebody with a browser; with a name they are signed in, and made known before where new."""
+        visitor = await self.guests.invite(self.url)
+        if name:
+            reference = await open_session(self.gateway, await self.know(name, role, account), "203.0.113.9")
+            await visitor.context.add_cookies([{"name": COOKIE, "value": reference, "url": self.url}])
+        return visitor
+
+
 @asynccontextmanager
-async def open_house(folder: Path, template: Path, config: Mapping[str, Any]) -> AsyncIterator[House]:
-    """A house with a browser in it, and at the end what every gateway under test is looked at for."""
+async def open_house(guests: Guests, folder: Path, template: Path, config: Mapping[str, Any]) -> AsyncIterator[House]:
+    """A house to come into, and at the end what every gateway under test is looked at for."""
     if not template.exists():
         await make_template(template)
-    async with open_chromium() as browser:
-        gateway = await start_gateway(folder, template, config)
-        house = House(spare_work(gateway), browser=browser, shots=find_shots())
-        try:
-            yield house
-        finally:
-            for context in browser.contexts:
-                await context.close()
-            for job in (await house.operate("GET", "/videos?limit=100"))["data"]:
-                if job["live"]:  # or its hold would be open for ever
-                    await house.operate("POST", f"/videos/{job['id']}/cancel")
-            await gateway.close()
+    gateway = await start_gateway(folder, template, config)
+    house = House(spare_work(gateway), guests=guests)
+    try:
+        yield house
+    finally:
+        for job in (await house.operate("GET", "/videos?limit=100"))["data"]:
+            if job["live"]:  # or its hold would be open for ever
+                await house.operate("POST", f"/videos/{job['id']}/cancel")
+        await gateway.close()
 
 
 @asynccontextmanager

@@ -93,4 +93,11 @@ class Provider:
     def _write_usage(self, **more: Any) -> Json:
         prompt, completion = self.usage
         tokens = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-        return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "usage": tokens, **more}
+        return {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "m",
+            "usage": tokens,
+            **more,
+        }

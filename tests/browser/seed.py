@@ -1,4 +1,4 @@
-"""What a gateway that has been used for a week looks like: people, keys, money, channels, calls good and bad, videos."""
+"""What a gateway looks like after a week of use: people, keys, money, channels, calls good and bad, videos."""
 
 import asyncio
 import time
@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 
-from tests.browser.house import Desk, House, open_house, open_studio
+from tests.browser.house import Desk, Guests, House, open_house, open_studio
 from tests.browser.provider import Provider
-from tests.fakes.gateway import CHAT, KEY, RunningGateway, make_template, start_gateway
+from tests.fakes.gateway import CHAT, KEY, make_template, start_gateway
 from tests.fakes.openai_videos import OpenAiVideos, Play
 
 DAYS = 6
@@ -38,7 +38,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def open_used_house(folder: Path, template: Path) -> AsyncIterator[House]:
+async def open_used_house(guests: Guests, folder: Path, template: Path) -> AsyncIterator[House]:
     """A house as after a week. It was started anew meanwhile: a clock that jumps is nothing to go by."""
     films = OpenAiVideos(Play(polls=("in_progress",)), broken=Play(polls=("failed",)))
     if not template.exists():
@@ -50,7 +50,7 @@ async def open_used_house(folder: Path, template: Path) -> AsyncIterator[House]:
         await furnish(desk, provider)
         await live_a_week(desk, clock)
         await desk.gateway.close()
-        async with open_house(folder, template, config) as house:
+        async with open_house(guests, folder, template, config) as house:
             house.known |= {**desk.known, "provider": provider, "films": films}
             await use_today(house)
             yield house

@@ -12,7 +12,7 @@ from gateway.web.admin.members import SETUP_PATH
 from gateway.web.keys import INVITATIONS
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import House, open_house
+from tests.browser.house import Guests, House, open_house
 from tests.web.console.people import PASSPHRASE
 
 pytestmark = BROWSER
@@ -23,10 +23,10 @@ addEventListener("click", (event) => { if (event.isTrusted && event.detail) coun
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
     folder = tmp_path_factory.mktemp("first_run")
-    async with open_house(folder, template_path, {"account": [], "key": []}) as opened:
+    async with open_house(guests, folder, template_path, {"account": [], "key": []}) as opened:
         yield opened
 
 

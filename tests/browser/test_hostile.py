@@ -20,7 +20,7 @@ from gateway.web.keys import RECEPTION
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
 from tests.browser.hostile import ALL_AT_ONCE, ANY, NAME, PRINTABLE, SEEN, TAGS
-from tests.browser.house import House, open_house
+from tests.browser.house import Guests, House, open_house
 from tests.browser.provider import Provider
 from tests.browser.visitor import DESK, PHONE, Visitor
 from tests.fakes.gateway import CHAT, KEY
@@ -36,20 +36,22 @@ CONFIG = {
 }
 ENDLESS = f"endless {TAGS[0]}"
 _FOREIGN = """
-document.querySelectorAll("main img[src='x'], main svg[onload], iframe, main script, main style, base, main b, [onerror],"
-  + "[onmouseover], [href^='javascript:'], [src^='javascript:']").length
+document.querySelectorAll(["main img[src='x']", "main svg[onload]", "iframe", "main script", "main style", "base",
+  "main b", "[onerror]", "[onmouseover]", "[href^='javascript:']", "[src^='javascript:']"].join()).length
 """
-PLAIN_PATHS = ("", "/keys", "/requests", "/videos", "/models", "/channels", "/accounts", "/prices", "/audit", "/settings",
-               "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/account", "/live", "/health")  # fmt: skip
+PLAIN_PATHS = (
+    "", "/keys", "/requests", "/videos", "/models", "/channels", "/accounts", "/prices", "/audit", "/settings",
+    "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/account", "/live", "/health",
+)  # fmt: skip
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
     films = OpenAiVideos(Play(polls=("failed",), more={"error": {"code": TAGS[0], "message": ALL_AT_ONCE}}))
     provider = Provider(models=[*ANY, "m", "broken"], says=tuple(ANY), fault=ALL_AT_ONCE)
     async with provider, films:
         config = {**CONFIG, "channel": [{**films.channel("films"), "models": ["film"]}]}
-        async with open_house(tmp_path_factory.mktemp("hostile"), template_path, config) as opened:
+        async with open_house(guests, tmp_path_factory.mktemp("hostile"), template_path, config) as opened:
             opened.known["provider"] = provider
             await furnish(opened, provider)
             await use(opened)
@@ -61,7 +63,10 @@ async def furnish(house: House, provider: Provider) -> None:
     words = list(PRINTABLE)
     channel = provider.channel("listed", models=[], groups=words)
     await house.operate("POST", "/channels", channel)
-    served = {"models": ["m", "broken", ENDLESS, *words], "model_map": {ENDLESS: "endless"} | {one: one for one in words}}
+    served = {
+        "models": ["m", "broken", ENDLESS, *words],
+        "model_map": {ENDLESS: "endless"} | {one: one for one in words},
+    }
     await house.operate("POST", "/channels", provider.channel(NAME, sync=False, **served))
     account = {"name": NAME, "quota_usd": 5, "groups": words}
     await house.operate("POST", "/accounts", account)
@@ -123,7 +128,9 @@ async def look(visitor: Visitor, path: str) -> tuple[str, list[str]]:
     if await page.evaluate(_FOREIGN):
         wrong.append(f"{path}: something of what is shown has become a part of the page")
     await page.set_viewport_size(DESK)
-    said = await page.evaluate("document.body.textContent + [...document.querySelectorAll('input')].map((o) => o.value)")
+    said = await page.evaluate(
+        "document.body.textContent + [...document.querySelectorAll('input')].map((o) => o.value)"
+    )
     return str(said), wrong
 
 
@@ -197,7 +204,13 @@ async def test_addresses_lead_nowhere_else(house: House, enter: Enter) -> None:
     for path in (quote(TAGS[0]), f"static/{quote(TAGS[1], safe='')}", f"keys/{quote(TAGS[2], safe='')}"):
         await nobody.page.goto(f"{house.url}/console/{path}")
         assert await nobody.page.evaluate(_FOREIGN) == 0
-    for wanted in ("//evil.test/", "https://evil.test/", "javascript:window.__hit=1", "/\\evil.test", "/console/../evil"):
+    for wanted in (
+        "//evil.test/",
+        "https://evil.test/",
+        "javascript:window.__hit=1",
+        "/\\evil.test",
+        "/console/../evil",
+    ):
         await nobody.go(f"/sign-in?next={quote(wanted, safe='')}")
         then = await nobody.page.locator("#sign-in").get_attribute("data-then")
         assert then == "/console/" or (then or "").startswith("/console/"), wanted

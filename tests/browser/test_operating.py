@@ -1,4 +1,4 @@
-"""What an administrator does with the console: channels, accounts, money, prices, settings, and a look at everything."""
+"""What an administrator does with the console: channels, accounts, money, prices, settings, and looks at all."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import House, open_house
+from tests.browser.house import Guests, House, open_house
 from tests.browser.provider import KEY, Provider
 from tests.browser.visitor import Visitor
 from tests.fakes.gateway import CHAT
@@ -28,16 +28,16 @@ CONFIG = {
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
     folder = tmp_path_factory.mktemp("operating")
-    async with Provider() as provider, open_house(folder, template_path, CONFIG) as opened:
+    async with Provider() as provider, open_house(guests, folder, template_path, CONFIG) as opened:
         opened.known["provider"] = provider
         await opened.operate("POST", "/channels", provider.channel("anchor", models=["m", "endless"]))
         yield opened
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def ada(enter: Enter) -> Visitor:
     return await enter("ada", "administrator")
 
@@ -184,9 +184,7 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(house: House, a
     await expect(page.get_by_role("row", name=re.compile("^gpt-4o-mini any"))).to_contain_text("$0.15 in, $0.6")
 
 
-async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says_it(
-    house: House, ada: Visitor
-) -> None:
+async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says_it(house: House, ada: Visitor) -> None:
     page = ada.page
     attempts = page.get_by_label("max attempts", exact=True)
     await ada.go("/settings")

@@ -15,7 +15,7 @@ from gateway.web.console.pages import ROOT
 from tests.browser.axe import scan
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import House
+from tests.browser.house import Guests, House
 from tests.browser.seed import open_used_house
 from tests.browser.visitor import DESK, PHONE, Visitor
 
@@ -69,14 +69,14 @@ _OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = 
 _DIALOGS = "[...document.querySelectorAll('dialog')].map((one) => one.id)"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
-    async with open_used_house(tmp_path_factory.mktemp("pages"), template_path) as opened:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+    async with open_used_house(guests, tmp_path_factory.mktemp("pages"), template_path) as opened:
         yield opened
 
 
 async def look(visitor: Visitor, name: str, path: str, frame: str = "main") -> list[str]:
-    """Three looks at a page, and its dialogs; says what is wrong with it. Its frame is that of all, and scanned once."""
+    """Three looks at a page, and its dialogs; says what is wrong with it. The frame of all is scanned but once."""
     page = visitor.page
     await page.set_viewport_size(DESK)
     await page.emulate_media(color_scheme="light")
@@ -171,9 +171,18 @@ async def test_the_reference_can_be_read_and_searched_by_anybody(house: House, e
 async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
     house: House, enter: Enter, name: str, role: str
 ) -> None:
-    """No page, no word of the menu, no channel, no other account; a viewer besides nothing that would change anything."""
+    """No page, no word of the menu, no channel, no other account; a viewer nothing either that changes anything."""
     ben = await enter(name)
-    for path in ("", "/connect", "/keys", "/keys/{laptop}", "/requests", "/requests/{failed}", "/videos/{done}", "/live"):
+    for path in (
+        "",
+        "/connect",
+        "/keys",
+        "/keys/{laptop}",
+        "/requests",
+        "/requests/{failed}",
+        "/videos/{done}",
+        "/live",
+    ):
         await ben.go(path.format_map(house.known))
         seen = await ben.page.inner_text("main")
         for theirs in ("relay", "studio", "north", "partners"):

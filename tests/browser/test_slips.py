@@ -12,18 +12,18 @@ from playwright.async_api import Request, Route, expect
 from gateway.web.keys import RECEPTION
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import House, open_house
+from tests.browser.house import Guests, House, open_house
 from tests.browser.provider import KEY, Provider
 
 pytestmark = BROWSER
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
     async with Provider() as provider:
         filed = {"name": "filed", "provider": "custom", "base_url": provider.base_url, "api_key": KEY, "models": ["m"]}
         config = {"account": [], "key": [], "channel": [filed]}
-        async with open_house(tmp_path_factory.mktemp("slips"), template_path, config) as opened:
+        async with open_house(guests, tmp_path_factory.mktemp("slips"), template_path, config) as opened:
             await opened.operate("POST", "/accounts", {"name": "acme", "quota_usd": 10, "quota_period": "lifetime"})
             await opened.operate("POST", "/channels", provider.channel("relay", priority=5))
             opened.known["key"] = (await opened.operate("POST", "/keys", {"name": "laptop", "account": "acme"}))["id"]

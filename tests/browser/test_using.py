@@ -13,7 +13,7 @@ from playwright.async_api import expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import House
+from tests.browser.house import Guests, House
 from tests.browser.seed import open_used_house
 from tests.browser.visitor import Visitor
 from tests.fakes.gateway import CHAT
@@ -44,9 +44,9 @@ COMPARE = """
 """Pixels that two pictures differ in: of the upper half, and of the lower."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
-    async with open_used_house(tmp_path_factory.mktemp("using"), template_path) as opened:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def house(guests: Guests, tmp_path_factory: pytest.TempPathFactory, template_path: Path) -> AsyncIterator[House]:
+    async with open_used_house(guests, tmp_path_factory.mktemp("using"), template_path) as opened:
         yield opened
 
 

@@ -1,15 +1,17 @@
 """The real SDKs as the callers, without retries unless a test is about them; and the languages of providers."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
+import pytest_asyncio
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from tests.conftest import NO_TLS
+from tests.conftest import NO_TLS, StartGateway, starting
 from tests.fakes.anthropic_provider import AnthropicProvider
 from tests.fakes.gateway import KEY, RunningGateway
 from tests.fakes.gemini_provider import GeminiProvider
@@ -30,7 +32,20 @@ def name_dialect(dialect: object) -> str | None:
     return dialect.slug if isinstance(dialect, type) and issubclass(dialect, Provider) else None
 
 
-@pytest.fixture
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    """All of it is in one event loop: clients and gateways, those that stand and those that are started."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.get_closest_marker("asyncio"):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def gateway_with(tmp_path: Path, template_path: Path) -> AsyncIterator[StartGateway]:
+    async with starting(tmp_path, template_path) as start:
+        yield start
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def sdk() -> AsyncIterator[MakeClient]:
     """``sdk(gateway)``: a client of the gateway, closed after the test."""
     made: list[AsyncOpenAI] = []
@@ -47,7 +62,7 @@ async def sdk() -> AsyncIterator[MakeClient]:
         await client.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def claude() -> AsyncIterator[MakeClaude]:
     """``claude(gateway)``: the same of the other library, which finds ``/v1`` by itself."""
     made: list[AsyncAnthropic] = []

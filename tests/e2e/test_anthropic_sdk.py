@@ -65,11 +65,11 @@ async def ask(client: anthropic.AsyncAnthropic, streamed: bool, **more: Any) -> 
 async def test_a_message_is_answered(
     dialect: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     async with dialect(Says("A door, füllig ✓")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         message = await ask(claude(gateway), streamed)
         assert (message.type, message.role, message.stop_reason) == ("message", "assistant", "end_turn")
         assert [(block.type, block.text) for block in message.content] == [("text", "A door, füllig ✓")]
@@ -85,11 +85,11 @@ async def test_a_message_is_answered(
 
 async def test_a_raw_stream_has_its_events_in_their_order(
     dialect: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     async with dialect(Says("One two three", calls=(Call("get_time"), Call("get_weather", {"city": "Oslo"})))) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         stream = await claude(gateway).messages.create(**ASK, tools=[TIME, WEATHER], stream=True)
         events = [item async for item in stream]
         kinds = [item.type for item in events]
@@ -114,7 +114,7 @@ async def test_a_raw_stream_has_its_events_in_their_order(
 async def test_tools_are_called_at_once_and_their_results_become_an_answer(
     dialect: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     calls = (
@@ -123,7 +123,7 @@ async def test_tools_are_called_at_once_and_their_results_become_an_answer(
         Call("get_weather", {"city": "Åbo"}),
     )
     async with dialect(Says("Looking.", calls=calls), Says("It rains.")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         client = claude(gateway)
         tools: Any = {"tools": [WEATHER, TIME], "tool_choice": {"type": "auto"}}
         first = await ask(client, streamed, **tools)
@@ -156,7 +156,7 @@ async def test_tools_are_called_at_once_and_their_results_become_an_answer(
 
 async def test_a_failed_tool_is_told_as_each_language_tells_it(
     dialect: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     messages = [
@@ -168,7 +168,7 @@ async def test_a_failed_tool_is_told_as_each_language_tells_it(
         },
     ]
     async with dialect() as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         await ask(claude(gateway), streamed=False, messages=messages, tools=[TIME])
         body = up.received[0].json
     if dialect is AnthropicProvider:
@@ -187,12 +187,12 @@ SIGNED = {ThinkingProvider: "", AnthropicProvider: sign("I should look"), Gemini
 async def test_thoughts_come_signed_and_go_back_to_who_signed_them(
     thinking: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     calls = Says(thought="I should look", calls=(Call("get_weather", {"city": "Oslo"}),))
     async with thinking(calls, Says("Rain.", thought="So it rains")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         client = claude(gateway)
         more: Any = {"tools": [WEATHER], "thinking": {"type": "enabled", "budget_tokens": 2048}}
         first = await ask(client, streamed, **more)
@@ -217,7 +217,7 @@ async def test_thoughts_come_signed_and_go_back_to_who_signed_them(
 
 async def test_pictures_and_documents_arrive_whole(
     dialect: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     content = [
@@ -228,7 +228,7 @@ async def test_pictures_and_documents_arrive_whole(
         {"type": "text", "text": "What is in these?"},
     ]
     async with dialect(Says("A cat.")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         message = await ask(claude(gateway), streamed=False, messages=[{"role": "user", "content": content}])
         assert message.content[0].text == "A cat."
         picture, far, file, *rest = up.heard[0].pictures
@@ -242,11 +242,11 @@ async def test_pictures_and_documents_arrive_whole(
 @pytest.mark.parametrize("kind", [AnthropicProvider, GeminiProvider])
 async def test_tokens_are_counted_by_who_can(
     kind: type[Provider],
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     async with kind() as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         asked = {name: value for name, value in ASK.items() if name != "max_tokens"}
         counted = await claude(gateway).messages.count_tokens(**asked, tools=[WEATHER])
         assert counted.input_tokens == 42
@@ -255,9 +255,9 @@ async def test_tokens_are_counted_by_who_can(
         assert (row.operation, row.cost_nanos, row.prompt_tokens) == ("count_tokens", 0, 0)
 
 
-async def test_tokens_are_estimated_where_nobody_counts(gateway_with: StartGateway, claude: MakeClaude) -> None:
+async def test_tokens_are_estimated_where_nobody_counts(standing_with: StartGateway, claude: MakeClaude) -> None:
     async with OpenAIProvider() as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         short = await claude(gateway).messages.count_tokens(model="m", messages=[{"role": "user", "content": "hi"}])
         long = await claude(gateway).messages.count_tokens(
             model="m", messages=[{"role": "user", "content": "hi, " * 500}]
@@ -267,11 +267,11 @@ async def test_tokens_are_estimated_where_nobody_counts(gateway_with: StartGatew
 
 
 async def test_what_the_gateway_refuses_is_said_in_the_same_shape(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     async with AnthropicProvider() as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         with pytest.raises(AuthenticationError) as denied:
             await ask(claude(gateway, api_key="sk-nobodys"), streamed=False)
         assert denied.value.type == "authentication_error"
@@ -285,13 +285,13 @@ async def test_what_the_gateway_refuses_is_said_in_the_same_shape(
 
 
 async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     """The provider speaks the convention and breaks off; the caller hears of it as Anthropic would say it."""
     script = [SSE_HEAD, chunk(event(delta("one"))), chunk(event(delta(" two"))), FIN]
     async with ScriptedUpstream(script) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         said: list[str] = []
 
         async def listen() -> None:
@@ -310,11 +310,11 @@ async def test_a_failure_in_mid_stream_is_an_error_after_what_was_said(
 
 async def test_a_class_is_filled_with_the_answer(
     dialect: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     async with dialect(Says('{"cities": ["Oslo", "Åbo"]}')) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         message = await claude(gateway).messages.parse(**ASK, output_format=Atlas)
         assert message.parsed_output == Atlas(cities=["Oslo", "Åbo"])
         schema = up.heard[0].schema
@@ -326,11 +326,11 @@ async def test_a_class_is_filled_with_the_answer(
 async def test_why_an_answer_ended_is_said(
     dialect: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     async with dialect(Says("Once", cut=True), Says("Until the", stopped_at="END")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         client = claude(gateway)
         assert (await ask(client, streamed, max_tokens=1)).stop_reason == "max_tokens"
         stopped = await ask(client, streamed, stop_sequences=["END"])
@@ -343,17 +343,17 @@ async def test_why_an_answer_ended_is_said(
         assert stops == ["END"]
 
 
-async def test_the_models_can_be_listed_with_this_sdk_too(gateway_with: StartGateway, claude: MakeClaude) -> None:
+async def test_the_models_can_be_listed_with_this_sdk_too(standing_with: StartGateway, claude: MakeClaude) -> None:
     async with AnthropicProvider() as up:
-        gateway = await gateway_with({"channel": [up.channel(models=["m", "n"], model_map={"m": up.model})]})
+        gateway = await standing_with({"channel": [up.channel(models=["m", "n"], model_map={"m": up.model})]})
         models = [model async for model in claude(gateway).models.list()]
         assert [model.id for model in models] == ["m", "n"]
         assert (await claude(gateway).models.retrieve("n")).id == "n"
 
 
-async def test_the_sync_client_does_a_whole_tool_loop(dialect: Dialect, gateway_with: StartGateway) -> None:
+async def test_the_sync_client_does_a_whole_tool_loop(dialect: Dialect, standing_with: StartGateway) -> None:
     async with dialect(Says(calls=(Call("get_time"),)), Says("It is noon.")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
 
         def talk() -> str:
             with Anthropic(base_url=gateway.url, api_key=KEY, max_retries=0) as client:

@@ -30,9 +30,9 @@ def read_text(answer: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_transcript_comes_in_every_format(kind: str, gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_transcript_comes_in_every_format(kind: str, standing_with: StartGateway, sdk: MakeClient) -> None:
     async with OpenAiAudio() as provider:
-        gateway = await gateway_with({"channel": [provider.channel()]})
+        gateway = await standing_with({"channel": [provider.channel()]})
         answer: Any = await sdk(gateway).audio.transcriptions.create(
             model="m",
             file=("speech.wav", make_wav()),
@@ -49,10 +49,10 @@ async def test_a_transcript_comes_in_every_format(kind: str, gateway_with: Start
 
 
 async def test_everything_that_can_be_said_of_a_transcript_reaches_the_provider(
-    gateway_with: StartGateway, sdk: MakeClient
+    standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with OpenAiAudio() as provider:
-        gateway = await gateway_with({"channel": [provider.channel()]})
+        gateway = await standing_with({"channel": [provider.channel()]})
         await sdk(gateway).audio.transcriptions.create(
             model="m",
             file=("näme.wav", make_wav()),
@@ -77,10 +77,10 @@ async def test_everything_that_can_be_said_of_a_transcript_reaches_the_provider(
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streams", "answers whole"])
 async def test_a_transcript_is_streamed_by_whoever_can_and_told_in_one_go_by_others(
-    streams: bool, gateway_with: StartGateway, sdk: MakeClient
+    streams: bool, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with OpenAiAudio(streams=streams) as provider:
-        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_TOKEN})
+        gateway = await standing_with({"channel": [provider.channel()], **BY_THE_TOKEN})
         stream = await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(), stream=True)
         events = [event async for event in stream]
         assert "".join(event.delta for event in events if event.type == "transcript.text.delta") == TEXT
@@ -93,9 +93,9 @@ async def test_a_transcript_is_streamed_by_whoever_can_and_told_in_one_go_by_oth
 
 @DEPRECATED
 @pytest.mark.parametrize("kind", ["json", "text", "srt", "verbose_json", "vtt"])
-async def test_a_translation_comes_in_every_format(kind: Any, gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_translation_comes_in_every_format(kind: Any, standing_with: StartGateway, sdk: MakeClient) -> None:
     async with OpenAiAudio() as provider:
-        gateway = await gateway_with({"channel": [provider.channel()]})
+        gateway = await standing_with({"channel": [provider.channel()]})
         answer = await sdk(gateway).audio.translations.create(model="m", file=make_mp3(), response_format=kind)
         assert "Grüße" in read_text(answer)
         (row,) = await gateway.rows(1)
@@ -104,10 +104,10 @@ async def test_a_translation_comes_in_every_format(kind: Any, gateway_with: Star
 
 @pytest.mark.parametrize("kind", list(SOUND_TYPES))
 async def test_speech_comes_in_every_format_as_its_provider_made_it(
-    kind: Any, gateway_with: StartGateway, sdk: MakeClient
+    kind: Any, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with OpenAiAudio() as provider:
-        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_CHARACTER})
+        gateway = await standing_with({"channel": [provider.channel()], **BY_THE_CHARACTER})
         answer = await sdk(gateway).audio.speech.create(model="m", voice="alloy", input="Hello", response_format=kind)
         assert answer.content == speak(kind)
         assert answer.response.headers["Content-Type"] == SOUND_TYPES[kind]
@@ -115,9 +115,9 @@ async def test_speech_comes_in_every_format_as_its_provider_made_it(
         assert (row.operation, row.ending, row.characters, row.cost_nanos) == ("speech", "completed", 5, 5_000)
 
 
-async def test_speech_leaves_as_it_comes(gateway_with: StartGateway, sdk: MakeClient, tmp_path: Path) -> None:
+async def test_speech_leaves_as_it_comes(standing_with: StartGateway, sdk: MakeClient, tmp_path: Path) -> None:
     async with OpenAiAudio() as provider:
-        gateway = await gateway_with({"channel": [provider.channel()]})
+        gateway = await standing_with({"channel": [provider.channel()]})
         async with sdk(gateway).audio.speech.with_streaming_response.create(
             model="m", voice="alloy", input="Hello", response_format="wav"
         ) as answer:
@@ -126,9 +126,9 @@ async def test_speech_leaves_as_it_comes(gateway_with: StartGateway, sdk: MakeCl
         assert (tmp_path / "hello.wav").read_bytes() == speak("wav")
 
 
-async def test_speech_in_events_ends_with_what_it_used(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_speech_in_events_ends_with_what_it_used(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with OpenAiAudio() as provider:
-        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_TOKEN})
+        gateway = await standing_with({"channel": [provider.channel()], **BY_THE_TOKEN})
         answer = await sdk(gateway).audio.speech.create(
             model="m", voice="alloy", input="Hello", response_format="mp3", stream_format="sse"
         )
@@ -141,9 +141,9 @@ async def test_speech_in_events_ends_with_what_it_used(gateway_with: StartGatewa
         assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (6, 40, "upstream")
 
 
-async def test_speech_that_breaks_off_is_seen_to_be_broken(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_speech_that_breaks_off_is_seen_to_be_broken(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with OpenAiAudio(cut=True) as provider:
-        gateway = await gateway_with({"channel": [provider.channel()]})
+        gateway = await standing_with({"channel": [provider.channel()]})
         with pytest.raises(APIConnectionError):
             await sdk(gateway).audio.speech.create(model="m", voice="alloy", input="Hello")
         (row,) = await gateway.rows(1)
@@ -151,10 +151,10 @@ async def test_speech_that_breaks_off_is_seen_to_be_broken(gateway_with: StartGa
 
 
 async def test_to_a_reader_of_http_1_0_it_is_reset_for_its_end_is_all_that_ends_an_answer(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     async with OpenAiAudio(cut=True) as provider:
-        gateway = await gateway_with({"channel": [provider.channel()]})
+        gateway = await standing_with({"channel": [provider.channel()]})
         reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
         body = b'{"model":"m","voice":"alloy","input":"Hello"}'
         head = f"POST /v1/audio/speech HTTP/1.0\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n"
@@ -164,10 +164,10 @@ async def test_to_a_reader_of_http_1_0_it_is_reset_for_its_end_is_all_that_ends_
         writer.close()
 
 
-async def test_another_channel_speaks_where_one_fails(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_another_channel_speaks_where_one_fails(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with OpenAiAudio("fail") as broken, OpenAiAudio() as well:
         channels = [broken.channel("broken", priority=1), well.channel("well")]
-        gateway = await gateway_with({"channel": channels})
+        gateway = await standing_with({"channel": channels})
         client = sdk(gateway)
         answer = await client.audio.speech.create(model="m", voice="alloy", input="Hello", response_format="wav")
         assert answer.content == speak("wav")
@@ -179,33 +179,35 @@ async def test_another_channel_speaks_where_one_fails(gateway_with: StartGateway
 
 @pytest.mark.parametrize(("reports", "seconds"), [("duration", 4), ("nothing", 3)])
 async def test_sound_is_paid_for_by_its_length(
-    reports: Any, seconds: int, gateway_with: StartGateway, sdk: MakeClient
+    reports: Any, seconds: int, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with OpenAiAudio(reports=reports) as provider:
-        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_SECOND})
+        gateway = await standing_with({"channel": [provider.channel()], **BY_THE_SECOND})
         await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(3.0))
         (row,) = await gateway.rows(1)
         assert (row.duration_ms, row.cost_nanos) == (seconds * 1_000, seconds * SECOND)
         assert row.reserved_nanos >= 3 * SECOND
 
 
-async def test_what_sound_may_cost_is_held_before_anybody_is_asked(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_what_sound_may_cost_is_held_before_anybody_is_asked(
+    standing_with: StartGateway, sdk: MakeClient
+) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 2.5}
     async with OpenAiAudio() as provider:
         config = {"channel": [provider.channel()], "account": [{"name": "acme"}], "key": [key], **BY_THE_SECOND}
-        gateway = await gateway_with(config)
+        gateway = await standing_with(config)
         with pytest.raises(PermissionDeniedError) as refused:
             await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(3.0))
         assert refused.value.code == "insufficient_quota"
         assert provider.sounds == []
 
 
-async def test_no_header_makes_a_hold_smaller_than_what_its_sound_may_cost(gateway_with: StartGateway) -> None:
+async def test_no_header_makes_a_hold_smaller_than_what_its_sound_may_cost(standing_with: StartGateway) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 30}
     webm = b"\x1a\x45\xdf\xa3\x44\x89\x84" + struct.pack(">f", 1.0) + bytes(200_000)
     async with OpenAiAudio() as provider:
         config = {"channel": [provider.channel()], "account": [{"name": "acme"}], "key": [key], **BY_THE_SECOND}
-        gateway = await gateway_with(config)
+        gateway = await standing_with(config)
         form = aiohttp.FormData({"model": "m"}, default_to_multipart=True)
         form.add_field("file", webm, filename="a.webm")
         async with gateway.client.post(f"{gateway.url}/v1/audio/transcriptions", data=form) as response:
@@ -213,9 +215,9 @@ async def test_no_header_makes_a_hold_smaller_than_what_its_sound_may_cost(gatew
         assert provider.sounds == []
 
 
-async def test_sound_that_nobody_could_hear_costs_nothing(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_sound_that_nobody_could_hear_costs_nothing(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with OpenAiAudio("fail") as provider:
-        gateway = await gateway_with({"channel": [provider.channel()], **BY_THE_SECOND})
+        gateway = await standing_with({"channel": [provider.channel()], **BY_THE_SECOND})
         with pytest.raises(InternalServerError):
             await sdk(gateway).audio.transcriptions.create(model="m", file=make_wav(3.0))
         (row,) = await gateway.rows(1)
@@ -223,10 +225,10 @@ async def test_sound_that_nobody_could_hear_costs_nothing(gateway_with: StartGat
 
 
 async def test_more_recordings_than_there_are_threads_are_all_heard(
-    gateway_with: StartGateway, sdk: MakeClient
+    standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     async with OpenAiAudio() as provider:
-        client = sdk(await gateway_with({"channel": [provider.channel()]}))
+        client = sdk(await standing_with({"channel": [provider.channel()]}))
         files = [make_wav(5.0, 16_000) + bytes([number]) for number in range(30)]
         asked = [client.audio.transcriptions.create(model="m", file=file) for file in files]
         assert [one.text for one in await asyncio.gather(*asked)] == [TEXT] * 30
@@ -246,10 +248,10 @@ async def test_more_recordings_than_there_are_threads_are_all_heard(
     ],
 )
 async def test_a_bad_form_is_refused_and_the_field_named(
-    fields: dict[str, Any], param: str, gateway_with: StartGateway
+    fields: dict[str, Any], param: str, standing_with: StartGateway
 ) -> None:
     async with OpenAiAudio() as provider:
-        gateway = await gateway_with({"channel": [provider.channel()]})
+        gateway = await standing_with({"channel": [provider.channel()]})
         form = aiohttp.FormData(default_to_multipart=True)
         for name, value in fields.items():
             named = {"filename": "a.wav"} if isinstance(value, bytes) else {}
@@ -273,10 +275,10 @@ async def test_a_bad_form_is_refused_and_the_field_named(
     ],
 )
 async def test_a_bad_wish_for_speech_is_refused_and_the_field_named(
-    body: dict[str, Any], param: str, gateway_with: StartGateway
+    body: dict[str, Any], param: str, standing_with: StartGateway
 ) -> None:
     async with OpenAiAudio() as provider:
-        gateway = await gateway_with({"channel": [provider.channel()]})
+        gateway = await standing_with({"channel": [provider.channel()]})
         async with gateway.post(body, "/v1/audio/speech") as response:
             error = (await response.json())["error"]
             assert (response.status, error["code"], error["param"]) == (400, "invalid_request", param), error

@@ -134,11 +134,11 @@ async def ask(client: Any, body: dict[str, Any], *, streamed: bool) -> Any:
 async def test_the_conversation_arrives_and_goes_on(
     dialect: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     async with dialect(NEXT) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         message = await ask(claude(gateway), BODY, streamed=streamed)
         made = [block for block in message.content if block.type == "tool_use"]
         assert [(block.name, block.input) for block in made] == [
@@ -162,11 +162,11 @@ async def test_the_conversation_arrives_and_goes_on(
 
 
 async def test_its_own_provider_gets_the_body_and_the_features_as_they_were(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     async with AnthropicProvider(NEXT) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         await claude(gateway).messages.create(**BODY, extra_headers={"anthropic-beta": BETA}, timeout=9)
         assert up.received[0].json == BODY | {"model": up.model}
         assert up.received[0].headers["anthropic-beta"] == BETA
@@ -196,10 +196,10 @@ async def test_what_is_not_for_others_is_not_told_to_them(
 
 
 async def test_the_conversation_can_be_counted(
-    dialect: Dialect, gateway_with: StartGateway, claude: MakeClaude
+    dialect: Dialect, standing_with: StartGateway, claude: MakeClaude
 ) -> None:
     async with dialect() as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         names = ("model", "system", "tools", "messages", "thinking")
         counted = await claude(gateway).messages.count_tokens(**{name: BODY[name] for name in names})
         assert counted.input_tokens == 42 or dialect is OpenAIProvider
@@ -209,7 +209,7 @@ async def test_the_conversation_can_be_counted(
 @pytest.mark.parametrize("convention", [ThinkingProvider, OpenAIProvider], ids=name_dialect)
 async def test_three_turns_by_three_providers_are_one_conversation(
     convention: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     """Each answers once and is then overloaded; whoever is next takes over what all before it have said."""
@@ -220,7 +220,7 @@ async def test_three_turns_by_three_providers_are_one_conversation(
         AnthropicProvider(NEXT, busy) as anthropic,
     ):
         order = [up.channel(up.slug, priority=-at) for at, up in enumerate((gemini, openai, anthropic))]
-        gateway = await gateway_with({"channel": order})
+        gateway = await standing_with({"channel": order})
         client = claude(gateway)
         messages = list(BODY["messages"])
         for _ in range(3):

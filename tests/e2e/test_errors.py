@@ -33,11 +33,11 @@ def key_with(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("key", ["sk-nobody-has-this-key-0000", "not-a-key", "sk-short", "x" * 5000])
 async def test_a_wrong_key_is_an_authentication_error_with_the_request_id(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
     key: str,
 ) -> None:
-    gateway = await gateway_with({})
+    gateway = await standing_with({})
     with pytest.raises(AuthenticationError) as caught:
         await sdk(gateway, api_key=key).models.list()
     error = caught.value
@@ -56,27 +56,27 @@ async def test_a_wrong_key_is_an_authentication_error_with_the_request_id(
     ],
 )
 async def test_a_known_key_that_will_not_do_says_why(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
     restriction: dict[str, Any],
     code: str,
 ) -> None:
-    gateway = await gateway_with(key_with(**restriction))
+    gateway = await standing_with(key_with(**restriction))
     with pytest.raises(AuthenticationError) as caught:
         await chat(sdk(gateway), model="demo-chat")
     assert caught.value.code == code
     await gateway.rows(0)
 
 
-async def test_the_key_of_a_disabled_account_is_disabled(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with({"account": [{"name": "acme", "status": "disabled"}]})
+async def test_the_key_of_a_disabled_account_is_disabled(standing_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await standing_with({"account": [{"name": "acme", "status": "disabled"}]})
     with pytest.raises(AuthenticationError) as caught:
         await sdk(gateway).models.list()
     assert caught.value.code == "key_disabled"
 
 
-async def test_a_model_outside_the_keys_restriction_is_denied(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with(key_with(models=["demo-embedding"]))
+async def test_a_model_outside_the_keys_restriction_is_denied(standing_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await standing_with(key_with(models=["demo-embedding"]))
     with pytest.raises(PermissionDeniedError) as caught:
         await chat(sdk(gateway), model="demo-chat")
     assert (caught.value.code, caught.value.param) == ("model_not_allowed", "model")
@@ -84,7 +84,7 @@ async def test_a_model_outside_the_keys_restriction_is_denied(gateway_with: Star
     assert (row.ending, row.status, row.attempts) == ("refused", 403, 0)
 
 
-async def test_a_providers_own_400_arrives_in_its_words(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_providers_own_400_arrives_in_its_words(standing_with: StartGateway, sdk: MakeClient) -> None:
     theirs = {
         "message": "too long, see https://provider.example/docs and sk-abcdefghijklmnopqrst",
         "type": "invalid_request_error",
@@ -92,7 +92,7 @@ async def test_a_providers_own_400_arrives_in_its_words(gateway_with: StartGatew
         "code": "context_length_exceeded",
     }
     async with ScriptedUpstream([answer({"error": theirs}, 400, x_request_id="theirs", set_cookie="a=b")]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         with pytest.raises(BadRequestError) as caught:
             await chat(sdk(gateway))
         error = caught.value
@@ -108,23 +108,25 @@ async def test_a_providers_own_400_arrives_in_its_words(gateway_with: StartGatew
 @pytest.mark.parametrize("status", [401, 402, 403])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_provider_that_refuses_our_credentials_is_a_502_of_ours(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
     status: int,
     stream: bool,
 ) -> None:
     refusal = {"error": {"message": "Incorrect API key provided: provider-key", "type": "x", "code": "invalid_api_key"}}
     async with ScriptedUpstream([answer(refusal, status)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         with pytest.raises(InternalServerError) as caught:
             await chat(sdk(gateway), stream=stream)
         assert (caught.value.status_code, caught.value.code) == (502, "upstream_error")
         assert "provider-key" not in str(caught.value.response.content)
 
 
-async def test_a_provider_that_is_down_leaves_the_call_to_the_next(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_provider_that_is_down_leaves_the_call_to_the_next(
+    standing_with: StartGateway, sdk: MakeClient
+) -> None:
     async with ScriptedUpstream([answer(b"<html>", 503)]) as down, ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([down, up]))
+        gateway = await standing_with(channels([down, up]))
         completion = await chat(sdk(gateway))
         assert completion.choices[0].message.content == "hello"
         (row,) = await gateway.rows(1)
@@ -138,10 +140,10 @@ async def _refused(gateway: RunningGateway, client: AsyncOpenAI, **more: Any) ->
 
 
 @pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
-async def test_the_sdk_does_not_ask_again_for_what_cannot_succeed(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_the_sdk_does_not_ask_again_for_what_cannot_succeed(standing_with: StartGateway, sdk: MakeClient) -> None:
     refusal = {"error": {"message": "no", "type": "invalid_request_error", "param": "n", "code": "bad"}}
     async with ScriptedUpstream([answer(refusal, 400)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         client = sdk(gateway, max_retries=2)
         assert isinstance(await _refused(gateway, client), BadRequestError)
         assert len(up.received) == 1
@@ -157,12 +159,12 @@ async def test_the_sdk_does_not_ask_again_for_what_cannot_succeed(gateway_with: 
 
 
 async def test_a_providers_rate_limit_is_passed_on_with_its_retry_after(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     limited = {"error": {"message": "slow down", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}
     async with ScriptedUpstream([answer(limited, 429, retry_after="7", x_ratelimit_limit_requests="3")]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         with pytest.raises(RateLimitError) as caught:
             await chat(sdk(gateway))
         assert caught.value.response.headers["retry-after"] == "7"
@@ -171,8 +173,10 @@ async def test_a_providers_rate_limit_is_passed_on_with_its_retry_after(
 
 
 @pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
-async def test_image_variations_are_not_implemented_in_either_form(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1")]})
+async def test_image_variations_are_not_implemented_in_either_form(
+    standing_with: StartGateway, sdk: MakeClient
+) -> None:
+    gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1")]})
     client = sdk(gateway)
     with pytest.raises(InternalServerError) as multipart:
         await client.images.create_variation(image=PNG, model="m")
@@ -183,8 +187,8 @@ async def test_image_variations_are_not_implemented_in_either_form(gateway_with:
         assert caught.value.request_id is not None
 
 
-async def test_bad_fields_are_bad_requests_that_name_the_field(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with({})
+async def test_bad_fields_are_bad_requests_that_name_the_field(standing_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await standing_with({})
     for fields, param in (
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "nobody", "content": "x"}]}, "messages[0].role"),

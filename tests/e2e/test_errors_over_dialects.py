@@ -55,14 +55,14 @@ async def test_a_status_is_the_sdks_own_exception(  # noqa: PLR0917 - fixtures a
     status: int,
     kind: str,
     name: str,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
     claude: MakeClaude,
 ) -> None:
     ours = kind == "InternalServerError"
     said = Fails(status, f"That will not do, {KEY}", headers={"retry-after": "7"} if status == 429 else {})
     async with dialect(said) as up:
-        gateway = await gateway_with(channels_of(up))
+        gateway = await standing_with(channels_of(up))
         theirs, others = await call_each(gateway, sdk, claude, kind)
         for error in (*theirs, *others):
             assert error.status_code == (502 if ours else status)
@@ -81,9 +81,9 @@ async def test_a_status_is_the_sdks_own_exception(  # noqa: PLR0917 - fixtures a
             assert f"(request id: {name_of})" in error.message
 
 
-async def test_anthropics_sdk_finds_the_requests_id(gateway_with: StartGateway, claude: MakeClaude) -> None:
+async def test_anthropics_sdk_finds_the_requests_id(standing_with: StartGateway, claude: MakeClaude) -> None:
     async with AnthropicProvider(Says("Hi"), Fails(500, "It broke")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         asked: Any = {"model": "m", "messages": ASK, "max_tokens": 9}
         message = await claude(gateway).messages.create(**asked)
         error = await fail(claude(gateway).messages.create(**asked), anthropic.InternalServerError)
@@ -92,12 +92,12 @@ async def test_anthropics_sdk_finds_the_requests_id(gateway_with: StartGateway, 
 
 async def test_an_error_as_the_first_event_of_a_stream_is_no_stream(
     dialect: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
     claude: MakeClaude,
 ) -> None:
     async with dialect(Fails(529, "Overloaded", late=True)) as up:
-        gateway = await gateway_with(channels_of(up))
+        gateway = await standing_with(channels_of(up))
         theirs, others = await call_each(gateway, sdk, claude, "InternalServerError")
         for error in (*theirs, *others):
             assert error.status_code == 502

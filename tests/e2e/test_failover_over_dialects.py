@@ -32,9 +32,9 @@ OVERLOADED = (
 )
 
 
-async def start(gateway_with: StartGateway, first: Provider, second: Provider) -> RunningGateway:
+async def start(standing_with: StartGateway, first: Provider, second: Provider) -> RunningGateway:
     """Both serve ``m``; the second is asked where the first fails."""
-    return await gateway_with({"channel": [first.channel("one", priority=1), second.channel("two")]})
+    return await standing_with({"channel": [first.channel("one", priority=1), second.channel("two")]})
 
 
 @pytest.mark.parametrize("failing", [BUSY, BUSY_LATE], ids=["status", "first-event"])
@@ -43,12 +43,12 @@ async def test_the_next_channel_answers_a_stream_in_its_own_language(  # noqa: P
     one: Dialect,
     two: Dialect,
     failing: Fails,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
     claude: MakeClaude,
 ) -> None:
     async with one(failing) as first, two(Says("All is well")) as second:
-        gateway = await start(gateway_with, first, second)
+        gateway = await start(standing_with, first, second)
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True)
         assert "".join([item.choices[0].delta.content or "" async for item in stream]) == "All is well"
         assert stream.response.headers["x-gateway-attempts"] == "2"
@@ -63,12 +63,12 @@ async def test_the_next_channel_answers_a_stream_in_its_own_language(  # noqa: P
 async def test_the_next_channel_gives_a_whole_answer(
     one: Dialect,
     two: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
     claude: MakeClaude,
 ) -> None:
     async with one(BUSY) as first, two(Says("All is well")) as second:
-        gateway = await start(gateway_with, first, second)
+        gateway = await start(standing_with, first, second)
         answer = await sdk(gateway).chat.completions.create(model="m", messages=ASK)
         assert answer.choices[0].message.content == "All is well"
         message: Any = await claude(gateway).messages.create(model="m", max_tokens=9, messages=ASK)
@@ -78,14 +78,14 @@ async def test_the_next_channel_gives_a_whole_answer(
 
 
 async def test_an_overload_after_a_stream_has_begun_but_said_nothing_is_nobodys_business(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
     claude: MakeClaude,
 ) -> None:
     script = [SSE_HEAD, chunk(BEGUN), 0.02, chunk(OVERLOADED), LAST_CHUNK]
     async with ScriptedUpstream(script) as first, OpenAIProvider(Says("All is well")) as second:
         anthropic = second.channel("one", provider="anthropic", base_url=first.base_url, priority=1)
-        gateway = await gateway_with({"channel": [anthropic, second.channel("two")]})
+        gateway = await standing_with({"channel": [anthropic, second.channel("two")]})
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True)
         chunks = [item async for item in stream]
         assert "".join(item.choices[0].delta.content or "" for item in chunks) == "All is well"
@@ -102,7 +102,7 @@ async def test_an_overload_after_a_stream_has_begun_but_said_nothing_is_nobodys_
 
 
 async def test_after_the_first_words_nobody_else_is_asked(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     words = (
@@ -113,7 +113,7 @@ async def test_after_the_first_words_nobody_else_is_asked(
     script = [SSE_HEAD, chunk(BEGUN + words), 0.02, chunk(OVERLOADED), STALL]
     async with ScriptedUpstream(script) as first, OpenAIProvider() as second:
         anthropic = second.channel("one", provider="anthropic", base_url=first.base_url, priority=1)
-        gateway = await gateway_with({"channel": [anthropic, second.channel("two")]})
+        gateway = await standing_with({"channel": [anthropic, second.channel("two")]})
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True)
         said: list[str] = []
 
@@ -128,22 +128,22 @@ async def test_after_the_first_words_nobody_else_is_asked(
 
 
 async def test_a_wish_that_one_language_has_no_word_for_goes_to_the_next(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with AnthropicProvider() as first, OpenAIProvider(Says("Heads", more=("Tails",))) as second:
-        gateway = await start(gateway_with, first, second)
+        gateway = await start(standing_with, first, second)
         answer = await sdk(gateway).chat.completions.create(model="m", messages=ASK, n=2)
         assert [choice.message.content for choice in answer.choices] == ["Heads", "Tails"]
         assert not first.received
 
 
 async def test_when_all_fail_the_last_ones_error_is_told_once(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with AnthropicProvider(BUSY) as first, OpenAIProvider(Fails(500, "It broke")) as second:
-        gateway = await start(gateway_with, first, second)
+        gateway = await start(standing_with, first, second)
         with pytest.raises(InternalServerError, match="It broke") as caught:
             await sdk(gateway).chat.completions.create(model="m", messages=ASK)
         assert caught.value.status_code == 502
@@ -159,11 +159,11 @@ LOOKING = Says("Looking.", thought="I should look", calls=(Call("get_weather", {
 async def test_a_tool_loop_of_the_convention_moves_from_one_language_to_another(
     one: Dialect,
     two: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with one(LOOKING, BUSY) as first, two(Says("It rains.")) as second:
-        gateway = await start(gateway_with, first, second)
+        gateway = await start(standing_with, first, second)
         talk: Any = sdk(gateway).chat.completions
         asked = {"model": "m", "tools": [WEATHER], "reasoning_effort": "low"}
         turn = (await talk.create(messages=ASK, **asked)).choices[0].message
@@ -182,12 +182,12 @@ async def test_a_tool_loop_of_anthropics_moves_from_one_language_to_another(
     one: Dialect,
     two: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     claude: MakeClaude,
 ) -> None:
     """A thought that one provider signed is in the conversation, and the other would refuse it as its own."""
     async with one(LOOKING, BUSY) as first, two(Says("It rains.")) as second:
-        gateway = await start(gateway_with, first, second)
+        gateway = await start(standing_with, first, second)
         client = claude(gateway)
         asked: Any = {
             "model": "m",

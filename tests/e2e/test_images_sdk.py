@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, PermissionDeniedError, RateLimitError
 
 from tests.conftest import StartGateway
@@ -26,9 +27,10 @@ UNMASKED = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture
-async def place(kind: Kind, gateway_with: StartGateway) -> AsyncIterator[Place]:
-    async with open_kind(kind, gateway_with) as opened:
+@pytest_asyncio.fixture(loop_scope="session")
+async def place(kind: Kind, gateway_with: StartGateway, standing_with: StartGateway) -> AsyncIterator[Place]:
+    """The demo is a part of its gateway; over the others one stands."""
+    async with open_kind(kind, standing_with if kind.provider else gateway_with) as opened:
         yield opened
 
 
@@ -177,10 +179,10 @@ async def test_an_edit_is_streamed(place: Place, sdk: MakeClient) -> None:
 
 @FAKES
 async def test_a_blocked_picture_is_told_as_such_and_costs_nothing(
-    kind: Kind, gateway_with: StartGateway, sdk: MakeClient
+    kind: Kind, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     price = {"price": [{"model": "*", "usd_per_image": 1.0}]}
-    async with open_kind(kind, gateway_with, "block", **price) as place:
+    async with open_kind(kind, standing_with, "block", **price) as place:
         with pytest.raises(BadRequestError) as blocked:
             await ask(sdk(place.gateway), place)
         assert blocked.value.code == "sensitive_words_detected"
@@ -191,8 +193,8 @@ async def test_a_blocked_picture_is_told_as_such_and_costs_nothing(
 
 
 @FAKES
-async def test_a_blocked_stream_is_told_as_such(kind: Kind, gateway_with: StartGateway, sdk: MakeClient) -> None:
-    async with open_kind(kind, gateway_with, "block") as place:
+async def test_a_blocked_stream_is_told_as_such(kind: Kind, standing_with: StartGateway, sdk: MakeClient) -> None:
+    async with open_kind(kind, standing_with, "block") as place:
         with pytest.raises(APIError) as blocked:
             _ = [event async for event in await ask(sdk(place.gateway), place, stream=True)]
         assert blocked.value.code == "sensitive_words_detected"
@@ -201,9 +203,9 @@ async def test_a_blocked_stream_is_told_as_such(kind: Kind, gateway_with: StartG
 
 
 @FAKES
-async def test_a_picture_that_fails_costs_nothing(kind: Kind, gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_picture_that_fails_costs_nothing(kind: Kind, standing_with: StartGateway, sdk: MakeClient) -> None:
     price = {"price": [{"model": "*", "usd_per_image": 1.0}]}
-    async with open_kind(kind, gateway_with, "fail", **price) as place:
+    async with open_kind(kind, standing_with, "fail", **price) as place:
         with pytest.raises(InternalServerError) as failed:
             await ask(sdk(place.gateway), place)
         assert failed.value.code == "upstream_error"
@@ -212,11 +214,11 @@ async def test_a_picture_that_fails_costs_nothing(kind: Kind, gateway_with: Star
 
 
 @FAKES
-async def test_another_channel_paints_where_one_fails(kind: Kind, gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_another_channel_paints_where_one_fails(kind: Kind, standing_with: StartGateway, sdk: MakeClient) -> None:
     assert kind.provider is not None
     async with kind.provider("fail") as broken, kind.provider() as well:
         channels = [broken.channel("broken", priority=1), well.channel("well")]
-        gateway = await gateway_with({"channel": channels})
+        gateway = await standing_with({"channel": channels})
         answer = await sdk(gateway).images.generate(model="m", prompt=PROMPT)
         assert measure(await download(gateway, answer.data[0].url))
         (row,) = await gateway.rows(1)
@@ -225,10 +227,10 @@ async def test_another_channel_paints_where_one_fails(kind: Kind, gateway_with: 
 
 @FAKES
 async def test_a_part_that_fails_fails_the_whole_and_nothing_is_charged(
-    kind: Kind, gateway_with: StartGateway, sdk: MakeClient
+    kind: Kind, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     config = {"price": [{"model": "*", "usd_per_image": 1.0}], "model": [{"name": "m", "max_n": 1}]}
-    async with open_kind(kind, gateway_with, "ok", "fail", "ok", **config) as place:
+    async with open_kind(kind, standing_with, "ok", "fail", "ok", **config) as place:
         with pytest.raises(InternalServerError):
             await ask(sdk(place.gateway), place, n=3)
         (row,) = await place.gateway.rows(1)
@@ -238,12 +240,12 @@ async def test_a_part_that_fails_fails_the_whole_and_nothing_is_charged(
 
 @FAKES
 async def test_more_than_the_model_makes_is_refused_unless_the_channel_fans_out(
-    kind: Kind, gateway_with: StartGateway, sdk: MakeClient
+    kind: Kind, standing_with: StartGateway, sdk: MakeClient
 ) -> None:
     assert kind.provider is not None
     async with kind.provider() as provider:
         config = {"channel": [provider.channel()], "model": [{"name": "m", "max_n": 2}]}
-        gateway = await gateway_with(config)
+        gateway = await standing_with(config)
         with pytest.raises(BadRequestError) as refused:
             await sdk(gateway).images.generate(model="m", prompt=PROMPT, n=3)
         assert (refused.value.code, refused.value.param) == ("invalid_request", "n")
@@ -293,8 +295,8 @@ async def test_the_key_s_rate_limits_are_for_pictures_too(gateway_with: StartGat
 
 
 @pytest.mark.parametrize("form", [False, True])
-async def test_variations_are_not_implemented_in_either_form(gateway_with: StartGateway, form: bool) -> None:
-    gateway = await gateway_with({})
+async def test_variations_are_not_implemented_in_either_form(standing_with: StartGateway, form: bool) -> None:
+    gateway = await standing_with({})
     body: dict[str, Any] = {"data": {"image": io.BytesIO(draw(512, 512))}} if form else {"json": {"model": "m"}}
     async with gateway.client.post(f"{gateway.url}/v1/images/variations", **body) as response:
         assert response.status == 501
@@ -303,8 +305,8 @@ async def test_variations_are_not_implemented_in_either_form(gateway_with: Start
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_the_sdk_hears_that_variations_are_not_implemented(gateway_with: StartGateway, sdk: MakeClient) -> None:
-    gateway = await gateway_with({})
+async def test_the_sdk_hears_that_variations_are_not_implemented(standing_with: StartGateway, sdk: MakeClient) -> None:
+    gateway = await standing_with({})
     with pytest.raises(InternalServerError) as refused:
         await sdk(gateway, max_retries=2).images.create_variation(image=draw())
     assert (refused.value.status_code, refused.value.code) == (501, "api_not_implemented")

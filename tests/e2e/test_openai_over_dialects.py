@@ -50,9 +50,9 @@ def as_data(data: bytes, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
-async def test_a_chat_is_answered(dialect: Dialect, gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_chat_is_answered(dialect: Dialect, standing_with: StartGateway, sdk: MakeClient) -> None:
     async with dialect(Says("A door, füllig ✓")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.create(model="m", messages=ASK, temperature=0.5, max_tokens=99)
         (choice,) = answer.choices
         assert (answer.object, choice.index, choice.finish_reason) == ("chat.completion", 0, "stop")
@@ -75,11 +75,11 @@ async def test_a_chat_is_answered(dialect: Dialect, gateway_with: StartGateway, 
 async def test_a_stream_is_the_same_words_with_usage_only_where_it_was_asked_for(
     dialect: Dialect,
     asked: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with dialect(Says("One two three füllig ✓")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         options: Any = {"stream_options": {"include_usage": True}} if asked else {}
         stream = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stream=True, **options)
         chunks = [chunk async for chunk in stream]
@@ -97,12 +97,12 @@ async def test_a_stream_is_the_same_words_with_usage_only_where_it_was_asked_for
 
 async def test_the_sdks_stream_helper_reads_words_and_calls(
     dialect: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     calls = (Call("get_weather", {"city": "Åbo"}), Call("get_time"))
     async with dialect(Says("Let me look", calls=calls)) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         async with sdk(gateway).chat.completions.stream(model="m", messages=ASK, tools=[WEATHER, TIME]) as stream:
             kinds = {item.type async for item in stream}
             final = await stream.get_final_completion()
@@ -136,12 +136,12 @@ async def put_together(stream: Any) -> tuple[dict[str, Any], str | None]:
 async def test_a_tool_is_called_and_its_result_becomes_an_answer(
     dialect: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     calls = Says("Looking.", calls=(Call("get_weather", {"city": 'Os"lo', "unit": "C"}),))
     async with dialect(calls, Says("It rains.")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         messages = list(ASK)
         talk: Any = sdk(gateway).chat.completions
         for _ in range(2):
@@ -168,13 +168,13 @@ async def test_a_tool_is_called_and_its_result_becomes_an_answer(
 async def test_parallel_calls_may_be_answered_in_any_order(
     dialect: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     cities = ("Oslo", "Bergen", "Bodø")
     calls = Says(calls=(*(Call("get_weather", {"city": city}) for city in cities), Call("get_time")))
     async with dialect(calls, Says("All known.")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         talk: Any = sdk(gateway).chat.completions
         asked = {"model": "m", "messages": ASK, "tools": [WEATHER, TIME], "tool_choice": "required"}
         if streamed:
@@ -197,7 +197,7 @@ async def test_parallel_calls_may_be_answered_in_any_order(
         assert up.heard[1].said[-1] == "user: Hurry!"
 
 
-async def test_pictures_and_files_arrive_whole(dialect: Dialect, gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_pictures_and_files_arrive_whole(dialect: Dialect, standing_with: StartGateway, sdk: MakeClient) -> None:
     content: Any = [
         {"type": "text", "text": "What is on these?"},
         {"type": "image_url", "image_url": {"url": as_data(PNG, "image/png"), "detail": "low"}},
@@ -205,7 +205,7 @@ async def test_pictures_and_files_arrive_whole(dialect: Dialect, gateway_with: S
         {"type": "file", "file": {"filename": "a.pdf", "file_data": as_data(PDF, "application/pdf")}},
     ]
     async with dialect(Says("A cat.")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         messages: Any = [{"role": "user", "content": content}]
         answer = await sdk(gateway).chat.completions.create(model="m", messages=messages)
         assert answer.choices[0].message.content == "A cat."
@@ -217,11 +217,11 @@ async def test_pictures_and_files_arrive_whole(dialect: Dialect, gateway_with: S
 
 async def test_a_model_class_is_filled_with_the_answer(
     dialect: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with dialect(Says('{"cities": [{"name": "Oslo", "people": 700000}]}')) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.parse(model="m", messages=ASK, response_format=Atlas)
         parsed = answer.choices[0].message.parsed
         assert parsed == Atlas(cities=[City(name="Oslo", people=700_000)])
@@ -231,9 +231,9 @@ async def test_a_model_class_is_filled_with_the_answer(
         assert "people" in str(schema)
 
 
-async def test_a_json_object_can_be_asked_for(dialect: Dialect, gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_json_object_can_be_asked_for(dialect: Dialect, standing_with: StartGateway, sdk: MakeClient) -> None:
     async with dialect(Says('{"a": 1}')) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.create(
             model="m",
             messages=ASK,
@@ -253,11 +253,11 @@ async def test_a_json_object_can_be_asked_for(dialect: Dialect, gateway_with: St
 async def test_thoughts_are_reasoning_content(
     thinking: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with thinking(Says("Four.", thought="Two and two, well")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         talk: Any = sdk(gateway).chat.completions
         asked = {"model": "m", "messages": ASK, "reasoning_effort": "low"}
         if streamed:
@@ -276,13 +276,13 @@ async def test_thoughts_are_reasoning_content(
 
 async def test_a_thinking_model_goes_on_after_a_tool_from_what_the_convention_keeps(
     thinking: Dialect,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     """The convention loses Anthropic's signature and keeps Gemini's; neither may be refused for it."""
     calls = Says(thought="I should look", calls=(Call("get_weather", {"city": "Oslo"}),))
     async with thinking(calls, Says("Rain.", thought="So it rains")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         talk: Any = sdk(gateway).chat.completions
         asked = {"model": "m", "tools": [WEATHER], "reasoning_effort": "medium"}
         first = await talk.create(messages=ASK, **asked)
@@ -298,11 +298,11 @@ async def test_a_thinking_model_goes_on_after_a_tool_from_what_the_convention_ke
 async def test_several_answers_come_where_the_language_has_them(
     dialect: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with dialect(Says("Heads you win", more=("Tails I lose",))) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         talk: Any = sdk(gateway).chat.completions
         if dialect is AnthropicProvider:
             with pytest.raises(BadRequestError) as caught:
@@ -329,11 +329,11 @@ async def test_several_answers_come_where_the_language_has_them(
 async def test_stop_sequences_arrive_and_end_an_answer(
     dialect: Dialect,
     stop: Any,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with dialect(Says("Until the", stopped_at="END")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         answer = await sdk(gateway).chat.completions.create(model="m", messages=ASK, stop=stop)
         assert answer.choices[0].finish_reason == "stop"
         sent = up.received[0].json
@@ -346,11 +346,11 @@ async def test_stop_sequences_arrive_and_end_an_answer(
 async def test_an_answer_that_was_cut_says_length(
     dialect: Dialect,
     streamed: bool,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with dialect(Says("Once upon", cut=True)) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         talk: Any = sdk(gateway).chat.completions
         answer = await talk.create(model="m", messages=ASK, max_tokens=2, stream=streamed)
         finish = (await put_together(answer))[1] if streamed else answer.choices[0].finish_reason
@@ -361,22 +361,22 @@ async def test_an_answer_that_was_cut_says_length(
 
 
 async def test_what_the_provider_finds_wrong_with_a_request_is_said(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     """A tool result that answers nothing: the same mistake, told by the one who noticed."""
     messages: Any = [*ASK, {"role": "tool", "tool_call_id": "call_nobody_made", "content": "rain"}]
     async with OpenAIProvider() as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         with pytest.raises(BadRequestError, match="must be a response to a preceding message") as caught:
             await sdk(gateway).chat.completions.create(model="m", messages=messages)
         assert caught.value.type == "invalid_request_error"
         assert len(up.refusals) == 1
 
 
-async def test_the_sync_client_does_a_whole_tool_loop(dialect: Dialect, gateway_with: StartGateway) -> None:
+async def test_the_sync_client_does_a_whole_tool_loop(dialect: Dialect, standing_with: StartGateway) -> None:
     async with dialect(Says(calls=(Call("get_time"),)), Says("It is noon.")) as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
 
         def talk() -> str:
             with OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0) as client:

@@ -95,9 +95,9 @@ def response_script(*, whole: bool = True) -> list[Step]:
     return [SSE_HEAD, *map(chunk, events), LAST_CHUNK]
 
 
-async def test_a_text_is_completed(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_text_is_completed(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with ScriptedUpstream([answer(completion("there was", "length", usage=USAGE))]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         made = await sdk(gateway).completions.create(model="m", prompt="Once", max_tokens=2, suffix="end")
         assert (made.choices[0].text, made.choices[0].finish_reason) == ("there was", "length")
         assert (up.received[0].path, up.received[0].json["suffix"]) == ("/v1/completions", "end")
@@ -106,12 +106,12 @@ async def test_a_text_is_completed(gateway_with: StartGateway, sdk: MakeClient) 
 
 
 @pytest.mark.parametrize("asked", [False, True])
-async def test_a_text_is_completed_in_a_stream(asked: bool, gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_text_is_completed_in_a_stream(asked: bool, standing_with: StartGateway, sdk: MakeClient) -> None:
     pieces = [completion("there"), completion(" was"), completion("", "stop")]
     counted = completion("", usage=USAGE) | {"choices": []}
     script = [SSE_HEAD, *(chunk(event(piece)) for piece in [*pieces, counted]), chunk(DONE), LAST_CHUNK]
     async with ScriptedUpstream(script) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         options: Any = {"stream_options": {"include_usage": True}} if asked else {}
         stream = await sdk(gateway).completions.create(model="m", prompt="Once", stream=True, **options)
         made = [item async for item in stream]
@@ -122,9 +122,9 @@ async def test_a_text_is_completed_in_a_stream(asked: bool, gateway_with: StartG
         assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (5, 7, "upstream")
 
 
-async def test_a_text_is_judged(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_text_is_judged(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with ScriptedUpstream([answer(MODERATION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         content: Any = [
             {"type": "text", "text": "I will"},
             {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
@@ -141,9 +141,9 @@ async def test_a_text_is_judged(gateway_with: StartGateway, sdk: MakeClient) -> 
         assert row.operation == "moderations"
 
 
-async def test_a_response_is_made(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_response_is_made(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with ScriptedUpstream([answer(RESPONSE)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         tools: Any = [{"type": "web_search"}]
         made = await sdk(gateway).responses.create(model="m", input="Hi", instructions="Be brief", tools=tools)
         assert (made.output_text, made.status) == ("Hello there", "completed")
@@ -154,9 +154,9 @@ async def test_a_response_is_made(gateway_with: StartGateway, sdk: MakeClient) -
         assert (row.operation, row.prompt_tokens, row.completion_tokens, row.cached_tokens) == ("responses", 5, 7, 2)
 
 
-async def test_a_response_is_streamed(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_a_response_is_streamed(standing_with: StartGateway, sdk: MakeClient) -> None:
     async with ScriptedUpstream(response_script()) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         stream = await sdk(gateway).responses.create(model="m", input="Hi", stream=True)
         events = [item async for item in stream]
         assert [item.sequence_number for item in events] == list(range(10))
@@ -170,11 +170,11 @@ async def test_a_response_is_streamed(gateway_with: StartGateway, sdk: MakeClien
 
 
 async def test_a_response_that_breaks_off_is_an_error_after_what_was_said(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with ScriptedUpstream(response_script(whole=False)) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         stream = await sdk(gateway).responses.create(model="m", input="Hi", stream=True)
         said: list[str] = []
 
@@ -189,7 +189,7 @@ async def test_a_response_that_breaks_off_is_an_error_after_what_was_said(
         assert (row.ending, row.usage_source) == ("upstream_failed", "estimate")
 
 
-async def test_the_next_channel_gives_the_response(gateway_with: StartGateway, sdk: MakeClient) -> None:
+async def test_the_next_channel_gives_the_response(standing_with: StartGateway, sdk: MakeClient) -> None:
     failed = RESPONSE | {
         "status": "failed",
         "output": [],
@@ -199,17 +199,17 @@ async def test_the_next_channel_gives_the_response(gateway_with: StartGateway, s
     script = [SSE_HEAD, *map(chunk, [happening("response.created", 0, response=BEGUN)])]
     script += [chunk(happening("response.failed", 1, response=failed)), LAST_CHUNK]
     async with ScriptedUpstream(script) as first, ScriptedUpstream(response_script()) as second:
-        gateway = await gateway_with(channels([first, second]))
+        gateway = await standing_with(channels([first, second]))
         stream = await sdk(gateway).responses.create(model="m", input="Hi", stream=True)
         kinds = [item.type async for item in stream]
         assert kinds.count("response.created") == kinds.count("response.completed") == 1
         assert "response.failed" not in kinds
 
 
-async def test_the_sync_client_gets_them_too(gateway_with: StartGateway) -> None:
+async def test_the_sync_client_gets_them_too(standing_with: StartGateway) -> None:
     scripts = [[answer(RESPONSE)], response_script(), [answer(completion("there", "stop", usage=USAGE))]]
     async with ScriptedUpstream(*scripts) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
 
         def talk() -> tuple[str, str, str]:
             with OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0) as client:
@@ -227,12 +227,12 @@ async def test_an_error_is_the_sdks_own(
     name: str,
     status: int,
     kind: type[APIError],
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     error = {"error": {"message": "No such thing", "type": "invalid_request_error", "param": "x", "code": "odd"}}
     async with ScriptedUpstream([answer(error, status)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         asked = {"prompt": "Once"} if name == "completions" else {"input": "Hi"}
         with pytest.raises(kind, match="No such thing") as caught:
             await getattr(sdk(gateway), name).create(model="m", **asked)
@@ -242,11 +242,11 @@ async def test_an_error_is_the_sdks_own(
 @pytest.mark.parametrize("name", ["completions", "moderations", "responses"])
 async def test_a_channel_of_another_language_has_none_of_these(
     name: str,
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     sdk: MakeClient,
 ) -> None:
     async with AnthropicProvider() as up:
-        gateway = await gateway_with({"channel": [up.channel()]})
+        gateway = await standing_with({"channel": [up.channel()]})
         asked = {"prompt": "Once"} if name == "completions" else {"input": "Hi"}
         with pytest.raises(NotFoundError) as caught:
             await getattr(sdk(gateway), name).create(model="m", **asked)
@@ -254,7 +254,7 @@ async def test_a_channel_of_another_language_has_none_of_these(
         assert not up.received
 
 
-async def test_documents_are_ranked(gateway_with: StartGateway) -> None:
+async def test_documents_are_ranked(standing_with: StartGateway) -> None:
     ranked = {
         "id": "r",
         "model": "m",
@@ -262,7 +262,7 @@ async def test_documents_are_ranked(gateway_with: StartGateway) -> None:
         "results": [{"index": 1, "relevance_score": 0.9, "document": {"text": "Oslo"}}],
     }
     async with ScriptedUpstream([answer(ranked)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         body = {"model": "m", "query": "capital?", "documents": ["Bergen", {"text": "Oslo"}], "top_n": 1}
         async with gateway.post(body, path="/v1/rerank") as response:
             assert response.status == 200
@@ -273,10 +273,10 @@ async def test_documents_are_ranked(gateway_with: StartGateway) -> None:
         assert (row.operation, row.prompt_tokens, row.completion_tokens) == ("rerank", 30, 0)
 
 
-async def test_a_ranking_fails_over_and_what_is_wrong_with_it_is_named(gateway_with: StartGateway) -> None:
+async def test_a_ranking_fails_over_and_what_is_wrong_with_it_is_named(standing_with: StartGateway) -> None:
     ranked = {"results": [{"index": 0, "relevance_score": 0.5}]}
     async with ScriptedUpstream([answer({"error": "busy"}, 500)]) as first, ScriptedUpstream([answer(ranked)]) as other:
-        gateway = await gateway_with(channels([first, other]))
+        gateway = await standing_with(channels([first, other]))
         async with gateway.post({"model": "m", "query": "q", "documents": ["a"]}, path="/v1/rerank") as response:
             assert (response.status, await response.json()) == (200, ranked)
         async with gateway.post({"model": "m", "query": "q"}, path="/v1/rerank") as response:

@@ -80,6 +80,11 @@ class RunningGateway:
     tasks_before: set["asyncio.Task[Any]"]
     audited: bool = True
     """Whether the books are looked at when it is closed; not where a test has stopped it, or broken the store."""
+    rows_before: int | None = None
+    """The sequence of the last row that is none of this test's; None: they all are."""
+    spent_before: int = 0
+    """Nano-USD that others have spent."""
+    sockets_before: int = 0
     agreed: int = -1
     """How many requests it had been asked when its books were last looked at, and nothing was held."""
 
@@ -112,10 +117,10 @@ class RunningGateway:
         return self.client.post(self.url + path, json=HELLO if body is None else body, **kwargs)
 
     async def rows(self, expected: int) -> list[RequestRow]:
-        """Every request row, once ``expected`` of them are stored; fails where there are more or fewer."""
+        """Every request row of this test, once ``expected`` are stored; fails where there are more or fewer."""
         async with asyncio.timeout(15):
             while True:
-                stored = await self.app[OFFICE].requests.list_requests(RequestFilter(), 1000)
+                stored = await self.app[OFFICE].requests.list_requests(RequestFilter(after=self.rows_before), 1000)
                 if len(stored) >= expected and not self.running:
                     break
                 await asyncio.sleep(0.01)
@@ -141,21 +146,30 @@ class RunningGateway:
 
     async def close(self) -> None:
         """Stop, and check that nothing is left running and that the books agree."""
+        await self.end()
+        await check_tasks(self.tasks_before)
+        with contextlib.suppress(AttributeError):
+            web_app._cached_build_middleware.cache_clear()  # a private thing, which would keep 1,024 gateways in memory
+
+    async def end(self) -> None:
+        """Stop, and check that the books agree."""
         await self.client.close()
         if self.audited and self.agreed != self.asked:
             await self.check_books()
         await self.stop()
         self.folder.close()
-        for _ in range(100):  # another gateway of the same test may be in the middle of a look at its store
-            await asyncio.sleep(0)
-            left = {task for task in asyncio.all_tasks() - self.tasks_before if not task.done()}
-            left.discard(asyncio.current_task())  # type: ignore[arg-type]
-            if not left:
-                break
-            await asyncio.sleep(0.01)
-        assert not left, f"tasks left behind: {left}"
-        with contextlib.suppress(AttributeError):
-            web_app._cached_build_middleware.cache_clear()  # a private thing, which would keep 1,024 gateways in memory
+
+
+async def check_tasks(before: set["asyncio.Task[Any]"]) -> None:
+    """Nothing is going on but what was going on ``before``, and who asks."""
+    for _ in range(100):  # another gateway of the same test may be in the middle of a look at its store
+        await asyncio.sleep(0)
+        left = {task for task in asyncio.all_tasks() - before if not task.done()}
+        left.discard(asyncio.current_task())  # type: ignore[arg-type]
+        if not left:
+            break
+        await asyncio.sleep(0.01)
+    assert not left, f"tasks left behind: {left}"
 
 
 async def start_gateway(

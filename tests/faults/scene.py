@@ -149,7 +149,7 @@ def check_charged_once(gateway: RunningGateway, cost_nanos: int) -> None:
     bank = gateway.app[ROOMS].admission._bank
     for kind in ("account", "key"):
         purse = bank.find_purse(kind, 1)
-        assert (purse.lifetime.spent_nanos, purse.held_nanos) == (cost_nanos, 0)
+        assert (purse.lifetime.spent_nanos - gateway.spent_before, purse.held_nanos) == (cost_nanos, 0)
 
 
 async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: Any) -> RequestRow:

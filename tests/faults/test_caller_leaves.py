@@ -81,12 +81,12 @@ PHASES = [
 @pytest.mark.parametrize("leave", [close, reset, half_close])
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
 async def test_a_caller_who_leaves_cancels_the_provider_at_once(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     phase: Phase,
     leave: Callable[[Writer], None],
 ) -> None:
     async with ScriptedUpstream(phase.script) as up, ScriptedUpstream(good_script(stream=phase.stream)) as good:
-        gateway = await gateway_with(site(channel(up.base_url, "left", **UNHURRIED), healthy(good)))
+        gateway = await standing_with(site(channel(up.base_url, "left", **UNHURRIED), healthy(good)))
         reader, writer = await connect(gateway, stream=phase.stream)
         if phase.heard:
             await reader.readuntil(TWO)
@@ -104,9 +104,9 @@ async def test_a_caller_who_leaves_cancels_the_provider_at_once(
             assert (row.status, row.usage_source, row.cost_nanos) == (499, "none", 0)
 
 
-async def test_a_caller_who_leaves_the_second_channel_cancels_that(gateway_with: StartGateway) -> None:
+async def test_a_caller_who_leaves_the_second_channel_cancels_that(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer({}, 500)]) as bad, ScriptedUpstream([SSE_HEAD, STALL]) as second:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             site(channel(bad.base_url, "bad", priority=1), channel(second.base_url, "second", **UNHURRIED))
         )
         _, writer = await connect(gateway, stream=True)
@@ -116,19 +116,21 @@ async def test_a_caller_who_leaves_the_second_channel_cancels_that(gateway_with:
         await audit(gateway, second, ending="client_closed", attempts=2, channel="second", status=499)
 
 
-async def test_a_caller_who_leaves_after_the_last_byte_has_completed(gateway_with: StartGateway) -> None:
+async def test_a_caller_who_leaves_after_the_last_byte_has_completed(standing_with: StartGateway) -> None:
     end = [chunk(event(usage_frame(5, 7)) + DONE), 0.05, LAST_CHUNK]
     async with ScriptedUpstream([*TOLD, *end]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         reader, writer = await connect(gateway, stream=True)
         await reader.readuntil(DONE)
         writer.close()
         await audit(gateway, ending="completed", usage_source="upstream", cost_nanos=19_000)
 
 
-async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_visit(gateway_with: StartGateway) -> None:
+async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_visit(
+    standing_with: StartGateway,
+) -> None:
     async with ScriptedUpstream([STALL]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
         head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: 100\r\nExpect: 100-continue\r\n\r\n{{".encode())
@@ -138,10 +140,10 @@ async def test_a_caller_who_leaves_while_sending_its_body_leaves_a_row_and_no_vi
         assert not up.received
 
 
-async def test_one_caller_who_leaves_disturbs_no_other(gateway_with: StartGateway) -> None:
+async def test_one_caller_who_leaves_disturbs_no_other(standing_with: StartGateway) -> None:
     slow = [*TOLD, 0.1, chunk(DONE), LAST_CHUNK]
     async with ScriptedUpstream([*TOLD, STALL], slow) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         reader, leaver = await connect(gateway, stream=True)
         await reader.readuntil(TWO)
         other, writer = await connect(gateway, stream=True)

@@ -49,12 +49,12 @@ def at_most(limit: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("endless", [LINE, LINES], ids=["line", "event"])
 async def test_an_endless_first_event_is_given_up_for_the_next_channel(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     endless: Script,
 ) -> None:
     script: Script = [SSE_HEAD, *endless, STALL]
     async with ScriptedUpstream(script) as bad, ScriptedUpstream(good_script(stream=True)) as good:
-        gateway = await gateway_with(site(channel(bad.base_url, **PATIENT), healthy(good)))
+        gateway = await standing_with(site(channel(bad.base_url, **PATIENT), healthy(good)))
         with at_most(40 * MB):
             assert (await call(gateway, stream=True)).status == 200
         check_row_of_success(await audit(gateway, bad), "healthy", attempts=2)
@@ -62,9 +62,9 @@ async def test_an_endless_first_event_is_given_up_for_the_next_channel(
 
 
 @pytest.mark.parametrize("endless", [LINE, LINES], ids=["line", "event"])
-async def test_an_endless_later_event_ends_the_stream(gateway_with: StartGateway, endless: Script) -> None:
+async def test_an_endless_later_event_ends_the_stream(standing_with: StartGateway, endless: Script) -> None:
     async with ScriptedUpstream([*TOLD, *endless, STALL]) as bad:
-        gateway = await gateway_with(site(channel(bad.base_url, **PATIENT)))
+        gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(40 * MB):
             heard = await call(gateway, stream=True)
         assert check_broken_stream(heard, "upstream_error") == [ONE, TWO]
@@ -73,12 +73,12 @@ async def test_an_endless_later_event_ends_the_stream(gateway_with: StartGateway
         assert bad.flooded < 40 * MB
 
 
-async def test_a_flood_of_comments_before_the_first_event_is_not_kept(gateway_with: StartGateway) -> None:
+async def test_a_flood_of_comments_before_the_first_event_is_not_kept(standing_with: StartGateway) -> None:
     story = [chunk(b"".join(chat_events(*WORDS))), FIN]
     async with ScriptedUpstream([SSE_HEAD, COMMENTS, *story]) as up, ScriptedUpstream(good_script(stream=True)) as good:
         # Comments are no events: only time this generous lets 64 MB of them pass while memory is being traced.
         patient = channel(up.base_url, first_byte_timeout_s=40, idle_timeout_s=40, total_timeout_s=50)
-        gateway = await gateway_with(site(patient, healthy(good)))
+        gateway = await standing_with(site(patient, healthy(good)))
         with at_most(40 * MB):
             async with gateway.post({**HELLO, "stream": True}) as response:
                 async for _ in response.content.iter_any():
@@ -86,21 +86,21 @@ async def test_a_flood_of_comments_before_the_first_event_is_not_kept(gateway_wi
         await audit(gateway, ending="completed", usage_source="upstream")
 
 
-async def test_an_endless_whole_answer_is_given_up(gateway_with: StartGateway) -> None:
+async def test_an_endless_whole_answer_is_given_up(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(PIECE), 96 * MB // len(PIECE)), STALL]) as bad:
-        gateway = await gateway_with(site(channel(bad.base_url, **PATIENT)))
+        gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(100 * MB):
             check_error(await call(gateway, stream=False), "upstream_error")
         check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_bomb_is_given_up(gateway_with: StartGateway, stream: bool) -> None:
+async def test_a_bomb_is_given_up(standing_with: StartGateway, stream: bool) -> None:
     packer = zlib.compressobj(9, wbits=31)
     packed = b"".join(packer.compress(bytes(MB)) for _ in range(256)) + packer.flush()
     kind = "text/event-stream" if stream else "application/json"
     async with ScriptedUpstream([answer(packed, Content_Encoding="gzip", content_type=kind)]) as bad:
-        gateway = await gateway_with(site(channel(bad.base_url, **PATIENT)))
+        gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(100 * MB):
             check_error(await call(gateway, stream=stream), "upstream_error")
         check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1)

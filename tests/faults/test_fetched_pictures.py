@@ -110,11 +110,11 @@ def check_silent(heard: Heard, name: str = "") -> None:
 
 @pytest.mark.parametrize("files", [MOVED, LARGE, BROKEN], ids=["moved", "too large", "broken"])
 async def test_a_picture_that_cannot_be_had_is_the_next_channel_s_to_paint(
-    gateway_with: StartGateway, files: dict[str, Sequence[Script]]
+    standing_with: StartGateway, files: dict[str, Sequence[Script]]
 ) -> None:
     """One is charged. The log says what went wrong, and not how the address was signed."""
     async with NamingUpstream(*files.values()) as up, ScriptedUpstream([PAINTED]) as good:
-        gateway = await gateway_with(site(channel(up.base_url, "naming"), healthy(good)))
+        gateway = await standing_with(site(channel(up.base_url, "naming"), healthy(good)))
         with capture_logs() as lines:
             for name in files:
                 heard = await ask(gateway)
@@ -132,10 +132,10 @@ async def test_a_picture_that_cannot_be_had_is_the_next_channel_s_to_paint(
 
 @pytest.mark.parametrize("files", [MOVED, BROKEN], ids=["moved", "broken"])
 async def test_whoever_cannot_have_a_picture_is_told_so_and_pays_nothing(
-    gateway_with: StartGateway, files: dict[str, Sequence[Script]]
+    standing_with: StartGateway, files: dict[str, Sequence[Script]]
 ) -> None:
     async with NamingUpstream(*files.values()) as up:
-        gateway = await gateway_with(site(channel(up.base_url, "naming")))
+        gateway = await standing_with(site(channel(up.base_url, "naming")))
         for name in files:
             heard = await ask(gateway, response_format="url")
             check_error(heard, "upstream_error")
@@ -146,9 +146,11 @@ async def test_whoever_cannot_have_a_picture_is_told_so_and_pays_nothing(
         check_charged_once(gateway, 0)
 
 
-async def test_a_file_that_never_comes_is_waited_for_no_longer_than_the_channel_may(gateway_with: StartGateway) -> None:
+async def test_a_file_that_never_comes_is_waited_for_no_longer_than_the_channel_may(
+    standing_with: StartGateway,
+) -> None:
     async with NamingUpstream([[PNG[:-9], STALL]]) as up, ScriptedUpstream([PAINTED]) as good:
-        gateway = await gateway_with(site(channel(up.base_url, "naming", total_timeout_s=0.2), healthy(good)))
+        gateway = await standing_with(site(channel(up.base_url, "naming", total_timeout_s=0.2), healthy(good)))
         heard = await ask(gateway)
         assert heard.status == 200
         assert heard.headers["x-gateway-tried"].startswith("upstream_timeout;")
@@ -171,12 +173,12 @@ PRIVATE = [
 ]
 
 
-async def test_no_address_of_a_private_place_is_fetched_or_shown(gateway_with: StartGateway) -> None:
+async def test_no_address_of_a_private_place_is_fetched_or_shown(standing_with: StartGateway) -> None:
     """The victim stands beside the provider, on another port, and hears of nobody."""
     async with ScriptedUpstream([PNG]) as victim:
         urls = [url.replace("{port}", str(victim.port)) for url in PRIVATE]
         async with ScriptedUpstream(*([named(url)] for url in urls)) as up:
-            gateway = await gateway_with(site(channel(up.base_url)))
+            gateway = await standing_with(site(channel(up.base_url)))
             for number, url in enumerate(urls):
                 heard = await ask(gateway, response_format=("url", "b64_json")[number % 2])
                 check_error(heard, "upstream_error")
@@ -189,12 +191,12 @@ async def test_no_address_of_a_private_place_is_fetched_or_shown(gateway_with: S
             assert len(up.received) == len(urls)
 
 
-async def test_every_file_of_several_has_to_be_had(gateway_with: StartGateway) -> None:
+async def test_every_file_of_several_has_to_be_had(standing_with: StartGateway) -> None:
     """One that cannot be fetched spoils the whole: nobody is charged for half of what they asked for."""
     async with ScriptedUpstream([PNG], [answer(b"", 404)]) as files:
         data = [{"b64_json": DATA}, {"url": find_file(files)}, {"url": find_file(files)}]
         async with ScriptedUpstream([answer({"data": data})]) as up:
-            gateway = await gateway_with(site(channel(up.base_url), egress={"allow": ["127.0.0.1"]}))
+            gateway = await standing_with(site(channel(up.base_url), egress={"allow": ["127.0.0.1"]}))
             check_error(await ask(gateway, n=3), "upstream_error")
             await audit(gateway, files, ending="upstream_failed", cost_nanos=0, images=0)
 
@@ -209,9 +211,9 @@ async def download(gateway: RunningGateway, heard: Heard) -> tuple[Heard, str]:
         return await hear(response), item["url"]
 
 
-async def test_the_channel_s_own_server_may_be_anywhere(gateway_with: StartGateway) -> None:
+async def test_the_channel_s_own_server_may_be_anywhere(standing_with: StartGateway) -> None:
     async with NamingUpstream([[PNG]]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         file, _ = await download(gateway, await ask(gateway, response_format="url"))
         assert measure(file.body) == (8, 8)
         assert file.headers["Content-Type"] == "image/png"
@@ -221,20 +223,20 @@ async def test_the_channel_s_own_server_may_be_anywhere(gateway_with: StartGatew
         await audit(gateway, ending="completed", images=1)
 
 
-async def test_a_network_that_is_allowed_is_fetched_from(gateway_with: StartGateway) -> None:
+async def test_a_network_that_is_allowed_is_fetched_from(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([PNG]) as files, ScriptedUpstream([named(find_file(files))]) as up:
-        gateway = await gateway_with(site(channel(up.base_url), egress={"allow": ["127.0.0.0/8"]}))
+        gateway = await standing_with(site(channel(up.base_url), egress={"allow": ["127.0.0.0/8"]}))
         check_pictures(orjson.loads((await ask(gateway)).body)["data"], 1)
         await audit(gateway, files, ending="completed", images=1)
         assert len(files.received) == 1
 
 
 async def test_an_address_that_passes_is_passed_as_it_is_but_not_to_those_who_want_the_picture(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     url = f"{METADATA}?a=%2F&b=ü"
     async with ScriptedUpstream([named(url)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url, pass_urls=True)))
+        gateway = await standing_with(site(channel(up.base_url, pass_urls=True)))
         passed = await ask(gateway, response_format="url")
         assert orjson.loads(passed.body)["data"] == [{"url": url}]
         refused = await ask(gateway)
@@ -252,9 +254,9 @@ async def test_an_address_that_passes_is_passed_as_it_is_but_not_to_those_who_wa
 
 
 @pytest.mark.parametrize("item", [{"url": DATA_URL}, {"b64_json": DATA_URL}], ids=["as an address", "as base64"])
-async def test_a_data_url_is_a_picture(gateway_with: StartGateway, item: dict[str, str]) -> None:
+async def test_a_data_url_is_a_picture(standing_with: StartGateway, item: dict[str, str]) -> None:
     async with ScriptedUpstream([answer({"data": [item]})]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         (told,) = orjson.loads((await ask(gateway)).body)["data"]
         assert told == {"b64_json": DATA}
         file, _ = await download(gateway, await ask(gateway, response_format="url"))
@@ -278,10 +280,10 @@ WORTHLESS: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_what_is_no_picture_is_the_next_channel_s_to_paint(gateway_with: StartGateway) -> None:
+async def test_what_is_no_picture_is_the_next_channel_s_to_paint(standing_with: StartGateway) -> None:
     scripts = [[answer({"data": [item]})] for item in WORTHLESS.values()]
     async with ScriptedUpstream(*scripts) as up, ScriptedUpstream([PAINTED]) as good:
-        gateway = await gateway_with(site(channel(up.base_url, "worthless"), healthy(good)))
+        gateway = await standing_with(site(channel(up.base_url, "worthless"), healthy(good)))
         for number, name in enumerate(WORTHLESS):
             heard = await ask(gateway, stream=number % 2 == 1)
             assert heard.status == 200, (name, heard)
@@ -296,12 +298,12 @@ async def test_what_is_no_picture_is_the_next_channel_s_to_paint(gateway_with: S
 
 @pytest.mark.parametrize("fetched", [False, True], ids=["in the answer", "fetched"])
 async def test_a_picture_that_can_hold_a_script_is_saved_and_never_run(
-    gateway_with: StartGateway, *, fetched: bool
+    standing_with: StartGateway, *, fetched: bool
 ) -> None:
     told = answer({"data": [{"b64_json": base64.b64encode(SCRIPTED).decode()}]})
     file = answer(SCRIPTED, content_type="text/html")
     async with NamingUpstream([[file]]) if fetched else ScriptedUpstream([told]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)], "price": [PRICE]})
+        gateway = await standing_with({"channel": [channel(up.base_url)], "price": [PRICE]})
         served, url = await download(gateway, await ask(gateway, response_format="url"))
         assert served.body == SCRIPTED
         assert url.partition("?")[0].endswith(".svg")

@@ -71,12 +71,12 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.dialect.provider} {self.scene.name}{' stream' if self.stream else ''}, {self.channels}"
 
-    async def play(self, gateway_with: StartGateway, doors: AsyncExitStack) -> "Played":
+    async def play(self, standing_with: StartGateway, doors: AsyncExitStack) -> "Played":
         """Call a gateway whose first channel plays the scene."""
         bad = await doors.enter_async_context(ScriptedUpstream(self.scene.script))
         good = await doors.enter_async_context(ScriptedUpstream(good_script(stream=self.stream)))
         ups = [channel(bad.base_url, BAD, provider=self.dialect.provider, **self.scene.timers)]
-        gateway = await gateway_with(site(*ups, *([healthy(good)] if self.channels == "two" else ())))
+        gateway = await standing_with(site(*ups, *([healthy(good)] if self.channels == "two" else ())))
         return Played(gateway, await call(gateway, stream=self.stream), bad, good)
 
     def note(self, notes: Notes, heard: Heard, when: When) -> None:
@@ -110,11 +110,11 @@ def list_cells(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("cell", list_cells("before"))
-async def test_before_the_first_byte(gateway_with: StartGateway, notes: Notes, cell: Cell) -> None:
+async def test_before_the_first_byte(standing_with: StartGateway, notes: Notes, cell: Cell) -> None:
     """It is the caller's answer where there is no other channel, and else nothing the caller could hear of."""
     code, stream = cell.scene.code, cell.stream
     async with AsyncExitStack() as doors:
-        played = await cell.play(gateway_with, doors)
+        played = await cell.play(standing_with, doors)
         heard = played.heard
         cell.note(notes, heard, "after" if cell.scene.begun and not stream else "before")
         row = await audit(played.gateway, status=heard.status, stream=stream, id=heard.request_id)
@@ -133,11 +133,11 @@ async def test_before_the_first_byte(gateway_with: StartGateway, notes: Notes, c
 
 
 @pytest.mark.parametrize("cell", list_cells("after"))
-async def test_after_the_first_byte(gateway_with: StartGateway, notes: Notes, cell: Cell) -> None:
+async def test_after_the_first_byte(standing_with: StartGateway, notes: Notes, cell: Cell) -> None:
     """One error event in the stream, no end mark, no other channel; what had come is charged."""
     code, counted = cell.scene.code, cell.dialect.counted
     async with AsyncExitStack() as doors:
-        played = await cell.play(gateway_with, doors)
+        played = await cell.play(standing_with, doors)
         heard = played.heard
         cell.note(notes, heard, "after")
         before = check_broken_stream(heard, code)
@@ -154,10 +154,10 @@ async def test_after_the_first_byte(gateway_with: StartGateway, notes: Notes, ce
 
 
 @pytest.mark.parametrize("cell", list_cells("fine"))
-async def test_a_strange_answer_is_an_answer(gateway_with: StartGateway, notes: Notes, cell: Cell) -> None:
+async def test_a_strange_answer_is_an_answer(standing_with: StartGateway, notes: Notes, cell: Cell) -> None:
     """The same words and the same end, once; charged by numbers that can be true."""
     async with AsyncExitStack() as doors:
-        played = await cell.play(gateway_with, doors)
+        played = await cell.play(standing_with, doors)
         heard = played.heard
         cell.note(notes, heard, "after" if cell.scene.begun else "before")
         assert (heard.status, heard.whole) == (200, True)
@@ -197,7 +197,7 @@ DEATHS = [
 @pytest.mark.parametrize("channels", CHANNELS)
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: f"{death.name}{' stream' if death.stream else ''}")
 async def test_the_third_failure_in_a_row_is_the_last(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     notes: Notes,
     death: Death,
     channels: Channels,
@@ -206,7 +206,7 @@ async def test_the_third_failure_in_a_row_is_the_last(
     stream = death.stream
     async with ScriptedUpstream(death.script) as dead, ScriptedUpstream(good_script(stream=stream)) as good:
         ups = [channel(dead.base_url, BAD), *([healthy(good)] if channels == "two" else ())]
-        gateway = await gateway_with(site(*ups, routing={"cooldown_s": 60}))
+        gateway = await standing_with(site(*ups, routing={"cooldown_s": 60}))
         heard = [await call(gateway, stream=stream) for _ in range(5)]
         notes.add_cell("U17", read_word(heard[-1]), stream=stream, when=death.when, channels=channels)
         usual = death.word if channels == "one" or death.word == "frame" else "next"

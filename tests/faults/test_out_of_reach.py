@@ -71,7 +71,7 @@ PLACES = [(nobody, {"upstream_error"}), (deaf_listener, {"upstream_timeout"}), (
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("place", "codes"), PLACES)
 async def test_a_provider_out_of_reach_is_an_error(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     notes: Notes,
     place: object,
     codes: set[str],
@@ -80,7 +80,7 @@ async def test_a_provider_out_of_reach_is_an_error(
     with place() as base_url:  # type: ignore[operator]
         # A resolver may take longer to say no than the channel is willing to wait.
         timers = {"connect_timeout_s": 5 if place is no_such_name else 0.15}
-        gateway = await gateway_with(site(channel(base_url, "bad", **timers)))
+        gateway = await standing_with(site(channel(base_url, "bad", **timers)))
         heard = await call(gateway, stream=stream)
         notes.add_cell("U1", read_word(heard), stream=stream, when="before", channels="one")
         (code,) = codes
@@ -93,7 +93,7 @@ async def test_a_provider_out_of_reach_is_an_error(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("place", [place for place, _ in PLACES])
 async def test_a_provider_out_of_reach_is_passed_over(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     notes: Notes,
     place: object,
     stream: bool,
@@ -101,7 +101,7 @@ async def test_a_provider_out_of_reach_is_passed_over(
     async with ScriptedUpstream(good_script(stream=stream)) as good:
         with place() as base_url:  # type: ignore[operator]
             bad = channel(base_url, "bad", connect_timeout_s=0.15)
-            gateway = await gateway_with(site(bad, healthy(good)))
+            gateway = await standing_with(site(bad, healthy(good)))
             heard = await call(gateway, stream=stream)
             notes.add_cell("U1", read_word(heard), stream=stream, when="before", channels="two")
             assert heard.status == 200
@@ -111,7 +111,7 @@ async def test_a_provider_out_of_reach_is_passed_over(
             assert len(good.received) == 1
 
 
-async def test_three_channels_are_tried_and_the_last_fault_is_the_answer(gateway_with: StartGateway) -> None:
+async def test_three_channels_are_tried_and_the_last_fault_is_the_answer(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([STALL]) as silent, ScriptedUpstream(good_script(stream=False)) as fourth:
         with nobody() as one, nobody() as two:
             ups = [
@@ -119,7 +119,7 @@ async def test_three_channels_are_tried_and_the_last_fault_is_the_answer(gateway
                 channel(two, "two", priority=1),
                 channel(silent.base_url, "three", total_timeout_s=0.15),
             ]
-            gateway = await gateway_with(site(*ups, healthy(fourth)))
+            gateway = await standing_with(site(*ups, healthy(fourth)))
             check_error(await call(gateway, stream=False), "upstream_timeout")
             row = await audit(gateway, silent, channel="three")
             check_row_of_failure(row, "upstream_timeout", attempts=3)
@@ -129,7 +129,7 @@ async def test_three_channels_are_tried_and_the_last_fault_is_the_answer(gateway
 @pytest.mark.parametrize("channels", ["one", "two"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_tls_to_a_plaintext_port_is_never_downgraded(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     notes: Notes,
     stream: bool,
     channels: Channels,
@@ -139,7 +139,7 @@ async def test_tls_to_a_plaintext_port_is_never_downgraded(
         ScriptedUpstream(good_script(stream=stream)) as good,
     ):
         base_url = plain.base_url.replace("http://", "https://")
-        gateway = await gateway_with(site(channel(base_url, "bad"), *([healthy(good)] if channels == "two" else ())))
+        gateway = await standing_with(site(channel(base_url, "bad"), *([healthy(good)] if channels == "two" else ())))
         heard = await call(gateway, stream=stream)
         notes.add_cell("U3", read_word(heard), stream=stream, when="before", channels=channels)
         row = await audit(gateway, plain)
@@ -152,10 +152,10 @@ async def test_tls_to_a_plaintext_port_is_never_downgraded(
         assert not plain.received
 
 
-async def test_tls_to_a_port_that_says_nothing_is_a_timeout(gateway_with: StartGateway) -> None:
+async def test_tls_to_a_port_that_says_nothing_is_a_timeout(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([STALL]) as plain:
         base_url = plain.base_url.replace("http://", "https://")
-        gateway = await gateway_with(site(channel(base_url, "bad", connect_timeout_s=0.15)))
+        gateway = await standing_with(site(channel(base_url, "bad", connect_timeout_s=0.15)))
         check_error(await call(gateway, stream=True), "upstream_timeout")
         await audit(gateway, plain, ending="upstream_failed")
         assert not plain.received
@@ -184,7 +184,7 @@ def make_context(tmp_path_factory: pytest.TempPathFactory) -> MakeContext:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     notes: Notes,
     make_context: MakeContext,
     stream: bool,
@@ -192,7 +192,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(
     tls, _ = make_context("IP:127.0.0.1")
     async with ScriptedUpstream(good_script(stream=stream), tls=tls) as bad:
         async with ScriptedUpstream(good_script(stream=stream)) as good:
-            gateway = await gateway_with(site(channel(bad.base_url, "bad"), healthy(good)))
+            gateway = await standing_with(site(channel(bad.base_url, "bad"), healthy(good)))
             heard = await call(gateway, stream=stream)
             notes.add_cell("U3", read_word(heard), stream=stream, when="before", channels="two")
             assert heard.status == 200

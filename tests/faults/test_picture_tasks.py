@@ -61,10 +61,10 @@ def count_polls(provider: PictureProvider) -> int:
 @WAYS
 @VENDORS
 async def test_a_caller_who_leaves_takes_the_task_along(
-    gateway_with: StartGateway, vendor: Vendor, *, stream: bool
+    standing_with: StartGateway, vendor: Vendor, *, stream: bool
 ) -> None:
     async with vendor(endless=True) as provider:
-        gateway = await gateway_with(site(provider.channel()))
+        gateway = await standing_with(site(provider.channel()))
         calling = asyncio.create_task(ask(gateway, stream=stream))
         await until(lambda: count_polls(provider))
         await leave(calling)
@@ -73,10 +73,10 @@ async def test_a_caller_who_leaves_takes_the_task_along(
         assert (len(provider.cancelled), count_begun(provider)) == (1, 1)
 
 
-async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(gateway_with: StartGateway) -> None:
+async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(standing_with: StartGateway) -> None:
     """DashScope cancels what is still in its queue, and nothing else."""
     async with DashScopePictures(polls=1000) as provider:
-        gateway = await gateway_with(site(provider.channel()))
+        gateway = await standing_with(site(provider.channel()))
         with capture_logs() as lines:
             calling = asyncio.create_task(ask(gateway))
             await until(lambda: count_polls(provider) > 1)
@@ -88,7 +88,7 @@ async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(gatew
 
 @WAYS
 async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is_known(
-    gateway_with: StartGateway, *, stream: bool
+    standing_with: StartGateway, *, stream: bool
 ) -> None:
     go_on = asyncio.Event()
 
@@ -96,7 +96,7 @@ async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is
         await go_on.wait()
 
     async with ScriptedUpstream([hold, BEGUN], [CANCELLED]) as up:
-        gateway = await gateway_with(site(task_channel(up)))
+        gateway = await standing_with(site(task_channel(up)))
         calling = asyncio.create_task(ask(gateway, stream=stream))
         await until(lambda: up.received)
         await leave(calling)
@@ -108,14 +108,14 @@ async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is
 
 
 async def test_a_caller_who_leaves_while_the_picture_is_fetched_has_nothing_cancelled(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     """The task has ended: there is nothing to be cancelled, and nothing is charged."""
     async with ScriptedUpstream([STALL]) as up:
         url = up.base_url + "/picture.png"
         done = answer({"id": TASK, "status": "succeeded", "output": [url]})
         async with ScriptedUpstream([BEGUN], [done], [CANCELLED]) as tasks:
-            gateway = await gateway_with(site(task_channel(tasks), egress={"allow": ["127.0.0.1"]}))
+            gateway = await standing_with(site(task_channel(tasks), egress={"allow": ["127.0.0.1"]}))
             calling = asyncio.create_task(ask(gateway))
             await until(lambda: up.received)
             await leave(calling)
@@ -187,9 +187,9 @@ POLLS: dict[str, list[Script]] = {
 
 
 @pytest.mark.parametrize("name", POLLS)
-async def test_a_task_goes_on_whatever_is_said_of_it_in_passing(gateway_with: StartGateway, name: str) -> None:
+async def test_a_task_goes_on_whatever_is_said_of_it_in_passing(standing_with: StartGateway, name: str) -> None:
     async with ScriptedUpstream([BEGUN], *POLLS[name], [RUNNING], [DONE]) as up:
-        gateway = await gateway_with(site(task_channel(up)))
+        gateway = await standing_with(site(task_channel(up)))
         heard = await ask(gateway)
         assert heard.status == 200, heard
         check_pictures(orjson.loads(heard.body)["data"], 1)
@@ -201,9 +201,9 @@ async def test_a_task_goes_on_whatever_is_said_of_it_in_passing(gateway_with: St
 
 @VENDORS
 @pytest.mark.parametrize("stumble", ["error", "html"])
-async def test_every_vendor_s_task_goes_on(gateway_with: StartGateway, vendor: Vendor, stumble: str) -> None:
+async def test_every_vendor_s_task_goes_on(standing_with: StartGateway, vendor: Vendor, stumble: str) -> None:
     async with vendor(stumble=stumble) as provider:
-        gateway = await gateway_with(site(provider.channel()))
+        gateway = await standing_with(site(provider.channel()))
         check_pictures(orjson.loads((await ask(gateway)).body)["data"], 1)
         await audit(gateway, ending="completed", images=1)
         assert (provider.cancelled, count_begun(provider)) == ([], 1)
@@ -238,10 +238,10 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-async def test_a_task_that_fails_costs_nothing(gateway_with: StartGateway, name: str) -> None:
+async def test_a_task_that_fails_costs_nothing(standing_with: StartGateway, name: str) -> None:
     script: list[Script] = [[BEGUN], [answer(FAILURES[name])], [CANCELLED]]
     async with ScriptedUpstream(*script) as up:
-        gateway = await gateway_with(site(task_channel(up)))
+        gateway = await standing_with(site(task_channel(up)))
         check_error(await ask(gateway), "upstream_error")
         await await_given_up(gateway)
         assert (CANCEL in list_asked(up)) is (name == "in no state that is known")
@@ -254,18 +254,18 @@ async def test_a_task_that_fails_costs_nothing(gateway_with: StartGateway, name:
 @WAYS
 @VENDORS
 async def test_a_task_that_takes_longer_than_the_channel_may_is_cancelled(
-    gateway_with: StartGateway, vendor: Vendor, *, stream: bool
+    standing_with: StartGateway, vendor: Vendor, *, stream: bool
 ) -> None:
     async with vendor(endless=True) as provider:
-        gateway = await gateway_with(site(provider.channel(total_timeout_s=0.2)))
+        gateway = await standing_with(site(provider.channel(total_timeout_s=0.2)))
         check_error(await ask(gateway, stream=stream), "upstream_timeout")
         await until(lambda: provider.cancelled)
         await audit(gateway, ending="upstream_failed", error_code="upstream_timeout", status=504, cost_nanos=0)
 
 
-async def test_a_task_that_is_never_begun_is_given_up_in_time(gateway_with: StartGateway) -> None:
+async def test_a_task_that_is_never_begun_is_given_up_in_time(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([STALL]) as up, ScriptedUpstream([PAINTED]) as good:
-        gateway = await gateway_with(site(task_channel(up, total_timeout_s=0.15), healthy(good)))
+        gateway = await standing_with(site(task_channel(up, total_timeout_s=0.15), healthy(good)))
         heard = await ask(gateway)
         assert heard.status == 200
         assert heard.headers["x-gateway-tried"].startswith("upstream_timeout;")
@@ -279,11 +279,11 @@ ONE_AT_A_TIME = [{"name": "black-forest-labs/flux-schnell", "max_n": 1}]
 
 
 async def test_a_part_that_fails_takes_the_others_along_and_the_next_channel_paints_all(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     async with ReplicatePictures("ok", "ok", "fail", "ok", endless=True) as provider, CustomPictures() as good:
         channels = (provider.channel(fan_out=True), good.channel("healthy", priority=-1))
-        gateway = await gateway_with(site(*channels, model=ONE_AT_A_TIME))
+        gateway = await standing_with(site(*channels, model=ONE_AT_A_TIME))
         heard = await ask(gateway, n=4)
         check_pictures(orjson.loads(heard.body)["data"], 4)
         await until(lambda: len(provider.cancelled) == 3)
@@ -293,18 +293,18 @@ async def test_a_part_that_fails_takes_the_others_along_and_the_next_channel_pai
         assert count_begun(provider) == 4
 
 
-async def test_a_part_that_fails_on_the_only_channel_costs_nothing(gateway_with: StartGateway) -> None:
+async def test_a_part_that_fails_on_the_only_channel_costs_nothing(standing_with: StartGateway) -> None:
     async with ReplicatePictures("ok", "fail", "ok", endless=True) as provider:
-        gateway = await gateway_with(site(provider.channel(fan_out=True), model=ONE_AT_A_TIME))
+        gateway = await standing_with(site(provider.channel(fan_out=True), model=ONE_AT_A_TIME))
         check_error(await ask(gateway, n=3), "upstream_error")
         await until(lambda: len(provider.cancelled) == 2)
         await audit(gateway, ending="upstream_failed", cost_nanos=0, images=0, attempts=1)
 
 
 @WAYS
-async def test_a_caller_who_leaves_four_parts_cancels_four_tasks(gateway_with: StartGateway, *, stream: bool) -> None:
+async def test_a_caller_who_leaves_four_parts_cancels_four_tasks(standing_with: StartGateway, *, stream: bool) -> None:
     async with ReplicatePictures(endless=True) as provider:
-        gateway = await gateway_with(site(provider.channel(fan_out=True), model=ONE_AT_A_TIME))
+        gateway = await standing_with(site(provider.channel(fan_out=True), model=ONE_AT_A_TIME))
         calling = asyncio.create_task(ask(gateway, n=4, stream=stream))
         await until(lambda: count_begun(provider) == 4)
         await leave(calling)
@@ -313,10 +313,10 @@ async def test_a_caller_who_leaves_four_parts_cancels_four_tasks(gateway_with: S
         await audit(gateway, ending="client_closed", cost_nanos=0, images=0)
 
 
-async def test_parts_that_wait_for_their_turn_are_never_begun(gateway_with: StartGateway) -> None:
+async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: StartGateway) -> None:
     async with ReplicatePictures(endless=True) as provider:
         channel = provider.channel(fan_out=True, max_concurrency=2)
-        gateway = await gateway_with(site(channel, model=ONE_AT_A_TIME))
+        gateway = await standing_with(site(channel, model=ONE_AT_A_TIME))
         calling = asyncio.create_task(ask(gateway, n=5))
         await until(lambda: count_polls(provider) >= 4)
         assert count_begun(provider) == 2
@@ -326,10 +326,10 @@ async def test_parts_that_wait_for_their_turn_are_never_begun(gateway_with: Star
         assert count_begun(provider) == 2
 
 
-async def test_many_callers_who_leave_at_once_leave_no_task_behind(gateway_with: StartGateway) -> None:
+async def test_many_callers_who_leave_at_once_leave_no_task_behind(standing_with: StartGateway) -> None:
     """Some of them while their task is being begun, some later."""
     async with ReplicatePictures(endless=True) as provider:
-        gateway = await gateway_with(site(provider.channel()))
+        gateway = await standing_with(site(provider.channel()))
         calls = [asyncio.create_task(ask(gateway, stream=number % 2 == 1)) for number in range(20)]
         for number, calling in enumerate(calls):
             if number % 4 == 0:
@@ -341,9 +341,9 @@ async def test_many_callers_who_leave_at_once_leave_no_task_behind(gateway_with:
         await gateway.check_books()
 
 
-async def test_a_streamed_task_that_fails_before_a_comment_is_answered_as_an_error(gateway_with: StartGateway) -> None:
+async def test_a_streamed_task_that_fails_before_a_comment_is_answered_as_an_error(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([BEGUN], [answer(FAILURES["failed"])]) as up:
-        gateway = await gateway_with(site(task_channel(up)))
+        gateway = await standing_with(site(task_channel(up)))
         check_error(await ask(gateway, stream=True), "upstream_error")
         await audit(gateway, ending="upstream_failed", stream=True, cost_nanos=0)
 
@@ -351,7 +351,7 @@ async def test_a_streamed_task_that_fails_before_a_comment_is_answered_as_an_err
 # Keys.
 
 
-async def test_a_task_is_asked_after_and_cancelled_with_the_key_that_began_it(gateway_with: StartGateway) -> None:
+async def test_a_task_is_asked_after_and_cancelled_with_the_key_that_began_it(standing_with: StartGateway) -> None:
     """Another account's key would not find it."""
     polled = asyncio.Event()
 
@@ -362,7 +362,7 @@ async def test_a_task_is_asked_after_and_cancelled_with_the_key_that_began_it(ga
     async with ScriptedUpstream(*scripts) as up:
         channel = task_channel(up, api_keys=["first-key-of-two", "second-key-of-two"])
         del channel["api_key"]
-        gateway = await gateway_with(site(channel))
+        gateway = await standing_with(site(channel))
         assert (await ask(gateway)).status == 200
         calling = asyncio.create_task(ask(gateway))
         await polled.wait()
@@ -375,11 +375,11 @@ async def test_a_task_is_asked_after_and_cancelled_with_the_key_that_began_it(ga
 
 
 async def test_a_key_that_is_refused_while_a_task_is_asked_after_is_somebody_else_s_to_make_good(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     denied = answer({"title": "Unauthenticated", "detail": "no valid token", "status": 401}, 401)
     async with ScriptedUpstream([BEGUN], [denied], [denied]) as up, ScriptedUpstream([PAINTED]) as good:
-        gateway = await gateway_with(site(task_channel(up), healthy(good)))
+        gateway = await standing_with(site(task_channel(up), healthy(good)))
         heard = await ask(gateway)
         assert (heard.status, heard.headers["x-gateway-attempts"]) == (200, "2")
         await await_given_up(gateway)

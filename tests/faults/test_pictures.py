@@ -125,7 +125,7 @@ def find_line(gateway: RunningGateway, name: str) -> Any:
 
 
 async def start_chain(
-    stack: AsyncExitStack, gateway_with: StartGateway, scripts: Sequence[Sequence[Script]]
+    stack: AsyncExitStack, standing_with: StartGateway, scripts: Sequence[Sequence[Script]]
 ) -> tuple[RunningGateway, list[ScriptedUpstream]]:
     """A gateway over a channel of every kind, asked one after the other, and one that is well behind them."""
     ups = [await stack.enter_async_context(ScriptedUpstream(*played)) for played in scripts]
@@ -135,18 +135,18 @@ async def start_chain(
         for number, (kind, up) in enumerate(zip(KINDS, ups, strict=True))
     ]
     routing = {"max_attempts": 10, "trip_failures": 1000}
-    return await gateway_with(site(*channels, healthy(good), routing=routing)), ups
+    return await standing_with(site(*channels, healthy(good), routing=routing)), ups
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("name", ["empty", "broken", "words", "deep"])
 async def test_what_is_no_picture_is_somebody_else_s_to_paint(
-    gateway_with: StartGateway, name: str, *, stream: bool
+    standing_with: StartGateway, name: str, *, stream: bool
 ) -> None:
     """Whichever kind of provider said it: each is asked once, and the one picture is charged once."""
     scripts = [kind.play(DEEP if name == "deep" else getattr(kind, name)) for kind in KINDS]
     async with AsyncExitStack() as stack:
-        gateway, ups = await start_chain(stack, gateway_with, scripts)
+        gateway, ups = await start_chain(stack, standing_with, scripts)
         heard = await ask(gateway, stream=stream)
         assert heard.status == 200, heard
         tried = [one.partition(";")[0] for one in heard.headers["x-gateway-tried"].split(", ")]
@@ -159,11 +159,11 @@ async def test_what_is_no_picture_is_somebody_else_s_to_paint(
     "kind", [kind for kind in KINDS if kind.slug in {"gemini", "openrouter"}], ids=lambda it: it.slug
 )
 async def test_a_model_that_talks_instead_is_told_as_such_and_not_held_against_its_channel(
-    gateway_with: StartGateway, kind: Kind
+    standing_with: StartGateway, kind: Kind
 ) -> None:
     """It depends on what it was asked for: the next call finds the channel as it was."""
     async with ScriptedUpstream([answer(kind.words)]) as up:
-        gateway = await gateway_with(site(kind.channel(up), routing={"trip_failures": 1}))
+        gateway = await standing_with(site(kind.channel(up), routing={"trip_failures": 1}))
         for _ in range(3):
             heard = await ask(gateway)
             check_error(heard, "upstream_error")
@@ -178,10 +178,10 @@ async def test_a_model_that_talks_instead_is_told_as_such_and_not_held_against_i
 
 
 @ALL
-async def test_a_block_is_final_and_nobody_s_fault(gateway_with: StartGateway, vendor: type[PictureProvider]) -> None:
+async def test_a_block_is_final_and_nobody_s_fault(standing_with: StartGateway, vendor: type[PictureProvider]) -> None:
     """No other channel is asked, nothing is charged, and the channel paints the next picture as if nothing had been."""
     async with vendor("block", "block", "ok") as provider, ScriptedUpstream([PAINTED]) as good:
-        gateway = await gateway_with(site(provider.channel(), healthy(good), routing={"trip_failures": 1}))
+        gateway = await standing_with(site(provider.channel(), healthy(good), routing={"trip_failures": 1}))
         for stream in (False, True):
             blocked = await ask(gateway, stream=stream)
             error = orjson.loads(blocked.body)["error"]
@@ -196,11 +196,11 @@ async def test_a_block_is_final_and_nobody_s_fault(gateway_with: StartGateway, v
         check_charged_once(gateway, A_PICTURE)
 
 
-async def test_a_part_that_is_blocked_ends_the_others_and_nobody_else_is_asked(gateway_with: StartGateway) -> None:
+async def test_a_part_that_is_blocked_ends_the_others_and_nobody_else_is_asked(standing_with: StartGateway) -> None:
     scripts: list[Script] = [[STALL], [0.05, answer(BLOCKED, 400)], [STALL]]
     async with ScriptedUpstream(*scripts) as up, ScriptedUpstream([PAINTED]) as good:
         config = site(channel(up.base_url, fan_out=True), healthy(good), model=[{"name": "m", "max_n": 1}])
-        gateway = await gateway_with(config)
+        gateway = await standing_with(config)
         blocked = await ask(gateway, n=3)
         assert orjson.loads(blocked.body)["error"]["code"] == "sensitive_words_detected"
         await until(up.hung_up.is_set)
@@ -223,9 +223,9 @@ def limited(kind: Kind) -> Script:
     return [answer(said, 429, retry_after="7")]
 
 
-async def test_a_limit_of_every_kind_of_provider_is_another_channel_s_chance(gateway_with: StartGateway) -> None:
+async def test_a_limit_of_every_kind_of_provider_is_another_channel_s_chance(standing_with: StartGateway) -> None:
     async with AsyncExitStack() as stack:
-        gateway, ups = await start_chain(stack, gateway_with, [[limited(kind)] for kind in KINDS])
+        gateway, ups = await start_chain(stack, standing_with, [[limited(kind)] for kind in KINDS])
         heard = await ask(gateway, n=1)
         check_pictures(orjson.loads(heard.body)["data"], 1)
         assert [len(up.received) for up in ups] == [1] * len(KINDS)
@@ -233,21 +233,21 @@ async def test_a_limit_of_every_kind_of_provider_is_another_channel_s_chance(gat
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda it: it.slug)
-async def test_a_limit_is_told_to_whoever_has_nobody_else_to_ask(gateway_with: StartGateway, kind: Kind) -> None:
+async def test_a_limit_is_told_to_whoever_has_nobody_else_to_ask(standing_with: StartGateway, kind: Kind) -> None:
     async with ScriptedUpstream(limited(kind)) as up:
-        gateway = await gateway_with(site(kind.channel(up)))
+        gateway = await standing_with(site(kind.channel(up)))
         heard = await ask(gateway)
         assert heard.status == 429, heard
         assert b"Rate limit reached" in heard.body
         await audit(gateway, ending="refused", status=429, images=0, attempts=1)
 
 
-async def test_a_part_that_meets_a_limit_has_the_next_channel_paint_all(gateway_with: StartGateway) -> None:
+async def test_a_part_that_meets_a_limit_has_the_next_channel_paint_all(standing_with: StartGateway) -> None:
     """What was painted till then is given to nobody, and the caller pays what it got once."""
     scripts: list[Script] = [[PAINTED], limited(KINDS[1]), [STALL]]
     async with ScriptedUpstream(*scripts) as up, CustomPictures() as good:
         channels = (channel(up.base_url, fan_out=True), good.channel("healthy", priority=-1, fan_out=True))
-        gateway = await gateway_with(site(*channels, model=[{"name": "m", "max_n": 1}]))
+        gateway = await standing_with(site(*channels, model=[{"name": "m", "max_n": 1}]))
         heard = await ask(gateway, n=3)
         check_pictures(orjson.loads(heard.body)["data"], 3)
         await until(up.hung_up.is_set)
@@ -259,11 +259,11 @@ async def test_a_part_that_meets_a_limit_has_the_next_channel_paint_all(gateway_
 # Sizes.
 
 
-async def test_an_answer_without_an_end_is_not_read_to_it(gateway_with: StartGateway) -> None:
+async def test_an_answer_without_an_end_is_not_read_to_it(standing_with: StartGateway) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     flood = Flood(chunk(b'{"data":[{"b64_json":"' + b"A" * 4 * MB), 1_000)
     async with ScriptedUpstream([head, flood]) as up, ScriptedUpstream([PAINTED]) as good:
-        gateway = await gateway_with(site(channel(up.base_url, total_timeout_s=60), healthy(good)))
+        gateway = await standing_with(site(channel(up.base_url, total_timeout_s=60), healthy(good)))
         check_pictures(orjson.loads((await ask(gateway)).body)["data"], 1)
         assert up.flooded < MAX_ANSWER_BYTES + 32 * MB
         await audit(gateway, up, ending="completed", channel="healthy", attempts=2, images=1)
@@ -326,7 +326,7 @@ def list_telltales(kind: Kind) -> list[list[Script]]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda it: it.slug)
-async def test_no_key_is_in_what_is_said_of_pictures_that_failed(gateway_with: StartGateway, kind: Kind) -> None:
+async def test_no_key_is_in_what_is_said_of_pictures_that_failed(standing_with: StartGateway, kind: Kind) -> None:
     """In no answer, log line or row, in whatever form the provider repeats it."""
     tales = list_telltales(kind)
     async with AsyncExitStack() as stack:
@@ -337,7 +337,7 @@ async def test_no_key_is_in_what_is_said_of_pictures_that_failed(gateway_with: S
             channels.append({**kind.channel(up, api_key=SECRET), **more})
             ups.append(up)
         with capture_logs() as lines:
-            gateway = await gateway_with(site(*channels))
+            gateway = await standing_with(site(*channels))
             seen = []
             for number, stream in product(range(len(tales)), (False, True)):
                 heard = await ask(gateway, model=f"m{number}", stream=stream)

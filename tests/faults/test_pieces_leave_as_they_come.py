@@ -38,7 +38,7 @@ FIRST_EVENT = 1
 
 @pytest.mark.slow
 async def test_each_event_leaves_before_the_next_one_is_sent(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ async def test_each_event_leaves_before_the_next_one_is_sent(
     for piece in PIECES:
         script += [INTERVAL_S, note, chunk(piece)]
     async with ScriptedUpstream([*script, LAST_CHUNK]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         body = b""
         async with gateway.post({**HELLO, "stream": True}) as response:
             async for piece in response.content.iter_any():
@@ -68,7 +68,7 @@ async def test_each_event_leaves_before_the_next_one_is_sent(
     assert all(arrived[index] < sent[index + 1] for index in range(FIRST_EVENT, len(PIECES) - 1))
 
 
-async def test_an_event_reaches_the_caller_before_the_provider_says_more(gateway_with: StartGateway) -> None:
+async def test_an_event_reaches_the_caller_before_the_provider_says_more(standing_with: StartGateway) -> None:
     """Causality instead of time: the provider waits until the caller has the event."""
     heard = asyncio.Event()
 
@@ -81,7 +81,7 @@ async def test_an_event_reaches_the_caller_before_the_provider_says_more(gateway
     for piece in pieces:
         script += [chunk(piece), wait_for_caller]
     async with ScriptedUpstream([*script, LAST_CHUNK]) as up:
-        gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
+        gateway = await standing_with(site(channel(up.base_url, **UNHURRIED)))
         async with gateway.post({**HELLO, "stream": True}) as response:
             for piece in pieces:
                 assert await asyncio.wait_for(response.content.readexactly(len(piece)), PATIENCE_S) == piece
@@ -89,8 +89,8 @@ async def test_an_event_reaches_the_caller_before_the_provider_says_more(gateway
         await audit(gateway, ending="completed")
 
 
-async def test_everything_but_an_unasked_usage_frame_survives(gateway_with: StartGateway) -> None:
+async def test_everything_but_an_unasked_usage_frame_survives(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([SSE_HEAD, *(chunk(piece) for piece in PIECES), LAST_CHUNK]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         assert (await call(gateway, stream=True)).body == b"".join(PIECES)
         await audit(gateway, ending="completed")

@@ -56,7 +56,7 @@ REFUSALS = [(401, TELLTALE), (402, TELLTALE), (403, TELLTALE), (429, USED_UP), (
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda it: f"{it[0]}{' used up' if it[1] is USED_UP else ''}")
 async def test_a_refusal_is_another_channels_chance(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     notes: Notes,
     refusal: tuple[int, dict[str, Any]],
     stream: bool,
@@ -66,7 +66,7 @@ async def test_a_refusal_is_another_channels_chance(
     status, body = refusal
     async with SwiftUpstream(failing(status, body)) as bad, SwiftUpstream() as good:
         ups = [channel(bad.base_url, "bad"), *([healthy(good)] if channels == "two" else ())]
-        gateway = await gateway_with(site(*ups))
+        gateway = await standing_with(site(*ups))
         heard = await call(gateway, stream=stream)
         notes.add_cell("U12", read_word(heard), stream=stream, when="before", channels=channels)
         assert not any(secret in heard.body for secret in NEVER_SHOWN)
@@ -117,7 +117,7 @@ RESTS: list[tuple[str | Callable[[], str] | None, float | None]] = [
 @pytest.mark.parametrize("status", [429, 503, 529])
 @pytest.mark.parametrize(("said", "rest_s"), RESTS)
 async def test_a_provider_is_left_alone_as_long_as_it_asks_within_reason(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     status: int,
     said: str | Callable[[], str] | None,
     rest_s: float | None,
@@ -125,7 +125,7 @@ async def test_a_provider_is_left_alone_as_long_as_it_asks_within_reason(
     """One that is overloaded and does not say for how long may have had a bad moment: three of them trip it."""
     headers = {} if said is None else {"Retry_After": said() if callable(said) else said}
     async with SwiftUpstream(failing(status, TELLTALE, **headers)) as bad:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             site(channel(bad.base_url, "bad"), routing=ROUTING),
             clock=TODAY.timestamp,  # what a date is read against; the rest itself is measured by another clock
         )
@@ -151,9 +151,9 @@ async def test_a_provider_is_left_alone_as_long_as_it_asks_within_reason(
             assert len(bad.seen) == before + 1
 
 
-async def test_a_rate_limit_is_of_one_model_and_an_overload_of_the_channel(gateway_with: StartGateway) -> None:
+async def test_a_rate_limit_is_of_one_model_and_an_overload_of_the_channel(standing_with: StartGateway) -> None:
     async with SwiftUpstream(failing(429, TELLTALE, Retry_After="100")) as up:
-        gateway = await gateway_with(site(channel(up.base_url, models=["m", "other"]), routing=ROUTING))
+        gateway = await standing_with(site(channel(up.base_url, models=["m", "other"]), routing=ROUTING))
         assert (await call(gateway, stream=False)).status == 429
         up.behaviour = well
         assert (await call(gateway, stream=False)).status == 503
@@ -171,9 +171,9 @@ def keyed(up: SwiftUpstream, keys: tuple[str, ...], **more: Any) -> dict[str, An
     return declared
 
 
-async def test_keys_take_turns(gateway_with: StartGateway) -> None:
+async def test_keys_take_turns(standing_with: StartGateway) -> None:
     async with SwiftUpstream() as up:
-        gateway = await gateway_with(site(keyed(up, KEYS)))
+        gateway = await standing_with(site(keyed(up, KEYS)))
         for _ in range(9):
             assert (await call(gateway, stream=False)).status == 200
         assert [seen.key for seen in up.seen] == list(KEYS * 3)
@@ -182,13 +182,13 @@ async def test_keys_take_turns(gateway_with: StartGateway) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [401, 402, 403])
 async def test_a_key_that_is_refused_rests_and_the_others_go_on(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     status: int,
     stream: bool,
 ) -> None:
     """The caller whose call met it hears nothing of it: the next key is another try."""
     async with SwiftUpstream(by_key({KEYS[1]: failing(status, TELLTALE)})) as up:
-        gateway = await gateway_with(site(keyed(up, KEYS)))
+        gateway = await standing_with(site(keyed(up, KEYS)))
         heard = [await call(gateway, stream=stream) for _ in range(8)]
         assert [one.status for one in heard] == [200] * 8
         assert [one.headers["x-gateway-attempts"] for one in heard] == ["1", "2", *["1"] * 6]
@@ -205,13 +205,13 @@ async def test_a_key_that_is_refused_rests_and_the_others_go_on(
 @pytest.mark.parametrize("keys", [KEYS[:1], KEYS], ids=["one", "three"])
 @pytest.mark.parametrize("status", [401, 402, 403])
 async def test_where_every_key_is_refused_the_channel_is_not_asked_again(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     status: int,
     keys: tuple[str, ...],
 ) -> None:
     """The first caller hears that the gateway's credentials were refused, the next that there is no channel."""
     async with SwiftUpstream(failing(status, TELLTALE)) as up:
-        gateway = await gateway_with(site(keyed(up, keys), routing=ROUTING))
+        gateway = await standing_with(site(keyed(up, keys), routing=ROUTING))
         heard = await call(gateway, stream=False)
         check_error(heard, "upstream_error")
         assert not any(secret in heard.body for secret in NEVER_SHOWN)
@@ -224,11 +224,11 @@ async def test_where_every_key_is_refused_the_channel_is_not_asked_again(
         assert len(up.seen) == len(keys)
 
 
-async def test_a_rate_limit_of_one_key_is_the_next_keys_call(gateway_with: StartGateway) -> None:
+async def test_a_rate_limit_of_one_key_is_the_next_keys_call(standing_with: StartGateway) -> None:
     one, two, three = KEYS
     limits: Mapping[str, Any] = {one: failing(429, TELLTALE, Retry_After="100"), two: failing(429, TELLTALE)}
     async with SwiftUpstream(by_key(limits)) as up:
-        gateway = await gateway_with(site(keyed(up, KEYS), routing=ROUTING))
+        gateway = await standing_with(site(keyed(up, KEYS), routing=ROUTING))
         heard = await call(gateway, stream=False)
         row = await audit(gateway)
         check_row_of_success(row, "bad", attempts=3)

@@ -90,11 +90,11 @@ def test_what_follows_the_end_mark_is_dropped(after: bytes, cut: int) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_a_stream_that_drips_byte_by_byte_leaves_whole(gateway_with: StartGateway, end: str) -> None:
+async def test_a_stream_that_drips_byte_by_byte_leaves_whole(standing_with: StartGateway, end: str) -> None:
     sent = BOM + with_ends(SENT, end)
     drips = [chunk(sent[index : index + 1]) for index in range(len(sent))]
     async with ScriptedUpstream([SSE_HEAD, *drips, LAST_CHUNK]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         heard = await call(gateway, stream=True)
         assert [line for line in heard.body.splitlines() if line] == [line for line in WANTED.splitlines() if line]
         assert not heard.body.startswith(BOM)
@@ -104,13 +104,13 @@ async def test_a_stream_that_drips_byte_by_byte_leaves_whole(gateway_with: Start
 @pytest.mark.parametrize("pause", [0, 0.01], ids=["at once", "later"])
 @pytest.mark.parametrize("after", [DONE, event(delta("late")), b"data: {", event(usage_frame(900, 900))])
 async def test_a_caller_hears_nothing_after_the_end_mark(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     after: bytes,
     pause: float,
 ) -> None:
     end = [chunk(DONE), pause, chunk(after), STALL] if pause else [chunk(DONE + after), LAST_CHUNK]
     async with ScriptedUpstream([SSE_HEAD, chunk(event(delta("a"))), *end]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         heard = await call(gateway, stream=True)
         assert (heard.body, heard.whole) == (event(delta("a")) + DONE, True)
         # A body that goes on after its end mark breaks its connection; one that ends with it may keep it.
@@ -120,7 +120,7 @@ async def test_a_caller_hears_nothing_after_the_end_mark(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("pause", [0, 0.02], ids=["with the end", "after the end"])
 async def test_an_answer_nobody_asked_for_never_reaches_the_next_caller(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     pause: float,
     stream: bool,
 ) -> None:
@@ -133,7 +133,7 @@ async def test_an_answer_nobody_asked_for_never_reaches_the_next_caller(
 
     first = [*([mine, pause, evil] if pause else [mine + evil]), note]
     async with ScriptedUpstream(first, [mine]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         assert b"mine" in (await call(gateway, stream=stream)).body
         # From here on the second answer lies on the connection that waits to be used again.
         await gateway.rows(1)

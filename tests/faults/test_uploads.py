@@ -150,11 +150,11 @@ async def check_nothing_is_left(gateway: RunningGateway) -> None:
 @pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("name", WAYS)
 async def test_the_second_channel_is_sent_the_whole_upload_again(
-    gateway_with: StartGateway, name: str, death: str
+    standing_with: StartGateway, name: str, death: str
 ) -> None:
     way = WAYS[name]
     async with UploadProvider(DEATHS[death], keeps=True) as bad, UploadProvider(keeps=True) as good:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             site(lead_way(bad, "bad", way, priority=1), lead_way(good, "good", way)),
         )
         answer = await post(gateway.url, way.form, path=way.path)
@@ -171,11 +171,11 @@ async def test_the_second_channel_is_sent_the_whole_upload_again(
 
 
 @pytest.mark.parametrize("name", WAYS)
-async def test_a_refusal_that_comes_before_the_body_was_read_is_heard(gateway_with: StartGateway, name: str) -> None:
+async def test_a_refusal_that_comes_before_the_body_was_read_is_heard(standing_with: StartGateway, name: str) -> None:
     """Though the provider closes at once, and its system resets the connection under what is still being sent."""
     way, told = WAYS[name], {"error": {"message": "Too much of it", "type": "invalid_request_error"}}
     async with UploadProvider(Manner(reads=0, then=write_http(413, told))) as up:
-        gateway = await gateway_with(site(lead_way(up, "up", way)))
+        gateway = await standing_with(site(lead_way(up, "up", way)))
         for _ in range(10):
             answer = await post(gateway.url, way.form, path=way.path)
             assert (answer.status, answer.headers["x-gateway-attempts"]) == (413, "1")
@@ -186,10 +186,10 @@ async def test_a_refusal_that_comes_before_the_body_was_read_is_heard(gateway_wi
 
 @pytest.mark.parametrize("how", ["close", "half close"])
 async def test_a_caller_who_leaves_while_its_upload_is_sent_on_breaks_that_off(
-    gateway_with: StartGateway, how: str
+    standing_with: StartGateway, how: str
 ) -> None:
     async with UploadProvider(Manner(reads=MB, then="stall")) as up:
-        gateway = await gateway_with(site(lead(up)))
+        gateway = await standing_with(site(lead(up)))
         pieces = write_form(1, BLOCK)
         async with dial(gateway.url) as sock:
             await send(sock, [write_head(sum(map(len, pieces))), *pieces])
@@ -209,10 +209,10 @@ async def test_a_caller_who_leaves_while_its_upload_is_sent_on_breaks_that_off(
 
 @pytest.mark.parametrize("how", ["close", "half close"])
 async def test_a_caller_who_leaves_in_its_form_leaves_a_row_and_nothing_else(
-    gateway_with: StartGateway, how: str
+    standing_with: StartGateway, how: str
 ) -> None:
     async with UploadProvider() as up:
-        gateway = await gateway_with(site(lead(up)))
+        gateway = await standing_with(site(lead(up)))
         async with dial(gateway.url) as sock:
             await send(sock, [write_head(20 * MB), *write_form(1, BLOCK[: 2 * MB])[:2]])
             await until(lambda: gateway.app[ROOMS].spool.held_bytes > MB)
@@ -240,13 +240,13 @@ PLACES = (
 
 
 @pytest.mark.parametrize("how", ["close", "half close", "reset"])
-async def test_a_caller_may_leave_anywhere_in_a_form(gateway_with: StartGateway, how: str) -> None:
+async def test_a_caller_may_leave_anywhere_in_a_form(standing_with: StartGateway, how: str) -> None:
     """Where something begins or ends, and at any byte; all of them when what they have sent is in the spool."""
     seed, dice = roll()
     places = [0, *PLACES, *(dice.randrange(len(TWO_FILES)) for _ in range(10))]
     kept = sum(place >= PLACES[5] for place in places) * MB // 2
     async with UploadProvider() as up, AsyncExitStack() as stack:
-        gateway = await gateway_with(site(lead(up)))
+        gateway = await standing_with(site(lead(up)))
         with telling(seed):
             socks = [await stack.enter_async_context(dial(gateway.url)) for _ in places]
             for sock, place in zip(socks, places, strict=True):
@@ -306,11 +306,11 @@ REFUSED: dict[str, tuple[bytes, int, str | None, str]] = {
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 async def test_forms_that_will_not_do_are_refused_and_the_connection_goes_on(
-    gateway_with: StartGateway, *, chunked: bool
+    standing_with: StartGateway, *, chunked: bool
 ) -> None:
     """Whether the length of the body was said or not; nobody is asked, and nothing is left."""
     async with UploadProvider() as up:
-        gateway = await gateway_with(site(lead(up), **SMALL))
+        gateway = await standing_with(site(lead(up), **SMALL))
         async with dial(gateway.url) as sock:
             for case, (body, status, param, told) in REFUSED.items():
                 await send(sock, [frame_chunked(body) if chunked else write_head(len(body)) + body])
@@ -350,9 +350,9 @@ NO_FORMS = {
 }
 
 
-async def test_what_does_not_say_that_it_is_a_form_is_refused(gateway_with: StartGateway) -> None:
+async def test_what_does_not_say_that_it_is_a_form_is_refused(standing_with: StartGateway) -> None:
     async with UploadProvider() as up:
-        gateway = await gateway_with(site(lead(up)))
+        gateway = await standing_with(site(lead(up)))
         for kind, (status, told) in NO_FORMS.items():
             for body in (form(TEXTS, PICTURE), b'{"model": "m", "prompt": "x"}'):
                 head = write_head(len(body)).replace(b"multipart/form-data; boundary=edge", kind.encode())
@@ -375,27 +375,27 @@ FILENAMES = {
 }
 
 
-async def test_a_filename_leads_nowhere(gateway_with: StartGateway) -> None:
+async def test_a_filename_leads_nowhere(standing_with: StartGateway) -> None:
     async with UploadProvider(keeps=True) as up:
-        gateway = await gateway_with(site(lead(up)))
+        gateway = await standing_with(site(lead(up)))
         for told, name in FILENAMES.items():
             assert (await post(gateway.url, form(TEXTS, file("image", PNG + b"1", told)))).status == 200
             assert split_form(up.taken[-1])[1] == [("image", name, PNG + b"1")]
         await check_nothing_is_left(gateway)
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(gateway_with: StartGateway) -> None:
+async def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(standing_with: StartGateway) -> None:
     async with UploadProvider() as up:
-        gateway = await gateway_with(site(lead(up), **SMALL))
+        gateway = await standing_with(site(lead(up), **SMALL))
         async with dial(gateway.url) as sock:
             await send(sock, [write_head(3 * MB + 1)])
             check_refused(await hear(sock), 413, None, "3 MB")
         await gateway.rows(1)
 
 
-async def test_a_caller_who_asks_before_it_sends_is_told_to_go_on(gateway_with: StartGateway) -> None:
+async def test_a_caller_who_asks_before_it_sends_is_told_to_go_on(standing_with: StartGateway) -> None:
     async with UploadProvider() as up:
-        gateway = await gateway_with(site(lead(up)))
+        gateway = await standing_with(site(lead(up)))
         pieces = write_form(1, BLOCK[:MB])
         async with dial(gateway.url) as sock:
             await send(sock, [write_head(sum(map(len, pieces)), "Expect: 100-continue")])
@@ -405,7 +405,7 @@ async def test_a_caller_who_asks_before_it_sends_is_told_to_go_on(gateway_with: 
             await check_goes_on(sock)
 
 
-async def test_one_who_fills_the_spool_leaves_as_much_room_for_others(gateway_with: StartGateway) -> None:
+async def test_one_who_fills_the_spool_leaves_as_much_room_for_others(standing_with: StartGateway) -> None:
     """Twelve of a key's uploads stop before their end, each with most of what it may have; another's edit is made."""
     stalled = write_form(1, BLOCK[: MB - 1024])
     other = {"name": "other", "secret": "sk-" + "o" * 32, "account": "other"}
@@ -414,7 +414,7 @@ async def test_one_who_fills_the_spool_leaves_as_much_room_for_others(gateway_wi
         config = site(lead(up), **tables)
         config["account"].append({"name": "other", "quota_usd": 1})
         config["key"].append(other)
-        gateway = await gateway_with(config)
+        gateway = await standing_with(config)
         spool = gateway.app[ROOMS].spool
         for _ in range(12):
             sock = await stack.enter_async_context(dial(gateway.url))
@@ -427,11 +427,11 @@ async def test_one_who_fills_the_spool_leaves_as_much_room_for_others(gateway_wi
         assert 6 * MB < spool.held_bytes <= 8 * MB
 
 
-async def test_edits_go_on_beside_one_that_fails(gateway_with: StartGateway) -> None:
+async def test_edits_go_on_beside_one_that_fails(standing_with: StartGateway) -> None:
     """Of ten at once on one channel every second one is reset; the other channel takes those."""
     manners = [Manner(reads=MB // 2, then="rst"), Manner()] * 5
     async with UploadProvider(*manners) as shaky, UploadProvider() as good:
-        gateway = await gateway_with(site(lead(shaky, "shaky", priority=1), lead(good, "good")))
+        gateway = await standing_with(site(lead(shaky, "shaky", priority=1), lead(good, "good")))
         answers = await asyncio.gather(*(edit(gateway.url, number, BLOCK[:MB]) for number in range(10)))
         assert [answer.status for answer in answers] == [200] * 10
         await check_nothing_is_left(gateway)

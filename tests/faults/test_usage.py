@@ -68,13 +68,13 @@ def answer_of(usage: Any) -> bytes:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("usage", UNBELIEVABLE, ids=lambda usage: "missing" if usage is MISSING else str(usage))
 async def test_usage_that_cannot_be_believed_is_estimated(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     usage: Any,
     stream: bool,
 ) -> None:
     script = stream_of(frame_of(usage)) if stream else [answer_of(usage)]
     async with ScriptedUpstream(script) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         assert (await call(gateway, stream=stream)).status == 200
         row = await audit(gateway, ending="completed", usage_source="estimate")
         assert (row.prompt_tokens, row.completion_tokens, row.cost_nanos) == (*ESTIMATE, 7_000)
@@ -86,7 +86,7 @@ async def test_usage_that_cannot_be_believed_is_estimated(
 )
 @pytest.mark.parametrize("stream", [False, True])
 async def test_cached_tokens_are_never_more_than_the_prompt_nor_less_than_none(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     cached: Any,
     counted: int,
     stream: bool,
@@ -94,7 +94,7 @@ async def test_cached_tokens_are_never_more_than_the_prompt_nor_less_than_none(
     usage = {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": cached}}
     script = stream_of(frame_of(usage)) if stream else [answer_of(usage)]
     async with ScriptedUpstream(script) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         await call(gateway, stream=stream)
         row = await audit(gateway, usage_source="upstream", prompt_tokens=5, completion_tokens=7)
         assert row.cached_tokens == counted
@@ -112,37 +112,37 @@ async def test_cached_tokens_are_never_more_than_the_prompt_nor_less_than_none(
     ids=["twice", "then nonsense", "then null", "with the finish", "running totals"],
 )
 async def test_the_last_usage_that_can_be_believed_counts(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     frames: list[dict[str, Any]],
     tokens: tuple[int, int],
 ) -> None:
     async with ScriptedUpstream(stream_of(*frames)) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         heard = await call(gateway, stream=True)
         assert heard.events[-1] == DONE
         row = await audit(gateway, ending="completed", usage_source="upstream")
         assert (row.prompt_tokens, row.completion_tokens) == tokens
 
 
-async def test_usage_after_the_end_mark_is_not_charged(gateway_with: StartGateway) -> None:
+async def test_usage_after_the_end_mark_is_not_charged(standing_with: StartGateway) -> None:
     async with ScriptedUpstream(stream_of(usage_frame(5, 7), after=event(usage_frame(50_000, 70_000)))) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         await call(gateway, stream=True)
         row = await audit(gateway, ending="completed")
         assert (row.prompt_tokens, row.completion_tokens) == (5, 7)
 
 
-async def test_text_after_the_end_mark_is_not_charged(gateway_with: StartGateway) -> None:
+async def test_text_after_the_end_mark_is_not_charged(standing_with: StartGateway) -> None:
     async with ScriptedUpstream(stream_of(after=event(delta("never delivered" * 50)))) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         await call(gateway, stream=True)
         row = await audit(gateway, ending="completed", usage_source="estimate")
         assert (row.prompt_tokens, row.completion_tokens) == ESTIMATE
 
 
-async def test_the_caller_who_asked_for_usage_gets_the_providers_frame_as_it_is(gateway_with: StartGateway) -> None:
+async def test_the_caller_who_asked_for_usage_gets_the_providers_frame_as_it_is(standing_with: StartGateway) -> None:
     async with ScriptedUpstream(stream_of(usage_frame(5, 7))) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         heard = await call(gateway, stream=True, stream_options={"include_usage": True})
         assert heard.events[-2] == event(usage_frame(5, 7))
         await audit(gateway, usage_source="upstream")

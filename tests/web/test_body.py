@@ -114,9 +114,9 @@ async def send(gateway: RunningGateway, body: bytes, path: str = CHAT, **headers
 
 
 @pytest.mark.parametrize("path", [CHAT, EMBEDDINGS])
-async def test_a_body_that_is_no_good_json_is_a_400(gateway_with: StartGateway, path: str) -> None:
+async def test_a_body_that_is_no_good_json_is_a_400(standing_with: StartGateway, path: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         for case, body in BAD_JSON.items():
             status, error = await send(gateway, body, path)
             assert (status, error["code"]) == (400, "invalid_request"), case
@@ -128,12 +128,12 @@ async def test_a_body_that_is_no_good_json_is_a_400(gateway_with: StartGateway, 
 
 @pytest.mark.parametrize(("path", "table"), [(CHAT, BAD_CHAT), (EMBEDDINGS, BAD_EMBEDDINGS)])
 async def test_a_bad_field_is_a_400_that_names_it(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: str,
     table: dict[str, tuple[bytes, str]],
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         found = {}
         for case, (body, _) in table.items():
             status, error = await send(gateway, body, path)
@@ -146,9 +146,9 @@ async def test_a_bad_field_is_a_400_that_names_it(
     ("encoding", "pack"),
     [("gzip", gzip.compress), ("GZIP", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)],
 )
-async def test_a_compressed_body_is_read(gateway_with: StartGateway, encoding: str, pack: Any) -> None:
+async def test_a_compressed_body_is_read(standing_with: StartGateway, encoding: str, pack: Any) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         status, value = await send(gateway, pack(hello()), **{"Content-Encoding": encoding})
         assert (status, value) == (200, COMPLETION)
         assert up.received[0].json == HELLO
@@ -156,8 +156,8 @@ async def test_a_compressed_body_is_read(gateway_with: StartGateway, encoding: s
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, br", "gzip, gzip", "compress", "nonsense", "x-gzip"])
-async def test_another_content_encoding_is_a_415(gateway_with: StartGateway, encoding: str) -> None:
-    gateway = await gateway_with({})
+async def test_another_content_encoding_is_a_415(standing_with: StartGateway, encoding: str) -> None:
+    gateway = await standing_with({})
     status, error = await _exchange(gateway, post(hello(), f"Content-Encoding: {encoding}"))
     assert (status, error["code"]) == (415, "unsupported_media_type")
 
@@ -172,10 +172,10 @@ async def _exchange(gateway: RunningGateway, raw: bytes) -> tuple[int, Any]:
         writer.close()
 
 
-async def test_a_gzip_bomb_is_too_large(gateway_with: StartGateway) -> None:
+async def test_a_gzip_bomb_is_too_large(standing_with: StartGateway) -> None:
     bomb = gzip.compress(b" " * (200 * 2**20), compresslevel=9)
     assert len(bomb) < 2**20
-    gateway = await gateway_with({"server": {"max_body_mb": 1}})
+    gateway = await standing_with({"server": {"max_body_mb": 1}})
     status, error = await _exchange(gateway, post(bomb, "Content-Encoding: gzip"))
     assert (status, error["code"]) == (413, "request_too_large")
     assert "1 MB" in error["message"]
@@ -204,19 +204,19 @@ async def test_a_change_in_the_office_is_a_small_thing(gateway_with: StartGatewa
 
 
 async def test_a_body_that_is_not_what_its_encoding_says_is_a_400_and_no_log_of_a_bug(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    gateway = await gateway_with({})
+    gateway = await standing_with({})
     status, error = await _exchange(gateway, post(hello(), "Content-Encoding: gzip"))
     assert (status, error["code"]) == (400, "invalid_request")
     await gateway.rows(1)
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
-async def test_a_body_over_the_limit_is_a_413_and_at_the_limit_is_not(gateway_with: StartGateway) -> None:
+async def test_a_body_over_the_limit_is_a_413_and_at_the_limit_is_not(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with({**channels([up]), "server": {"max_body_mb": 1}})
+        gateway = await standing_with({**channels([up]), "server": {"max_body_mb": 1}})
         size = 2**20 - len(chat('"user":""'))
         assert (await send(gateway, chat(f'"user":"{"x" * size}"')))[0] == 200
         status, error = await send(gateway, chat(f'"user":"{"x" * (size + 1)}"'))
@@ -225,23 +225,23 @@ async def test_a_body_over_the_limit_is_a_413_and_at_the_limit_is_not(gateway_wi
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"])
-async def test_another_content_type_is_a_415(gateway_with: StartGateway, kind: str) -> None:
-    gateway = await gateway_with({})
+async def test_another_content_type_is_a_415(standing_with: StartGateway, kind: str) -> None:
+    gateway = await standing_with({})
     status, error = await send(gateway, hello(), **{"Content-Type": kind})
     assert (status, error["code"]) == (415, "unsupported_media_type")
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/vnd.api+json", "APPLICATION/JSON"])
-async def test_every_name_of_json_is_json(gateway_with: StartGateway, kind: str) -> None:
+async def test_every_name_of_json_is_json(standing_with: StartGateway, kind: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         assert (await send(gateway, hello(), **{"Content-Type": kind}))[0] == 200
 
 
-async def test_fields_that_look_like_routing_never_change_where_a_request_goes(gateway_with: StartGateway) -> None:
+async def test_fields_that_look_like_routing_never_change_where_a_request_goes(standing_with: StartGateway) -> None:
     lures = ("api_base", "base_url", "callback_url", "api_key", "proxy", "channel", "provider", "webhook")
     async with ScriptedUpstream([answer(COMPLETION)]) as up, ScriptedUpstream([answer(COMPLETION)]) as lure:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         fields = dict.fromkeys(lures, lure.base_url) | {"headers": {"Authorization": "Bearer x", "Host": "evil"}}
         for body in ({**HELLO, **fields}, {**HELLO, "extra_body": fields, "metadata": fields}):
             status, _ = await send(gateway, orjson.dumps(body))
@@ -252,9 +252,9 @@ async def test_fields_that_look_like_routing_never_change_where_a_request_goes(g
         assert up.received[0].json == {**HELLO, **fields}
 
 
-async def test_what_was_checked_is_what_is_forwarded(gateway_with: StartGateway) -> None:
+async def test_what_was_checked_is_what_is_forwarded(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         raw = (
             b' {"model" :\t"m", "messages":[{"role":"user","content":"h\\u0069 \\ud83d\\ude00"}] , "big":12345678901}\n'
         )
@@ -264,19 +264,19 @@ async def test_what_was_checked_is_what_is_forwarded(gateway_with: StartGateway)
         )
 
 
-async def test_a_body_of_several_megabytes_reaches_the_provider_whole(gateway_with: StartGateway) -> None:
+async def test_a_body_of_several_megabytes_reaches_the_provider_whole(standing_with: StartGateway) -> None:
     picture = "data:image/png;base64," + "QUJD" * 750_000
     part = {"type": "image_url", "image_url": {"url": picture}}
     body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         assert (await send(gateway, orjson.dumps(body)))[0] == 200
         assert up.received[0].json == body
 
 
-async def test_a_body_in_small_pieces_is_put_together(gateway_with: StartGateway) -> None:
+async def test_a_body_in_small_pieces_is_put_together(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         reader, writer = await connect(gateway.url)
         head, body = post(hello(), key=KEY).split(b"\r\n\r\n")
         writer.write(head + b"\r\n\r\n")

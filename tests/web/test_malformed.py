@@ -43,10 +43,10 @@ MALFORMED = {
 
 @pytest.mark.parametrize("case", MALFORMED)
 async def test_malformed_http_gets_our_error_object_and_a_closed_connection(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     case: str,
 ) -> None:
-    gateway = await gateway_with({})
+    gateway = await standing_with({})
     found = split(await talk(gateway.url, MALFORMED[case]))
     assert found.status == 400
     assert found.headers["content-type"] == "application/json"
@@ -57,23 +57,23 @@ async def test_malformed_http_gets_our_error_object_and_a_closed_connection(
     await gateway.rows(0)
 
 
-async def test_not_even_the_answer_to_malformed_http_names_the_server(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({})
+async def test_not_even_the_answer_to_malformed_http_names_the_server(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
     found = split(await talk(gateway.url, MALFORMED["no request line"]))
     assert "server" not in found.headers
 
 
-async def test_an_expectation_nobody_can_meet_gets_our_error_object(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({})
+async def test_an_expectation_nobody_can_meet_gets_our_error_object(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
     found = split(await talk(gateway.url, post(hello(), "Expect: a-miracle", "Connection: close")))
     assert found.status == 417
     assert found.headers["content-type"] == "application/json"
     assert found.error["message"].endswith(f"(request id: {found.headers['x-request-id']})")
 
 
-async def test_a_caller_that_expects_100_continue_is_told_to_go_on(gateway_with: StartGateway) -> None:
+async def test_a_caller_that_expects_100_continue_is_told_to_go_on(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         reader, writer = await connect(gateway.url)
         head, body = post(hello(), "Expect: 100-continue").split(b"\r\n\r\n")
         writer.write(head + b"\r\n\r\n")
@@ -84,17 +84,17 @@ async def test_a_caller_that_expects_100_continue_is_told_to_go_on(gateway_with:
         writer.close()
 
 
-async def test_a_second_request_hidden_in_the_first_ones_body_is_never_answered(gateway_with: StartGateway) -> None:
+async def test_a_second_request_hidden_in_the_first_ones_body_is_never_answered(standing_with: StartGateway) -> None:
     hidden = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
     raw = CHUNKED.encode() + b"chunked\r\nContent-Length: %d\r\n\r\n0\r\n\r\n" % len(hidden) + hidden
-    gateway = await gateway_with({})
+    gateway = await standing_with({})
     reply = await talk(gateway.url, raw)
     assert reply.count(b"HTTP/1.") == 1
     assert split(reply).status == 400
 
 
-async def test_pipelined_requests_are_answered_in_their_order(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({})
+async def test_pipelined_requests_are_answered_in_their_order(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
     health = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
     missing = b"GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     reply = await talk(gateway.url, health + health + missing)
@@ -105,8 +105,8 @@ async def test_pipelined_requests_are_answered_in_their_order(gateway_with: Star
     "path",
     [b"/nope/%0d%0aX-Injected:%20yes", b"/v1/images/%0d%0aX-Injected:%20yes", b"/v1/models/%0d%0aX-Injected:%20yes"],
 )
-async def test_a_path_cannot_inject_a_header(gateway_with: StartGateway, path: bytes) -> None:
-    gateway = await gateway_with({})
+async def test_a_path_cannot_inject_a_header(standing_with: StartGateway, path: bytes) -> None:
+    gateway = await standing_with({})
     raw = b"GET %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer %b\r\n\r\n" % (path, KEY.encode())
     found = split(await talk(gateway.url, raw))
     assert found.status in {404, 501}
@@ -116,16 +116,16 @@ async def test_a_path_cannot_inject_a_header(gateway_with: StartGateway, path: b
 
 @pytest.mark.parametrize("path", [b"/", b"/v1/models", b"/admin/v1/status", b"/healthz"])
 @pytest.mark.parametrize("host", [b"a:999999", b"[::1", b'"<evil>', b"\xff\xfe", b"", b"a b", b"a/b?c#d"])
-async def test_a_hostile_host_header_is_no_bug_of_ours(gateway_with: StartGateway, path: bytes, host: bytes) -> None:
-    gateway = await gateway_with({})
+async def test_a_hostile_host_header_is_no_bug_of_ours(standing_with: StartGateway, path: bytes, host: bytes) -> None:
+    gateway = await standing_with({})
     raw = b"GET %b HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % (path, host)
     assert split(await talk(gateway.url, raw)).status < 500
 
 
 @pytest.mark.parametrize("path", [b"/v1/models", b"/admin/v1/status"])
 @pytest.mark.parametrize("token", [b"\xff\xfe", b"sk-\xc3\xa9" * 10, b"", b"\x7f", b"a" * 4000])
-async def test_a_hostile_authorization_header_is_a_401(gateway_with: StartGateway, path: bytes, token: bytes) -> None:
-    gateway = await gateway_with({})
+async def test_a_hostile_authorization_header_is_a_401(standing_with: StartGateway, path: bytes, token: bytes) -> None:
+    gateway = await standing_with({})
     raw = b"GET %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer %b\r\n\r\n" % (path, token)
     found = split(await talk(gateway.url, raw))
     # Where the byte is no byte of a header at all, the request is not HTTP: also right.

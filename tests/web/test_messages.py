@@ -99,9 +99,9 @@ def sse(*pieces: bytes, end: Step = LAST_CHUNK) -> list[Step]:
     [{"x-api-key": KEY}, {"Authorization": f"Bearer {KEY}"}, {"x-api-key": "other", "Authorization": f"Bearer {KEY}"}],
     ids=["x-api-key", "bearer", "both"],
 )
-async def test_the_key_comes_in_either_header(gateway_with: StartGateway, headers: dict[str, str]) -> None:
+async def test_the_key_comes_in_either_header(standing_with: StartGateway, headers: dict[str, str]) -> None:
     async with ScriptedUpstream([answer(MESSAGE)], [answer({"input_tokens": 3})]) as up:
-        gateway = await gateway_with({"channel": [claude(up)]})
+        gateway = await standing_with({"channel": [claude(up)]})
         assert (await call_bare(gateway, MESSAGES, headers)).json == MESSAGE
         assert (await call_bare(gateway, COUNT, headers)).json == {"input_tokens": 3}
         for sent in up.received:
@@ -123,8 +123,8 @@ async def test_the_key_comes_in_either_header(gateway_with: StartGateway, header
     ],
     ids=str,
 )
-async def test_anything_else_is_a_401(gateway_with: StartGateway, headers: dict[str, str]) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE)]})
+async def test_anything_else_is_a_401(standing_with: StartGateway, headers: dict[str, str]) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE)]})
     for path in (MESSAGES, COUNT, "/v1/messages/batches"):
         heard = await call_bare(gateway, path, headers)
         message = heard.check_error(401, "authentication_error", "invalid_api_key")
@@ -133,8 +133,8 @@ async def test_anything_else_is_a_401(gateway_with: StartGateway, headers: dict[
     await gateway.rows(0)
 
 
-async def test_on_the_conventions_paths_an_x_api_key_is_no_key(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE)]})
+async def test_on_the_conventions_paths_an_x_api_key_is_no_key(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE)]})
     for method, path in (
         ("POST", CHAT),
         ("POST", "/v1/embeddings"),
@@ -163,7 +163,7 @@ async def test_on_the_conventions_paths_an_x_api_key_is_no_key(gateway_with: Sta
     ],
 )
 async def test_what_a_key_may_not_it_may_not_here_either(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     restriction: dict[str, Any],
     status: int,
     kind: str,
@@ -171,7 +171,7 @@ async def test_what_a_key_may_not_it_may_not_here_either(
 ) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, **restriction}
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
-        gateway = await gateway_with({"channel": [claude(up, groups=["silver"])], "key": [key]})
+        gateway = await standing_with({"channel": [claude(up, groups=["silver"])], "key": [key]})
         for headers in ({"x-api-key": KEY}, {"Authorization": f"Bearer {KEY}"}):
             for path in (MESSAGES, COUNT):
                 heard = await call_bare(gateway, path, headers)
@@ -212,8 +212,8 @@ REFUSALS: list[tuple[str, Any, dict[str, str], int, str, str, str | None]] = [
 ]
 
 
-async def test_a_call_that_cannot_be_made_is_refused_in_anthropics_shape(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE)], "server": {"max_body_mb": 1}})
+async def test_a_call_that_cannot_be_made_is_refused_in_anthropics_shape(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE)], "server": {"max_body_mb": 1}})
     for path, body, headers, status, kind, code, param in REFUSALS:
         raw = body if isinstance(body, bytes) else orjson.dumps(body)
         lines = {"Content-Type": "application/json", **headers}
@@ -222,8 +222,8 @@ async def test_a_call_that_cannot_be_made_is_refused_in_anthropics_shape(gateway
         heard.check_error(status, kind, code, param)
 
 
-async def test_another_method_is_a_405_in_anthropics_shape(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE)]})
+async def test_another_method_is_a_405_in_anthropics_shape(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE)]})
     for path in (MESSAGES, COUNT):
         async with gateway.client.get(gateway.url + path) as response:
             heard = Heard(response.status, response.headers, await response.read())
@@ -231,8 +231,8 @@ async def test_another_method_is_a_405_in_anthropics_shape(gateway_with: StartGa
         assert heard.headers["Allow"] == "POST"
 
 
-async def test_an_expectation_that_is_not_known_is_refused_in_anthropics_shape(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE)]})
+async def test_an_expectation_that_is_not_known_is_refused_in_anthropics_shape(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE)]})
     reader, writer = await connect(gateway.url)
     writer.write(f"POST {MESSAGES} HTTP/1.1\r\nHost: x\r\nExpect: miracles\r\nContent-Length: 0\r\n\r\n".encode())
     found = await read_answer(reader)
@@ -252,7 +252,7 @@ async def test_an_expectation_that_is_not_known_is_refused_in_anthropics_shape(g
     ids=["requests", "tokens", "quota", "daily quota"],
 )
 async def test_limits_and_quotas_hold_here_too(  # noqa: PLR0917 - a table
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     limits: dict[str, Any],
     status: int,
     kind: str,
@@ -261,7 +261,7 @@ async def test_limits_and_quotas_hold_here_too(  # noqa: PLR0917 - a table
 ) -> None:
     key = {"name": "test", "account": "acme", "secret": KEY, **limits}
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
-        gateway = await gateway_with({"channel": [claude(up)], "key": [key], "price": [PRICE]})
+        gateway = await standing_with({"channel": [claude(up)], "key": [key], "price": [PRICE]})
         if "rpm" in limits or "tpm" in limits:
             first = await call(gateway)
             assert first.status == 200
@@ -295,9 +295,9 @@ async def test_what_is_held_for_a_message_covers_it_and_a_nano_less_is_refused(
             assert (await call(other, body)).status == status
 
 
-async def test_a_channel_that_is_cooling_down_is_a_503_with_a_time_to_wait(gateway_with: StartGateway) -> None:
+async def test_a_channel_that_is_cooling_down_is_a_503_with_a_time_to_wait(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(b"busy", 529, retry_after="30")]) as up:
-        gateway = await gateway_with({"channel": [claude(up)]})
+        gateway = await standing_with({"channel": [claude(up)]})
         first = await call(gateway)
         first.check_error(502, "api_error", "upstream_error")
         heard = await call(gateway)
@@ -329,7 +329,7 @@ THEIR_LIMIT = {"type": "error", "error": {"type": "rate_limit_error", "message":
     ids=["400", "413", "422", "429", "401", "403", "500", "html", "nothing", "reset", "silence"],
 )
 async def test_a_providers_fault_before_the_first_byte_has_anthropics_shape(  # noqa: PLR0917 - a table
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     body: dict[str, Any],
     script: list[Step],
     status: int,
@@ -338,7 +338,7 @@ async def test_a_providers_fault_before_the_first_byte_has_anthropics_shape(  # 
 ) -> None:
     async with ScriptedUpstream(script) as up:
         timers = {"first_byte_timeout_s": 0.1, "total_timeout_s": 0.2} if script == [STALL] else UNHURRIED
-        gateway = await gateway_with({"channel": [claude(up, **timers)], "price": [PRICE]})
+        gateway = await standing_with({"channel": [claude(up, **timers)], "price": [PRICE]})
         heard = await call(gateway, body)
         code = "upstream_timeout" if status == 504 else "upstream_error"
         assert words in heard.check_error(status, kind, code)
@@ -364,11 +364,11 @@ async def test_a_providers_fault_before_the_first_byte_has_anthropics_shape(  # 
     ids=["status", "limit", "error at once", "error after the beginning", "nothing but a beginning", "nothing"],
 )
 async def test_until_there_is_something_of_an_answer_another_channel_may_do_better(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     bad: list[Step],
 ) -> None:
     async with ScriptedUpstream(bad) as first, ScriptedUpstream(sse(cassettes.HELLO)) as second:
-        gateway = await gateway_with({"channel": [claude(first, "a", priority=1), claude(second, "b")]})
+        gateway = await standing_with({"channel": [claude(first, "a", priority=1), claude(second, "b")]})
         heard = await call(gateway, STREAM)
         assert (heard.status, heard.body) == (200, cassettes.HELLO)
         assert heard.headers["x-gateway-attempts"] == "2"
@@ -387,7 +387,7 @@ async def test_until_there_is_something_of_an_answer_another_channel_may_do_bett
     ids=["an end without its mark", "cut", "reset", "silence", "an error event"],
 )
 async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_event_and_without_its_mark(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     provider: str,
     pieces: list[bytes],
     trouble: list[Any],
@@ -397,7 +397,7 @@ async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_event_a
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, pieces), 0.02, *ends]) as up:
         timers = UNHURRIED | ({"idle_timeout_s": 0.1} if trouble == [STALL] else {})
         one = channel(up.base_url, provider=provider, **timers)
-        gateway = await gateway_with({"channel": [one], "price": [PRICE]})
+        gateway = await standing_with({"channel": [one], "price": [PRICE]})
         heard = await call(gateway, STREAM)
         assert heard.status == 200
         begun, _, last = heard.body.rpartition(b"event: error\ndata: ")
@@ -439,13 +439,13 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("path", [MESSAGES, COUNT])
 async def test_a_body_reaches_a_provider_of_the_language_byte_for_byte_but_for_the_model(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: str,
 ) -> None:
     raw = orjson.dumps(UNKNOWN)
     said = answer(MESSAGE) if path == MESSAGES else answer({"input_tokens": 9})
     async with ScriptedUpstream([said]) as up:
-        gateway = await gateway_with({"channel": [claude(up, model_map={"m": "claude-of-theirs"})]})
+        gateway = await standing_with({"channel": [claude(up, model_map={"m": "claude-of-theirs"})]})
         lines = {"Content-Type": "application/json", "User-Agent": "mine", "X-Custom": "mine", "Cookie": "a=b"}
         async with gateway.client.post(gateway.url + path, data=raw, headers=lines) as response:
             assert response.status == 200
@@ -461,14 +461,14 @@ async def test_a_body_reaches_a_provider_of_the_language_byte_for_byte_but_for_t
 @pytest.mark.parametrize("name", ["HELLO", "TOOL", "PARALLEL", "THINKING", "SEALED", "SEARCH", "NEWER", "TRICKY"])
 @pytest.mark.parametrize("size", [0, 7], ids=["whole", "in pieces"])
 async def test_a_providers_stream_reaches_the_caller_byte_for_byte(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     name: str,
     size: int,
 ) -> None:
     said: bytes = getattr(cassettes, name)
     pieces = [said[at : at + size] for at in range(0, len(said), size)] if size else [said]
     async with ScriptedUpstream(sse(*pieces, cassettes.PING)) as up:
-        gateway = await gateway_with({"channel": [claude(up)]})
+        gateway = await standing_with({"channel": [claude(up)]})
         heard = await call(gateway, STREAM)
         assert heard.body == said
         assert heard.headers["Content-Type"] == "text/event-stream; charset=utf-8"
@@ -477,9 +477,9 @@ async def test_a_providers_stream_reaches_the_caller_byte_for_byte(
         assert (row.operation, row.ending, row.usage_source) == ("messages", "completed", "upstream")
 
 
-async def test_a_message_is_asked_of_another_language_and_answered_in_its_own(gateway_with: StartGateway) -> None:
+async def test_a_message_is_asked_of_another_language_and_answered_in_its_own(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)], chat_script("good", " words")) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)], "price": [PRICE]})
+        gateway = await standing_with({"channel": [channel(up.base_url)], "price": [PRICE]})
         heard = await call(gateway)
         value = heard.json
         assert (value["type"], value["role"], value["model"]) == ("message", "assistant", "m")
@@ -498,9 +498,9 @@ async def test_a_message_is_asked_of_another_language_and_answered_in_its_own(ga
         ] * 2
 
 
-async def test_a_chat_is_asked_of_anthropics_language_and_answered_in_its_own(gateway_with: StartGateway) -> None:
+async def test_a_chat_is_asked_of_anthropics_language_and_answered_in_its_own(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer({**MESSAGE, "content": [{"type": "text", "text": "hello"}]})]) as up:
-        gateway = await gateway_with({"channel": [claude(up)], "price": [PRICE]})
+        gateway = await standing_with({"channel": [claude(up)], "price": [PRICE]})
         heard = await call(gateway, HELLO, CHAT)
         assert heard.json["object"] == "chat.completion"
         assert heard.json["choices"][0]["message"]["content"] == "hello"
@@ -510,11 +510,11 @@ async def test_a_chat_is_asked_of_anthropics_language_and_answered_in_its_own(ga
 
 
 @pytest.mark.parametrize("path", [MESSAGES, COUNT])
-async def test_the_headers_of_the_language_go_to_those_who_speak_it(gateway_with: StartGateway, path: str) -> None:
+async def test_the_headers_of_the_language_go_to_those_who_speak_it(standing_with: StartGateway, path: str) -> None:
     features = "context-1m-2025-08-07,files-api-2025-04-14"
     scripts = [[answer(MESSAGE if path == MESSAGES else {"input_tokens": 9})]]
     async with ScriptedUpstream(*scripts) as up, ScriptedUpstream([answer(COMPLETION)]) as other:
-        gateway = await gateway_with({"channel": [claude(up), channel(other.base_url, "other", models=["n"])]})
+        gateway = await standing_with({"channel": [claude(up), channel(other.base_url, "other", models=["n"])]})
         told = {"anthropic_beta": features, "anthropic_version": "2099-01-01"}
         assert (await call(gateway, None, path, **told)).status == 200
         sent = up.received[0].headers
@@ -525,9 +525,9 @@ async def test_the_headers_of_the_language_go_to_those_who_speak_it(gateway_with
         assert len(other.received) == (1 if path == MESSAGES else 0)
 
 
-async def test_the_features_of_a_chat_are_not_passed_on(gateway_with: StartGateway) -> None:
+async def test_the_features_of_a_chat_are_not_passed_on(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
-        gateway = await gateway_with({"channel": [claude(up)]})
+        gateway = await standing_with({"channel": [claude(up)]})
         await call(gateway, HELLO, CHAT, anthropic_beta="x-1", anthropic_version="2099-01-01")
         assert "anthropic-beta" not in up.received[0].headers
         assert up.received[0].headers["anthropic-version"] == "2023-06-01"
@@ -547,9 +547,9 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("path", [MESSAGES, COUNT])
-async def test_a_hostile_value_of_those_headers_is_refused_with_a_row(gateway_with: StartGateway, path: str) -> None:
+async def test_a_hostile_value_of_those_headers_is_refused_with_a_row(standing_with: StartGateway, path: str) -> None:
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
-        gateway = await gateway_with({"channel": [claude(up)]})
+        gateway = await standing_with({"channel": [claude(up)]})
         for name, value in HOSTILE:
             heard = await call(gateway, None, path, **{name: value})
             heard.check_error(400, "invalid_request_error", "invalid_request", name)
@@ -558,9 +558,9 @@ async def test_a_hostile_value_of_those_headers_is_refused_with_a_row(gateway_wi
         assert {(row.ending, row.error_code, row.attempts) for row in rows} == {("refused", "invalid_request", 0)}
 
 
-async def test_several_lines_of_features_go_on_as_one(gateway_with: StartGateway) -> None:
+async def test_several_lines_of_features_go_on_as_one(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(MESSAGE)]) as up:
-        gateway = await gateway_with({"channel": [claude(up)]})
+        gateway = await standing_with({"channel": [claude(up)]})
         lines = [("anthropic-beta", "one-1"), ("anthropic-beta", "two-2, three-3")]
         async with gateway.client.post(gateway.url + MESSAGES, json=ASK, headers=lines) as response:
             assert response.status == 200
@@ -587,13 +587,13 @@ async def test_counting_where_nobody_counts_is_an_estimate_that_costs_nothing_an
         assert usage["total"]["cost_nanos"] == 0
 
 
-async def test_counting_is_asked_of_a_provider_that_counts_and_costs_nothing(gateway_with: StartGateway) -> None:
+async def test_counting_is_asked_of_a_provider_that_counts_and_costs_nothing(standing_with: StartGateway) -> None:
     async with (
         ScriptedUpstream([answer({"input_tokens": 12, "more": 1})]) as counts,
         ScriptedUpstream([answer(COMPLETION)]) as plain,
         ScriptedUpstream([answer({"totalTokens": 31})]) as google,
     ):
-        gateway = await gateway_with(
+        gateway = await standing_with(
             {
                 "channel": [
                     channel(plain.base_url, "plain", priority=9),
@@ -624,13 +624,13 @@ async def test_counting_is_asked_of_a_provider_that_counts_and_costs_nothing(gat
     ],
 )
 async def test_a_count_that_fails_is_an_error_in_anthropics_shape(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     script: list[Step],
     status: int,
     kind: str,
 ) -> None:
     async with ScriptedUpstream(script) as up:
-        gateway = await gateway_with({"channel": [claude(up)]})
+        gateway = await standing_with({"channel": [claude(up)]})
         heard = await call(gateway, None, COUNT)
         heard.check_error(status, kind, "upstream_error")
         (row,) = await gateway.rows(1)

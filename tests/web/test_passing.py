@@ -141,10 +141,10 @@ def check_cost(row: Any, path: Path) -> None:
 
 
 @every_path
-async def test_an_answer_passes_both_ways_as_it_lies_and_is_charged(gateway_with: StartGateway, path: Path) -> None:
+async def test_an_answer_passes_both_ways_as_it_lies_and_is_charged(standing_with: StartGateway, path: Path) -> None:
     said = orjson.dumps(path.said, option=orjson.OPT_INDENT_2)
     async with ScriptedUpstream([answer(said)]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url, model_map={"m": "theirs"})], "price": [PRICE]})
+        gateway = await standing_with({"channel": [channel(up.base_url, model_map={"m": "theirs"})], "price": [PRICE]})
         status, body = await post(gateway, path)
         assert (status, body) == (200, said)
         (sent,) = up.received
@@ -156,9 +156,9 @@ async def test_an_answer_passes_both_ways_as_it_lies_and_is_charged(gateway_with
 
 
 @every_stream
-async def test_a_stream_passes_byte_for_byte_and_is_charged(gateway_with: StartGateway, path: Path) -> None:
+async def test_a_stream_passes_byte_for_byte_and_is_charged(standing_with: StartGateway, path: Path) -> None:
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, path.stream), LAST_CHUNK]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)], "price": [PRICE]})
+        gateway = await standing_with({"channel": [channel(up.base_url)], "price": [PRICE]})
         async with gateway.post({**path.ask, "stream": True}, path=path.path) as found:
             assert found.headers["Content-Type"] == "text/event-stream; charset=utf-8"
             assert await found.read() == b"".join(path.heard)
@@ -171,21 +171,21 @@ async def test_a_stream_passes_byte_for_byte_and_is_charged(gateway_with: StartG
         assert row.stream
 
 
-async def test_who_asks_for_the_usage_of_a_completion_hears_it(gateway_with: StartGateway) -> None:
+async def test_who_asks_for_the_usage_of_a_completion_hears_it(standing_with: StartGateway) -> None:
     path = PATHS[0]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, path.stream), LAST_CHUNK]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        gateway = await standing_with({"channel": [channel(up.base_url)]})
         _, body = await post(gateway, path, stream=True, stream_options={"include_usage": True})
         assert body == b"".join(path.stream)
 
 
 @every_path
 async def test_where_no_channel_takes_the_operation_the_sentence_says_so(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: Path,
 ) -> None:
     async with ScriptedUpstream([answer(path.said)]) as up:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             {
                 "channel": [
                     channel(up.base_url, "claude", provider="anthropic"),
@@ -208,12 +208,12 @@ async def test_where_no_channel_takes_the_operation_the_sentence_says_so(
 
 @every_path
 async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_a_higher_priority(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: Path,
 ) -> None:
     async with ScriptedUpstream([answer(path.said)]) as up:
         first = channel(NOWHERE, "claude", provider="anthropic", priority=9)
-        gateway = await gateway_with({"channel": [first, channel(up.base_url)]})
+        gateway = await standing_with({"channel": [first, channel(up.base_url)]})
         assert (await post(gateway, path))[0] == 200
         (row,) = await gateway.rows(1)
         assert (row.channel, row.attempts) == ("up", 1)
@@ -236,7 +236,7 @@ async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_
     ids=["500", "401", "html", "empty", "error", "reset", "silence", "400", "404"],
 )
 async def test_a_fault_of_the_provider_is_answered_and_costs_nothing(  # noqa: PLR0917 - a table
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: Path,
     script: list[Step],
     status: int,
@@ -245,7 +245,7 @@ async def test_a_fault_of_the_provider_is_answered_and_costs_nothing(  # noqa: P
 ) -> None:
     async with ScriptedUpstream(script) as up:
         timers = {"total_timeout_s": 0.1} if script == [STALL] else UNHURRIED
-        gateway = await gateway_with({"channel": [channel(up.base_url, **timers)], "price": [PRICE]})
+        gateway = await standing_with({"channel": [channel(up.base_url, **timers)], "price": [PRICE]})
         found, body = await post(gateway, path)
         error = error_of(body)
         assert (found, error["code"]) == (status, code)
@@ -255,10 +255,10 @@ async def test_a_fault_of_the_provider_is_answered_and_costs_nothing(  # noqa: P
 
 
 @every_path
-async def test_another_channel_may_do_better(gateway_with: StartGateway, path: Path) -> None:
+async def test_another_channel_may_do_better(standing_with: StartGateway, path: Path) -> None:
     async with ScriptedUpstream([answer(b"down", 500)]) as bad, ScriptedUpstream([answer(path.said)]) as good:
         config = [channel(bad.base_url, "bad", priority=1), channel(good.base_url, "good")]
-        gateway = await gateway_with({"channel": config, "price": [PRICE]})
+        gateway = await standing_with({"channel": config, "price": [PRICE]})
         assert (await post(gateway, path))[0] == 200
         (row,) = await gateway.rows(1)
         check_cost(row, path)
@@ -282,14 +282,14 @@ ERROR = event({"error": {"message": "oops"}})
     ids=["completion", "error", "failed", "cut"],
 )
 async def test_a_stream_that_fails_before_there_is_something_of_an_answer_goes_to_another_channel(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: Path,
     bad: list[bytes],
 ) -> None:
     good: list[Step] = [SSE_HEAD, *map(chunk, path.stream), LAST_CHUNK]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, bad), FIN]) as first, ScriptedUpstream(good) as second:
         config = [channel(first.base_url, "bad", priority=1), channel(second.base_url, "good")]
-        gateway = await gateway_with({"channel": config, "price": [PRICE]})
+        gateway = await standing_with({"channel": config, "price": [PRICE]})
         assert await post(gateway, path, stream=True) == (200, b"".join(path.heard))
         (row,) = await gateway.rows(1)
         check_cost(row, path)
@@ -299,14 +299,14 @@ async def test_a_stream_that_fails_before_there_is_something_of_an_answer_goes_t
 @every_stream
 @pytest.mark.parametrize("end", [LAST_CHUNK, FIN, RST, STALL], ids=["no mark", "cut", "reset", "silence"])
 async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_and_is_charged_for_what_came(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: Path,
     end: Step,
 ) -> None:
     begun = path.stream[:2] if path.operation == "responses" else path.stream[:1]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, begun), 0.02, end]) as up:
         timers = UNHURRIED | ({"idle_timeout_s": 0.1} if end is STALL else {})
-        gateway = await gateway_with({"channel": [channel(up.base_url, **timers)], "price": [PRICE]})
+        gateway = await standing_with({"channel": [channel(up.base_url, **timers)], "price": [PRICE]})
         status, body = await post(gateway, path, stream=True)
         assert status == 200
         whole = b"".join(begun)
@@ -322,16 +322,16 @@ async def test_a_stream_that_fails_after_its_first_byte_ends_in_an_error_and_is_
 
 
 async def test_a_response_that_fails_after_its_first_byte_ends_as_its_provider_ended_it(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     path, pieces = STREAMED[1], [*RESPONDED[:2], FAILED]
     async with ScriptedUpstream([SSE_HEAD, *map(chunk, pieces), LAST_CHUNK]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        gateway = await standing_with({"channel": [channel(up.base_url)]})
         assert await post(gateway, path, stream=True) == (200, b"".join(pieces))
 
 
-async def test_another_method_is_a_405(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE)]})
+async def test_another_method_is_a_405(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE)]})
     for path in PATHS:
         for method in ("GET", "PUT", "PATCH", "DELETE"):
             async with gateway.client.request(method, gateway.url + path.path) as found:
@@ -342,8 +342,8 @@ async def test_another_method_is_a_405(gateway_with: StartGateway) -> None:
 LATER = ("resp_1", "resp_1/cancel", "resp_1/input_items", "input_tokens", "compact", "")
 
 
-async def test_what_became_of_a_response_later_is_not_known_here(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with({"channel": [channel(NOWHERE)]})
+async def test_what_became_of_a_response_later_is_not_known_here(standing_with: StartGateway) -> None:
+    gateway = await standing_with({"channel": [channel(NOWHERE)]})
     for rest in LATER:
         for method in ("GET", "POST", "DELETE"):
             async with gateway.client.request(method, f"{gateway.url}/v1/responses/{rest}") as found:
@@ -376,9 +376,9 @@ REFUSALS: tuple[tuple[Path, dict[str, Any], str], ...] = (
 )
 
 
-async def test_what_cannot_be_asked_is_a_400_that_names_the_field(gateway_with: StartGateway) -> None:
+async def test_what_cannot_be_asked_is_a_400_that_names_the_field(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        gateway = await standing_with({"channel": [channel(up.base_url)]})
         for path, more, param in REFUSALS:
             status, body = await post(gateway, path, **more)
             error = error_of(body)

@@ -32,10 +32,10 @@ UNSERVED = (
 
 @pytest.mark.parametrize("path", UNSERVED)
 async def test_an_unserved_path_is_a_501_to_a_caller_and_a_401_to_anyone_else(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: str,
 ) -> None:
-    gateway = await gateway_with(NOWHERE)
+    gateway = await standing_with(NOWHERE)
     async with aiohttp.ClientSession() as stranger:
         async with stranger.post(gateway.url + path, json={}) as response:
             assert response.status == 401
@@ -65,10 +65,10 @@ async def test_an_unserved_path_is_a_501_to_a_caller_and_a_401_to_anyone_else(
     ],
 )
 async def test_an_unknown_path_is_a_404_in_our_shape_and_never_a_redirect(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     path: str,
 ) -> None:
-    gateway = await gateway_with(NOWHERE)
+    gateway = await standing_with(NOWHERE)
     for method in ("GET", "POST"):
         url = gateway.url + path
         async with gateway.client.request(method, url, allow_redirects=False) as response:
@@ -100,20 +100,20 @@ async def test_an_unknown_path_is_a_404_in_our_shape_and_never_a_redirect(
     ],
 )
 async def test_another_method_is_a_405_that_says_which_are_allowed(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     method: str,
     path: str,
     allowed: set[str],
 ) -> None:
-    gateway = await gateway_with(NOWHERE)
+    gateway = await standing_with(NOWHERE)
     async with gateway.client.request(method, gateway.url + path) as response:
         assert response.status == 405
         assert set(response.headers["Allow"].replace(" ", "").split(",")) == allowed
         assert (await response.json())["error"]["code"] == "method_not_allowed"
 
 
-async def test_a_listing_that_is_known_already_is_a_304(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with(NOWHERE)
+async def test_a_listing_that_is_known_already_is_a_304(standing_with: StartGateway) -> None:
+    gateway = await standing_with(NOWHERE)
     url = f"{gateway.url}/v1/models"
     async with gateway.client.get(url) as response:
         etag = response.headers["ETag"]
@@ -127,16 +127,16 @@ async def test_a_listing_that_is_known_already_is_a_304(gateway_with: StartGatew
         assert response.status == 200
 
 
-async def test_a_listing_that_is_known_in_any_form_is_a_304(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with(NOWHERE)
+async def test_a_listing_that_is_known_in_any_form_is_a_304(standing_with: StartGateway) -> None:
+    gateway = await standing_with(NOWHERE)
     async with gateway.client.get(f"{gateway.url}/v1/models", headers={"If-None-Match": "*"}) as response:
         assert response.status == 304
 
 
-async def test_every_answer_has_its_own_request_id_and_never_names_the_server(gateway_with: StartGateway) -> None:
+async def test_every_answer_has_its_own_request_id_and_never_names_the_server(standing_with: StartGateway) -> None:
     seen = []
     async with ScriptedUpstream([answer(COMPLETION, server="theirs")], chat_script("a"), [answer({}, 500)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         requests: list[tuple[str, str, object, int]] = [
             ("POST", CHAT, HELLO, 200),
             ("POST", CHAT, {**HELLO, "stream": True}, 200),
@@ -167,9 +167,9 @@ async def test_every_answer_has_its_own_request_id_and_never_names_the_server(ga
     assert len(set(seen)) == len(requests)
 
 
-async def test_the_id_of_an_answer_is_the_id_of_its_row(gateway_with: StartGateway) -> None:
+async def test_the_id_of_an_answer_is_the_id_of_its_row(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)], chat_script("a")) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         ids = []
         for body in (HELLO, {**HELLO, "stream": True}, {**HELLO, "model": "unknown"}):
             async with gateway.post(body) as response:
@@ -179,10 +179,10 @@ async def test_the_id_of_an_answer_is_the_id_of_its_row(gateway_with: StartGatew
 
 
 async def test_a_callers_own_request_id_is_kept_in_the_row_and_never_taken_for_ours(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         async with gateway.post(headers={"X-Request-Id": "mine-1.2_3"}) as response:
             assert REQUEST_ID.match(response.headers["X-Request-Id"])
             assert "mine-1.2_3" not in str(response.headers)
@@ -192,9 +192,9 @@ async def test_a_callers_own_request_id_is_kept_in_the_row_and_never_taken_for_o
 
 
 @pytest.mark.parametrize("hostile", ["a" * 65, "a b", "a/b", '"><script>', "é", "", "a\tb", "${jndi}", "a;b"])
-async def test_a_hostile_request_id_is_dropped(gateway_with: StartGateway, hostile: str) -> None:
+async def test_a_hostile_request_id_is_dropped(standing_with: StartGateway, hostile: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         async with gateway.post(headers={"X-Request-Id": hostile}) as response:
             assert response.status == 200
         (row,) = await gateway.rows(1)
@@ -202,24 +202,24 @@ async def test_a_hostile_request_id_is_dropped(gateway_with: StartGateway, hosti
 
 
 @pytest.mark.parametrize("model", ["org/name:tag", "org%2Fname:tag", "org%2fname%3Atag"])
-async def test_a_slash_in_a_model_id_may_be_encoded_or_not(gateway_with: StartGateway, model: str) -> None:
-    gateway = await gateway_with({"channel": [channel("http://127.0.0.1:9/v1", models=["org/name:tag"])]})
+async def test_a_slash_in_a_model_id_may_be_encoded_or_not(standing_with: StartGateway, model: str) -> None:
+    gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1", models=["org/name:tag"])]})
     url = aiohttp.client.URL(f"{gateway.url}/v1/models/{model}", encoded=True)
     async with gateway.client.get(url) as response:
         assert (await response.json())["id"] == "org/name:tag"
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR "])
-async def test_the_scheme_of_the_key_may_be_written_in_any_case(gateway_with: StartGateway, scheme: str) -> None:
-    gateway = await gateway_with(NOWHERE)
+async def test_the_scheme_of_the_key_may_be_written_in_any_case(standing_with: StartGateway, scheme: str) -> None:
+    gateway = await standing_with(NOWHERE)
     headers = {"Authorization": f"{scheme} {KEY}"}
     async with aiohttp.ClientSession() as session, session.get(f"{gateway.url}/v1/models", headers=headers) as response:
         assert response.status == 200
 
 
 @pytest.mark.parametrize("value", ["", KEY, f"Basic {KEY}", f"Bearer{KEY}", f"Bearer {KEY}x", f"Token {KEY}"])
-async def test_anything_else_than_a_bearer_of_the_key_is_a_401(gateway_with: StartGateway, value: str) -> None:
-    gateway = await gateway_with(NOWHERE)
+async def test_anything_else_than_a_bearer_of_the_key_is_a_401(standing_with: StartGateway, value: str) -> None:
+    gateway = await standing_with(NOWHERE)
     async with aiohttp.ClientSession() as session:
         for path in ("/v1/models", "/v1/models/m"):
             async with session.get(gateway.url + path, headers={"Authorization": value}) as response:
@@ -230,8 +230,8 @@ async def test_anything_else_than_a_bearer_of_the_key_is_a_401(gateway_with: Sta
                 assert KEY not in error["message"]
 
 
-async def test_the_root_tells_a_newcomer_where_to_go_without_a_key(gateway_with: StartGateway) -> None:
-    gateway = await gateway_with(NOWHERE)
+async def test_the_root_tells_a_newcomer_where_to_go_without_a_key(standing_with: StartGateway) -> None:
+    gateway = await standing_with(NOWHERE)
     async with aiohttp.ClientSession() as session, session.get(gateway.url) as response:
         page = await response.json()
     assert page["base_url"] == f"{gateway.url}/v1"

@@ -18,9 +18,9 @@ COST = 5 * 1_000 + 7 * 2_000
 OTHER_KEY = "sk-test-key-of-a-poorer-caller"
 
 
-async def test_a_json_call_is_answered_with_the_providers_bytes(gateway_with: StartGateway) -> None:
+async def test_a_json_call_is_answered_with_the_providers_bytes(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         async with gateway.post() as response:
             assert response.status == 200
             assert await response.json() == COMPLETION
@@ -30,9 +30,9 @@ async def test_a_json_call_is_answered_with_the_providers_bytes(gateway_with: St
         assert (row.ending, row.status, row.prompt_tokens, row.completion_tokens) == ("completed", 200, 5, 7)
 
 
-async def test_a_stream_arrives_byte_for_byte_without_the_usage_frame(gateway_with: StartGateway) -> None:
+async def test_a_stream_arrives_byte_for_byte_without_the_usage_frame(standing_with: StartGateway) -> None:
     async with ScriptedUpstream(chat_script("a", "b", "c")) as up:
-        gateway = await gateway_with(channels([up]))
+        gateway = await standing_with(channels([up]))
         async with gateway.post(STREAM) as response:
             body = await response.read()
         events = chat_events("a", "b", "c")
@@ -74,13 +74,13 @@ async def test_what_is_held_for_a_call_is_what_it_may_come_to(
         assert len(up.received) == 1
 
 
-async def test_an_embedding_is_held_by_its_bytes_and_costs_its_tokens(gateway_with: StartGateway) -> None:
+async def test_an_embedding_is_held_by_its_bytes_and_costs_its_tokens(standing_with: StartGateway) -> None:
     """A text is its bytes and the mark at its end."""
     vectors = [{"object": "embedding", "index": index, "embedding": [0.5]} for index in range(2)]
     body = {"object": "list", "data": vectors, "model": "m", "usage": {"prompt_tokens": 4, "total_tokens": 4}}
     async with ScriptedUpstream([answer(body)]) as up:
         account = {"name": "acme", "quota_usd": 0.000009}
-        gateway = await gateway_with(site(channel(up.base_url), account=[account]))
+        gateway = await standing_with(site(channel(up.base_url), account=[account]))
         statuses = []
         for text in ("there", "there!", "ab"):
             call = {"model": "m", "input": ["hi", text]}
@@ -91,9 +91,9 @@ async def test_an_embedding_is_held_by_its_bytes_and_costs_its_tokens(gateway_wi
         assert [(row.reserved_nanos, row.cost_nanos) for row in rows] == [(9_000, 4_000), (0, 0), (0, 0)]
 
 
-async def test_a_json_answer_says_what_it_cost(gateway_with: StartGateway) -> None:
+async def test_a_json_answer_says_what_it_cost(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        gateway = await gateway_with(site(channel(up.base_url)))
+        gateway = await standing_with(site(channel(up.base_url)))
         async with gateway.post() as response:
             assert response.headers["x-gateway-cost-usd"] == "0.000019"
             assert float(response.headers["x-gateway-overhead-ms"]) >= 0
@@ -110,7 +110,7 @@ def held_in(gateway: RunningGateway) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answered_sets_the_price(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     stream: bool,
 ) -> None:
     """Held is what the dearest of the channels that may be tried would cost."""
@@ -127,7 +127,7 @@ async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answere
     bad: list[Step] = [look, answer(b"down", 503)]
     good: list[Step] = [wait, *(chat_script("a") if stream else [answer(COMPLETION)])]
     async with ScriptedUpstream(bad) as first, ScriptedUpstream(bad) as second, ScriptedUpstream(good) as third:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             site(
                 channel(first.base_url, "cheap", price_multiplier=0.5, priority=2),
                 channel(second.base_url, "dear", price_multiplier=3, priority=1),
@@ -148,11 +148,11 @@ async def test_one_hold_lasts_through_every_attempt_and_the_channel_that_answere
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_call_that_every_channel_failed_costs_nothing_and_holds_nothing(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     stream: bool,
 ) -> None:
     async with ScriptedUpstream([answer(b"down", 503)]) as first, ScriptedUpstream([answer(b"down", 500)]) as second:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             site(channel(first.base_url, "a", price_multiplier=2), channel(second.base_url, "b")),
         )
         assert await post(gateway, stream=stream) == 502
@@ -162,21 +162,21 @@ async def test_a_call_that_every_channel_failed_costs_nothing_and_holds_nothing(
         assert row.reserved_nanos > 0
 
 
-async def test_a_group_pays_its_own_multiple_of_the_channels_price(gateway_with: StartGateway) -> None:
+async def test_a_group_pays_its_own_multiple_of_the_channels_price(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         config = site(channel(up.base_url, price_multiplier=1.5), group=[{"name": "gold", "price_multiplier": 0.1}])
         key = {"name": "test", "account": "acme", "secret": KEY, "group": "gold"}
-        gateway = await gateway_with({**config, "key": [key]})
+        gateway = await standing_with({**config, "key": [key]})
         assert await post(gateway, stream=False) == 200
         (row,) = await gateway.rows(1)
         assert row.cost_nanos == COST * 15 // 100
 
 
 @pytest.mark.parametrize("required", [False, True])
-async def test_a_model_without_a_price_is_free_or_is_not_served(gateway_with: StartGateway, required: bool) -> None:
+async def test_a_model_without_a_price_is_free_or_is_not_served(standing_with: StartGateway, required: bool) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         config = {**channels([up]), "price": [{**PRICE, "model": "another"}]}
-        gateway = await gateway_with({**config, "billing": {"require_price": required}})
+        gateway = await standing_with({**config, "billing": {"require_price": required}})
         assert await post(gateway, stream=False) == (403 if required else 200)
         (row,) = await gateway.rows(1)
         assert (row.cost_nanos, row.reserved_nanos) == (0, 0)
@@ -192,12 +192,12 @@ async def post(gateway: RunningGateway, *, stream: bool) -> int:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("broken_first", [True, False])
 async def test_that_one_language_has_no_words_for_it_is_no_answer_where_another_channel_failed(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     broken_first: bool,
     stream: bool,
 ) -> None:
     async with ScriptedUpstream([answer({}, 500)]) as bad, ScriptedUpstream([answer({}, 500)]) as mute:
-        gateway = await gateway_with(
+        gateway = await standing_with(
             site(
                 channel(bad.base_url, "bad", priority=int(broken_first)),
                 channel(mute.base_url, "mute", provider="anthropic", priority=int(not broken_first)),

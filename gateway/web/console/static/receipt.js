@@ -23,7 +23,7 @@ async function findRow(requestId, key) {
 export function tellUsd(amount) {
   if (amount === 0) return "$0";
   if (amount < 0.0001) return "<$0.0001";
-  const places = amount >= 1 ? 2 : 4;
+  const places = Math.round(amount * 1e4) >= 1000 ? 2 : 4;
   return `$${amount.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: places })}`;
 }
 
