@@ -76,12 +76,21 @@ def configure_log(style: Literal["console", "json"]) -> None:
     root.setLevel(logging.INFO)
     _spare_what_no_line_shows()
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    structlog.configure(
-        processors=[
+    _use(
+        [
             structlog.stdlib.filter_by_level,
             *shared[:3],
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
+    )
+
+
+def _use(chain: list[Processor]) -> None:
+    """Every logger's chain from now on. In place: one that was used before keeps the very list it began with."""
+    processors = structlog.get_config()["processors"]
+    processors[:] = chain
+    structlog.configure(
+        processors=processors,
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,

@@ -1,7 +1,7 @@
 """The house's own source, read as trees; nothing of it is imported."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -43,9 +43,15 @@ def read_modules() -> tuple[Module, ...]:
     )
 
 
-def find_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Every name imported anywhere in ``tree``, with its line; ``from a import b`` is both ``a`` and ``a.b``."""
-    for node in ast.walk(tree):
+@cache
+def list_nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node of ``tree``, walked once: there are a million, and many who look at them."""
+    return tuple(ast.walk(tree))
+
+
+def find_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    """Every name imported by one of ``nodes``, with its line; ``from a import b`` is both ``a`` and ``a.b``."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -56,6 +62,6 @@ def find_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 def find_functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method."""
-    for node in ast.walk(tree):
+    for node in list_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node

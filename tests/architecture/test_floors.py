@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tests.architecture.source import Module, find_imports, parse, read_modules
+from tests.architecture.source import Module, find_imports, list_nodes, parse, read_modules
 
 FLOORS = {
     "domain": 0, "dialects": 1, "providers": 2, "store": 3, "upstream": 3, "flow": 4, "web": 5, "jobs": 5, "demo": 5,
@@ -39,7 +39,7 @@ def find_room(name: str) -> str | None:
 def find_breaches(module: Module, modules: set[str]) -> Iterator[str]:
     """Imports that go up or sideways."""
     here = FLOORS.get(module.room, ROOF)
-    for name, line in find_imports(module.tree):
+    for name, line in find_imports(list_nodes(module.tree)):
         room = find_room(name) if name in modules else None
         if room is None or room == module.room:
             continue
@@ -56,13 +56,13 @@ def find_asynchronous(module: Module) -> Iterator[str]:
         return
     stubs = {
         function
-        for node in ast.walk(module.tree)
+        for node in list_nodes(module.tree)
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases)
         for function in node.body
         if isinstance(function, ast.AsyncFunctionDef) and ast.unparse(function.body[-1]) == "..."
     }
     kinds = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
-    for node in ast.walk(module.tree):
+    for node in list_nodes(module.tree):
         if isinstance(node, kinds) and node not in stubs:
             yield f"{module.where}:{node.lineno} is asynchronous; below floor {PURE} nothing waits"
 
@@ -71,7 +71,7 @@ def find_impure(module: Module) -> Iterator[str]:
     """Clocks, dice and I/O on the pure floors."""
     if FLOORS.get(module.room, ROOF) >= PURE:
         return
-    for name, line in find_imports(module.tree):
+    for name, line in find_imports(list_nodes(module.tree)):
         if name.partition(".")[0] in IMPURE:
             yield f"{module.where}:{line} imports {name}; below floor {PURE} there is no clock, no dice and no I/O"
 
@@ -79,7 +79,7 @@ def find_impure(module: Module) -> Iterator[str]:
 def find_aiohttp(module: Module) -> Iterator[str]:
     """aiohttp where it does not belong: it is a door's and the way out's."""
     if module.room in {"domain", "dialects", "providers", "store", "flow", "jobs"}:
-        for name, line in find_imports(module.tree):
+        for name, line in find_imports(list_nodes(module.tree)):
             if name.partition(".")[0] == "aiohttp":
                 yield f"{module.where}:{line} imports {name}; {module.room}/ knows no HTTP library"
 
@@ -89,7 +89,7 @@ def find_environment(module: Module) -> Iterator[str]:
     if module.where == "cli.py":
         return
     names = {"environ", "getenv", "environb"}
-    for node in ast.walk(module.tree):
+    for node in list_nodes(module.tree):
         read = isinstance(node, ast.Attribute) and node.attr in names and ast.unparse(node.value) == "os"
         imported = isinstance(node, ast.ImportFrom) and node.module == "os" and names & {x.name for x in node.names}
         if read or imported:

@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from tests.architecture.source import Module, find_functions, parse, read_modules
+from tests.architecture.source import Module, find_functions, list_nodes, parse, read_modules
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
@@ -44,7 +44,7 @@ def find_big_functions(module: Module) -> Iterator[str]:
 
 def find_globals(module: Module) -> Iterator[str]:
     """The ``global`` statement."""
-    for node in ast.walk(module.tree):
+    for node in list_nodes(module.tree):
         if isinstance(node, ast.Global):
             yield f"{module.where}:{node.lineno} uses 'global'; state belongs to an object that the roof builds"
 
@@ -61,7 +61,7 @@ def find_mutable_state(module: Module) -> Iterator[str]:
                 constants.add(name)
             elif name not in {"__all__", "__slots__"}:
                 yield f"{module.where}:{node.lineno} {name} is mutable state of the module"
-    for node in ast.walk(module.tree):
+    for node in list_nodes(module.tree):
         name = _changed_name(node)
         if name in constants:
             yield f"{module.where}:{getattr(node, 'lineno', 0)} changes the constant {name}"
@@ -94,7 +94,7 @@ def find_broad_excepts(module: Module) -> Iterator[str]:
     """``except Exception`` away from the boundaries, where it swallows bugs."""
     if module.room in {"upstream", "store"} or module.where in _LAST_WALLS:
         return
-    for node in ast.walk(module.tree):
+    for node in list_nodes(module.tree):
         if _caught(node) & {"Exception", "BaseException"}:
             yield f"{module.where}:{getattr(node, 'lineno', 0)} catches everything; a bug must reach the last wall"
 

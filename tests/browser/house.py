@@ -15,6 +15,7 @@ from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.member import Member, Role
 from gateway.web.admin.doors import PREFIX
 from gateway.web.entrance import COOKIE
+from tests.browser.axe import Scanner
 from tests.browser.chromium import Watch
 from tests.browser.visitor import DESK, Visitor
 from tests.fakes.console import add_member, open_session, spare_work
@@ -90,6 +91,14 @@ class Guests:
     browser: Browser
     shots: Path
     left: list[Visitor] = attrs.Factory(list)
+    scanner: Scanner | None = None
+
+    async def scan(self, visitor: Visitor, within: str = "html") -> list[str]:
+        """What somebody could stumble over on the page that a visitor is at."""
+        if self.scanner is None:
+            context = await self.browser.new_context(viewport=DESK)
+            self.scanner = Scanner(await context.new_page())
+        return await self.scanner.scan(visitor.page, visitor.url, within)
 
     async def invite(self, url: str) -> Visitor:
         """Somebody with a window of their own, of which nothing is known there."""

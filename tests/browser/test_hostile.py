@@ -71,7 +71,8 @@ async def furnish(house: House, provider: Provider) -> None:
     account = {"name": NAME, "quota_usd": 5, "groups": words}
     await house.operate("POST", "/accounts", account)
     key = {"name": NAME, "account": NAME, "models": words, "quota_usd": 1}
-    house.known["key"] = (await house.operate("POST", "/keys", key))["id"]
+    hook = {"webhook_url": "http://127.0.0.1:9/?'\"><img/src=x/onerror=window.__hit='hook'>"}
+    house.known["key"] = (await house.operate("POST", "/keys", key | hook))["id"]
     for number, text in enumerate(PRINTABLE):
         credit = {"amount_usd": 0.01, "note": text, "reference": f"{number} {text}"[:64]}
         await house.operate("POST", f"/accounts/{quote(NAME, safe='')}/credits", credit)
@@ -107,12 +108,11 @@ def list_paths(known: dict[str, Any]) -> list[str]:
     script, attribute = quote(TAGS[0], safe=""), quote(TAGS[1], safe="")
     of_things = (
         f"/keys/{known['key']}", f"/accounts/{quote(NAME, safe='')}", f"/channels/{quote(NAME, safe='')}",
-        "/channels/listed", f"/videos/{known['video']}", *(f"/requests/{one}" for one in known["rows"][:3]),
+        "/channels/listed", f"/videos/{known['video']}", *(f"/requests/{one}" for one in known["rows"][:2]),
     )  # fmt: skip
     asked = (
-        f"/requests?text={attribute}", f"/requests?model={script}", f"/models?find={attribute}",
-        f"/prices?find={attribute}", f"/playground?model={attribute}", f"/playground?model={script}&mode=images",
-        f"?span={attribute}", f"/account?changed={script}",
+        f"/requests?text={attribute}&model={script}", f"/models?find={attribute}", f"/prices?find={attribute}",
+        f"/playground?model={attribute}", f"?span={attribute}", f"/account?changed={script}",
     )  # fmt: skip
     return [*PLAIN_PATHS, *of_things, *asked]
 

@@ -236,7 +236,15 @@ async def test_the_trail_has_everything_that_was_changed_and_is_filtered(house: 
     await house.operate("DELETE", "/settings/routing/max_attempts")
     await ada.go("/audit")
     seen = await page.inner_text("main")
-    for said in ("account created", "account edited", "key created", "setting", "the command line", "trailer/one"):
+    for said in (
+        "account created",
+        "account edited",
+        "key created",
+        "setting",
+        "the command line",
+        "trailer/one",
+        "ada",
+    ):
         assert said in seen, said
     await ada.choose("What", "accounts")
     await page.wait_for_url(re.compile("action=account"))
@@ -257,7 +265,7 @@ async def test_health_says_how_the_process_and_its_books_are(house: House, ada: 
     await ada.press("Check the books")
     await expect(ada.page.get_by_text("The books agree")).to_be_visible()
     await expect(ada.page.get_by_text("can be written to")).to_be_visible()
-    await ada.press("Look again", "link")
+    await ada.send("Look again", "link")
     await ada.arrive("/health")
 
 

@@ -34,8 +34,9 @@ def name_dialect(dialect: object) -> str | None:
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     """All of it is in one event loop: clients and gateways, those that stand and those that are started."""
+    folder = str(Path(__file__).parent)
     for item in items:
-        if item.path.parent == Path(__file__).parent and item.get_closest_marker("asyncio"):
+        if str(item.path).startswith(folder) and item.get_closest_marker("asyncio"):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

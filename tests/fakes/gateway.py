@@ -85,6 +85,7 @@ class RunningGateway:
     spent_before: int = 0
     """Nano-USD that others have spent."""
     sockets_before: int = 0
+    """Sockets that were open without it, where somebody counts them."""
     agreed: int = -1
     """How many requests it had been asked when its books were last looked at, and nothing was held."""
 

@@ -5,8 +5,6 @@ import contextlib
 import os
 import random
 import secrets
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request import RequestRow
+from tests.fakes.forked import Forked
 from tests.fakes.gateway import HELLO, channel
 from tests.fakes.upstream import (
     COMPLETION,
@@ -247,6 +246,7 @@ async def test_kills_under_load_leave_books_that_agree(
 
 def check_offline(gateway: GatewayProcess) -> None:
     """The command says the same of the folder that a killed gateway has left."""
-    command = [sys.executable, "-m", "gateway", "audit", "--data", str(gateway.data), "--config", str(gateway.config)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ["gateway", "audit", "--data", str(gateway.data), "--config", str(gateway.config)]
+    out, err = gateway.data.with_suffix(".audit"), gateway.data.with_suffix(".trouble")
+    done = Forked(words, cwd=gateway.data.parent, env=os.environ, out=out, err=err).wait(30)
+    assert done == 0, out.read_text() + err.read_text()

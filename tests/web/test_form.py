@@ -5,8 +5,8 @@ import base64
 import gzip
 import hashlib
 import io
+import os
 import random
-import sys
 import tempfile
 import time
 import zlib
@@ -28,6 +28,8 @@ from gateway.domain.fault import ClientGone, Fault, InvalidRequest, RequestTimeo
 from gateway.domain.upload import HEAD_BYTES
 from gateway.store.spool import PLACES, Spool
 from gateway.web.form import PIECE_BYTES, FormLimits, FormReader
+from tests.fakes.forked import Forked
+from tests.fakes.gateway import check_tasks
 
 MB = 2**20
 LIMITS = FormLimits(max_body_bytes=8 * MB, max_file_bytes=4 * MB)
@@ -624,54 +626,6 @@ async def test_single_bytes_in_chunks_of_their_own_are_read(open_booth: OpenBoot
     writer.close()
 
 
-THROUGH = """
-import asyncio, sys
-from pathlib import Path
-import uvloop
-from aiohttp import web
-from gateway.dialects.payload import Form, write_data_url, write_payload
-from gateway.domain.channel import Timeouts
-from gateway.domain.plan import Plan
-from gateway.store.spool import Spool
-from gateway.upstream.client import AiohttpUpstream
-from gateway.web.form import FormLimits, FormReader
-
-async def main():
-    spool, upstream = Spool(Path(sys.argv[1]), limit_bytes=2**31), AiohttpUpstream()
-    limits = FormLimits(max_body_bytes=2**27, max_file_bytes=2**26)
-    timeouts = Timeouts(connect_s=5, first_byte_s=60, idle_s=60, total_s=60)
-
-    async def post(request):
-        reader = FormReader(request, spool, limits, account_id=1)
-        try:
-            form = await reader.read()
-            if request.path == "/json":
-                said = {**dict(form.fields), "images": [write_data_url(file) for file in form.files]}
-            else:
-                said = Form(dict(form.fields), tuple((file.field, file) for file in form.files))
-            body, media_type = write_payload(said, "0123456789abcdef")
-            plan = Plan("POST", sys.argv[2], {"Content-Type": media_type}, body, timeouts)
-            reply = await upstream.send(plan)
-            try:
-                return web.Response(body=await reply.read(1000))
-            finally:
-                reply.close()
-        finally:
-            reader.close()
-
-    app = web.Application()
-    app.router.add_post("/{as}", post)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, read_bufsize=64 * 1024)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-uvloop.run(main())
-"""
-"""A process that does with forms what the gateway does, and nothing else: reads them, and sends them on."""
-
-
 async def sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answers with the length and the digest of what came."""
     with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -691,18 +645,20 @@ async def sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 @asynccontextmanager
 async def through(folder: Path) -> AsyncIterator[tuple[str, psutil.Process]]:
     """The address of a process that sends forms on to a sink, and the process."""
+    before = asyncio.all_tasks()
     server = await asyncio.start_server(sink, "127.0.0.1", 0)
     target = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    command = (sys.executable, "-c", THROUGH, str(folder), target)
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-    assert process.stdout is not None
-    assert process.stdin is not None
+    out, err = folder.with_suffix(".out"), folder.with_suffix(".err")
+    process = Forked(["tests.web.through", str(folder), target], cwd=folder, env=os.environ, out=out, err=err)
     try:
-        yield f"http://127.0.0.1:{int(await process.stdout.readline())}", psutil.Process(process.pid)
+        while process.poll() is None and not out.read_text().endswith("\n"):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.005)
+        assert process.poll() is None, err.read_text()
+        yield f"http://127.0.0.1:{int(out.read_text())}", psutil.Process(process.pid)
     finally:
-        process.stdin.close()
-        await process.wait()
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        await check_tasks(before)  # the sink has heard of it
         server.close()
 
 
