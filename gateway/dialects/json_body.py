@@ -25,6 +25,10 @@ text, the last of two keys counts: it is what was checked, and what is forwarded
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"(\s*+:)?|\\?\Z)', re.DOTALL)
 
+_BARE_STRING = re.compile(rb'"[^"]*+"?')
+"""Once the escaped backslashes and then the escaped quotes are out, which is ten times cheaper than stepping over
+millions of them."""
+
 
 def read_json_object(raw: bytes) -> dict[str, Any]:
     """``raw`` -> the JSON object it holds. Raises ``InvalidRequest`` saying what is wrong and where."""
@@ -48,7 +52,7 @@ def _check_counts(raw: bytes) -> None:
     # A string has two quotes that no backslash stands before, or one, where its last character is a backslash.
     if raw.count(b'"') - raw.count(b'\\"') > 2 * MAX_STRINGS:
         raise InvalidRequest(f"The request body holds more than {MAX_STRINGS} strings and keys")
-    outside = _STRING.sub(b"", raw)
+    outside = _BARE_STRING.sub(b"", raw.replace(b"\\\\", b"").replace(b'\\"', b""))
     if outside.count(b"{") + outside.count(b"[") > MAX_CONTAINERS:
         raise InvalidRequest(f"The request body holds more than {MAX_CONTAINERS} objects and arrays")
     if outside.count(b",") > MAX_VALUES:
