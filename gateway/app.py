@@ -62,9 +62,7 @@ from gateway.ward import open_ward
 from gateway.web.admin.doors import hang
 from gateway.web.admin.routes import list_doors
 from gateway.web.console.hall import add_console
-from gateway.web.console.pages import shape_faults
 from gateway.web.drain import drain
-from gateway.web.entrance import authenticate, let_in
 from gateway.web.form import FormLimits
 from gateway.web.keys import INVITATIONS, OFFICE, PROBE, RECEPTION, ROOMS, Gate, Office, Rooms
 from gateway.web.media import KEEPER, add_media_routes
@@ -72,6 +70,7 @@ from gateway.web.middleware import access_log, error_shape, sign_response
 from gateway.web.openapi.routes import add_docs
 from gateway.web.probes import add_probes
 from gateway.web.routes import add_routes
+from gateway.web.threshold import cross
 
 FIRST_ACCOUNT = "local"
 FIRST_KEY = "first"
@@ -86,7 +85,7 @@ WELCOME = web.AppKey("welcome", Welcome)
 def build(site: Site) -> web.Application:
     """The application. Its parts start with it and stop with it."""
     app = web.Application(
-        middlewares=[access_log, error_shape, shape_faults, let_in, authenticate],
+        middlewares=[access_log, error_shape, cross],
         client_max_size=site.config.server.max_body_mb * 1024 * 1024,
     )
     add_routes(app)

@@ -11,12 +11,15 @@ class Outlet(Protocol):
         """Whether the caller reads more slowly than it is written to; ``drain`` before writing on."""
         ...
 
-    async def open(self, media_type: str) -> None:
-        """Send the status and the headers of a stream of that type. Raises ``ClientGone``."""
+    def open(self, media_type: str, data: bytes) -> None:
+        """Send the status and the headers of a stream of that type, and its first piece. Raises ``ClientGone``."""
         ...
 
-    def write(self, data: bytes) -> None:
-        """Send a piece, framed, without waiting; nothing happens once the caller is gone."""
+    def write(self, data: bytes, framed: bytes | None = None) -> None:
+        """Send a piece, framed, without waiting; nothing happens once the caller is gone.
+
+        ``framed``: the same in the chunks in which it came (RFC 9112, 7.1), which then need not be made anew.
+        """
         ...
 
     async def drain(self) -> None:
@@ -27,8 +30,8 @@ class Outlet(Protocol):
         """Whoever waits in ``drain`` does so no longer: there will be no more to write than an end."""
         ...
 
-    async def finish(self) -> None:
-        """End the answer. Raises ``ClientGone``."""
+    async def finish(self, data: bytes) -> None:
+        """Send what is left, and end the answer. Raises ``ClientGone``."""
         ...
 
     def cut(self) -> None:

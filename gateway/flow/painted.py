@@ -20,6 +20,7 @@ class PaintedReply:
     """
 
     __slots__ = ("_fault", "_spent", "_task", "usage")
+    framed = None
 
     def __init__(self, work: Coroutine[Any, Any, tuple[bytes, Usage]]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)

@@ -30,6 +30,7 @@ from gateway.flow.pulse import Pulse
 from gateway.flow.record import Delivery
 from gateway.flow.routing import Route
 from gateway.flow.stream import EVENTS, Stream
+from gateway.flow.sweep import Sweep
 from gateway.flow.switchboard import Switchboard
 from gateway.flow.visit import Visit
 from gateway.upstream.port import Reply, Upstream
@@ -66,6 +67,7 @@ class Relay:
 
     Attributes:
         broken_off: a shutdown has ended what was under way.
+        sweep: watches over whatever is waited for.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Relay:
         self._visits: dict[str, Visit] = {}
         self._waiting = 0
         self.broken_off = False
+        self.sweep = Sweep()
 
     @property
     def running(self) -> int:
@@ -143,7 +146,8 @@ class Relay:
             visit.lead_to(outlet)
             pulse = Pulse(
                 find_patience(attempt.channel.timeouts, call),
-                expire=visit.break_off,
+                self.sweep,
+                give_up=visit.break_off,
                 keep_alive=partial(outlet.write, b"" if manner.binary else KEEPALIVE),
             )
             try:
@@ -205,7 +209,7 @@ class Relay:
             raise _make_stop()
         attempt = route.begin(request_id.removeprefix(ID_PREFIX), int(self._clock()))
         while True:
-            visit = self._visits[request_id] = Visit(self._clock)
+            visit = self._visits[request_id] = Visit(self._clock, self.sweep)
             delivery.begin(attempt, loop.time())
             try:
                 return await make(visit, attempt)

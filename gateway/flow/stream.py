@@ -10,6 +10,7 @@ from gateway.domain.fault import Fault, UpstreamError, UpstreamFault
 from gateway.flow.admission import Grant
 from gateway.flow.outlet import Outlet
 from gateway.flow.pulse import KEEPALIVE_AFTER_S, Pulse
+from gateway.flow.sweep import Patience
 from gateway.upstream.port import Pumped, Reply
 
 EVENTS = "text/event-stream; charset=utf-8"
@@ -77,7 +78,7 @@ class Stream:
         fault: UpstreamFault | None = None
         try:
             ended = await self._await_first_event()
-            await self._open()
+            self._open()
             if ended is Pumped.PAUSED:
                 ended = await self._push()
             if ended is Pumped.ENDED:
@@ -97,16 +98,18 @@ class Stream:
         if fault is not None and self._binary:
             self._outlet.cut()
             return fault
-        self._outlet.write(self._last)
-        await self._outlet.finish()
+        await self._outlet.finish(self._last)
         return fault
 
     async def _await_first_event(self) -> Pumped:
         """Pump until an event is there or a comment is due. Raises an ``UpstreamFault``: nothing has been sent."""
         pumped = Pumped.PAUSED
         try:
-            async with asyncio.timeout(None if self._binary else KEEPALIVE_AFTER_S):
+            if self._binary:
                 pumped = await self._reply.pump(self._hold)
+            else:
+                with Patience(self._pulse.sweep, KEEPALIVE_AFTER_S):
+                    pumped = await self._reply.pump(self._hold)
         except TimeoutError:
             self._held.append(KEEPALIVE)
         if self._gate.fault is not None:
@@ -123,17 +126,15 @@ class Stream:
             self._noted = True
             self._answered()
 
-    async def _open(self) -> None:
-        await self._outlet.open(self._media_type)
-        self.opened = True
-        now = self._loop.time()
-        self._grant.delivery.first_byte_at = now
+    def _open(self) -> None:
         held = b"".join(self._held)
         self._held.clear()
         if self._gate.closed:
-            self._last += held
-        else:
-            self._outlet.write(held)
+            self._last, held = self._last + held, b""
+        self._outlet.open(self._media_type, held)
+        self.opened = True
+        now = self._loop.time()
+        self._grant.delivery.first_byte_at = now
         self._pulse.written_at = now
         self._pulse.wind()
 
@@ -177,7 +178,7 @@ class Stream:
             if gate.closed:
                 self._last += out
             else:
-                self._outlet.write(out)
+                self._outlet.write(out, self._reply.framed if out is data else None)
             self._pulse.written_at = now
         return gate.closed or self._outlet.full
 

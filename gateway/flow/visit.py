@@ -1,6 +1,5 @@
 """One visit to one provider: opened, then read or pumped, then closed."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ from gateway.domain.call import Call
 from gateway.domain.fault import RequestCancelled, UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.flow.attempt import EVENT_STREAM, Attempt
 from gateway.flow.outlet import Outlet
+from gateway.flow.sweep import Patience, Sweep
 from gateway.upstream.port import Reply, Upstream
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -25,17 +25,19 @@ class Visit:
 
     Args:
         clock: Unix seconds.
+        sweep: watches over what it waits for.
 
     Attributes:
         cancelled: it was broken off for good: whatever else became of it, this is why it ended.
     """
 
-    __slots__ = ("_broken", "_clock", "_outlet", "_reply", "_scope", "cancelled")
+    __slots__ = ("_broken", "_clock", "_outlet", "_patience", "_reply", "_sweep", "cancelled")
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], sweep: Sweep) -> None:
         self._clock = clock
+        self._sweep = sweep
         self._reply: Reply | None = None
-        self._scope: asyncio.Timeout | None = None
+        self._patience: Patience | None = None
         self._broken: UpstreamFault | None = None
         self._outlet: Outlet | None = None
         self.cancelled: RequestCancelled | None = None
@@ -53,7 +55,8 @@ class Visit:
     async def run(self, work: Awaitable[T], patience_s: float) -> T:
         """``work``, which is bounded, and broken off with the visit. Raises ``UpstreamTimeout`` besides its own."""
         try:
-            async with asyncio.timeout(patience_s) as self._scope:
+            self._patience = Patience(self._sweep, patience_s)
+            with self._patience:
                 return await work
         except TimeoutError:
             raise (
@@ -62,7 +65,7 @@ class Visit:
                 or UpstreamTimeout("The provider took too long to answer", phase="headers")
             ) from None
         finally:
-            self._scope = None
+            self._patience = None
 
     def check(self) -> None:
         """Raise what broke it off: a ``run`` that ended at that very moment has not noticed."""
@@ -97,8 +100,8 @@ class Visit:
     def break_off(self, fault: UpstreamFault) -> None:
         """End the visit with ``fault``, wherever it stands."""
         self._broken = fault
-        if self._scope is not None and not self._scope.expired():
-            self._scope.reschedule(asyncio.get_running_loop().time())
+        if self._patience is not None:
+            self._patience.end()
         elif self._reply is not None:
             self._reply.abort(fault)
         if self._outlet is not None:

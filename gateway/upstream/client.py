@@ -38,6 +38,7 @@ class AiohttpReply:
     """A reply over an aiohttp response."""
 
     __slots__ = ("_ending", "_fault", "_response", "_tasks")
+    framed = None  # aiohttp has taken it apart
 
     def __init__(self, response: aiohttp.ClientResponse, tasks: set[asyncio.Task[None]]) -> None:
         self._response = response

@@ -40,6 +40,14 @@ class Reply(Protocol):
         """The headers, case-insensitive."""
         ...
 
+    @property
+    def framed(self) -> bytes | None:
+        """While the sink is called: its piece as it lay on the wire, where that was whole chunks and nothing besides.
+
+        None where it was not, and where the way out does not know: whoever sends the piece on frames it himself.
+        """
+        ...
+
     async def read(self, limit: int) -> bytes:
         """The whole body. Raises ``UpstreamError`` where it breaks or is over ``limit`` bytes, ``UpstreamTimeout``."""
         ...

@@ -1,6 +1,5 @@
 """Reading a request's body: once, within bounds of size, type, encoding and time."""
 
-import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -8,25 +7,34 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.dialects.json_body import read_json_object
 from gateway.domain.fault import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
+from gateway.flow.sweep import Patience
+from gateway.web.keys import ROOMS
 
 BODY_TIMEOUT_S = 60.0
 """How long a caller may take to send a body; aiohttp itself would wait for ever."""
 _ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
 
 
+_JSON = "application/json"
+
+
 async def read_json(request: web.Request) -> dict[str, Any]:
     """The JSON object of a request. Raises the fault of whatever is wrong with it."""
-    kind = request.content_type
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind}")
-    if request.headers.get("Content-Encoding", "").strip().lower() not in _ENCODINGS:
+    headers = request.headers
+    if headers.get("Content-Type") != _JSON:
+        kind = request.content_type
+        if kind != _JSON and not kind.endswith("+json"):
+            raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind}")
+    if headers.get("Content-Encoding", "").strip().lower() not in _ENCODINGS:
         raise UnsupportedMediaType("Content-Encoding must be gzip, deflate or identity")
     return read_json_object(await _read_body(request))
 
 
 async def _read_body(request: web.Request) -> bytes:
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
+        if request.content.is_eof():  # the usual body came with its headers
+            return await _read_pieces(request)
+        with Patience(request.app[ROOMS].relay.sweep, BODY_TIMEOUT_S):
             return await _read_pieces(request)
     except TimeoutError:
         raise RequestTimeout(f"The request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
@@ -36,9 +44,14 @@ async def _read_body(request: web.Request) -> bytes:
 
 async def _read_pieces(request: web.Request) -> bytes:
     """What ``request.read()`` reads, which would let a compressed body unpack to three times what it may be."""
-    limit, body = request.client_max_size, bytearray()
-    while piece := await request.content.readany():
+    limit, content = request.client_max_size, request.content
+    piece = await content.readany()
+    if content.at_eof() and len(piece) <= limit:
+        return piece
+    body = bytearray()
+    while piece:
         body += piece
         if len(body) > limit:
             raise RequestTooLarge(f"The request body is larger than {limit // 1024**2} MB")
+        piece = await content.readany()
     return bytes(body)

@@ -17,7 +17,7 @@ from gateway.domain.fault import InvalidApiKey, NotFound, Overloaded
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.domain.network import is_inside
 from gateway.flow.reception import Signed
-from gateway.web.admin.doors import DOORS, PREFIX, Door
+from gateway.web.admin.doors import DOORS, Door
 from gateway.web.keys import ACTOR, CALLER, OFFICE, RECEPTION, ROOMS, SIGNED
 from gateway.web.middleware import ANTHROPIC_PATHS, check_address, find_caller_address, find_peer
 from gateway.web.query import is_number
@@ -34,22 +34,20 @@ MAX_CHANGE = 1024 * 1024
 """Bytes of the body of a change: what the public API takes is for pictures, and unpacked takes its room in memory."""
 
 
-@web.middleware
-async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """On every path of the public API that exists: who calls? Raises the fault of a key that will not do."""
-    resource = request.match_info.route.resource
-    if resource is not None and resource.canonical.startswith("/v1/"):
-        rooms = request.app[ROOMS]
-        if not rooms.gate.open:
-            raise Overloaded("The gateway is shutting down", retry_after_s=5)
-        shown = _find_authorization(request)
-        if shown is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
-            caller = await _find_console_caller(request)
-        else:
-            caller = rooms.directory.authenticate(shown)
-        check_address(request, caller)
-        request[CALLER] = caller
-    return await handler(request)
+async def authenticate(request: web.Request) -> None:
+    """On a path of the public API: who calls? Raises the fault of a key that will not do."""
+    if request.match_info.route.resource is None:
+        return
+    rooms = request.app[ROOMS]
+    if not rooms.gate.open:
+        raise Overloaded("The gateway is shutting down", retry_after_s=5)
+    shown = _find_authorization(request)
+    if shown is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
+        caller = await _find_console_caller(request)
+    else:
+        caller = rooms.directory.authenticate(shown)
+    check_address(request, caller)
+    request[CALLER] = caller
 
 
 def _find_authorization(request: web.Request) -> str | None:
@@ -84,11 +82,8 @@ async def _find_console_caller(request: web.Request) -> Caller:
     return caller
 
 
-@web.middleware
 async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Into ``/admin/v1`` whom its door lets in. A change that was begun comes into force whoever still waits for it."""
-    if not (request.path == PREFIX or request.path.startswith(PREFIX + "/")):
-        return await handler(request)
     resource = request.match_info.route.resource
     door = None if resource is None else request.app[DOORS].get((request.method, resource.canonical))
     await _identify(request, door)

@@ -52,7 +52,7 @@ async def access_log(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def make_request_id() -> str:
-    """``req_`` and 24 hexadecimal digits."""
+    """``req_`` and 24 hexadecimal digits that nobody can foresee: they are a form's boundary towards a provider too."""
     return f"{ID_PREFIX}{secrets.token_hex(_ID_BYTES)}"
 
 
@@ -176,16 +176,24 @@ def find_origin(request: web.Request) -> str:
 
 
 async def sign_response(request: web.Request, response: web.StreamResponse) -> None:
-    """Signal before every response: the request id and the caller's rate limits on it, the server's name off it."""
-    response.headers["X-Request-Id"] = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()
+    """Signal before every response that aiohttp writes: what all of them say, and the server's name off it."""
+    headers = response.headers
+    headers.popall("Server", None)
     if request.path.startswith(PREFIX):  # a refusal too: a proxy may keep a 404 that says nothing of it
-        response.headers.setdefault("Cache-Control", "no-store")
-        response.headers["X-Content-Type-Options"] = "nosniff"
+        headers.setdefault("Cache-Control", "no-store")
+        headers["X-Content-Type-Options"] = "nosniff"
+    headers.update(write_signature(request))
+
+
+def write_signature(request: web.Request) -> dict[str, str]:
+    """The headers of every answer: the request's id, the caller's rate limits, the attempts that it took."""
+    request_id = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()
+    headers = {"X-Request-Id": request_id}
     if request.path.startswith(ANTHROPIC_PATHS):
-        response.headers["request-id"] = response.headers["X-Request-Id"]
-    response.headers.popall("Server", None)
+        headers["request-id"] = request_id
     delivery, standing = request.get(DELIVERY), request.get(STANDING)
     if delivery is not None and delivery.attempts:
-        response.headers.update(write_attempts(delivery))
+        headers.update(write_attempts(delivery))
     if standing is not None:
-        response.headers.update(write_limits(standing))
+        headers.update(write_limits(standing))
+    return headers

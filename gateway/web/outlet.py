@@ -1,8 +1,7 @@
 """The caller's end of an answer.
 
-Of a stream aiohttp sends the status and headers; from there the outlet writes its own chunks straight to the
-transport, for ``StreamResponse.write`` is a coroutine and a stream has no time for one per event. A whole answer is
-aiohttp's own, but for the time that its reader is given.
+The outlet of a stream writes its own chunks straight to the transport, for ``StreamResponse.write`` is a coroutine and
+a stream has no time for one per event. A large answer is aiohttp's own, but for the time that its reader is given.
 """
 
 import asyncio
@@ -12,58 +11,63 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import HttpVersion11, web
 
 from gateway.domain.fault import ClientGone
+from gateway.web.answer import SMALL, OwnHead, SmallAnswer, send
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 WRITE_TIMEOUT_S = 60.0
 """How long a caller may leave a full buffer unread before it is cut off. One that reads on, however slowly, is not."""
 _NO_LINGER = struct.pack("ii", 1, 0)
-_LARGE = 64 * 1024
-"""Bytes that are not copied into a chunk, nor given to the transport without a look at their reader."""
+_LAST_CHUNK = b"0\r\n\r\n"
 
 
 class StreamOutlet:
     """``flow.outlet.Outlet`` over one aiohttp request."""
 
-    __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "_writer", "response")
+    __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "response")
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._protocol = request.protocol
         self._transport: asyncio.Transport | None = None
-        self._writer: AbstractStreamWriter | None = None
         self._reading: asyncio.Future[None] | None = None
         self._woken: asyncio.Future[None] | None = None
-        self.response = web.StreamResponse(headers=_HEADERS)
-        self._chunked = request.version >= (1, 1)
-        if self._chunked:
-            self.response.enable_chunked_encoding()
+        self.response = OwnHead()
+        self._chunked = request.version >= HttpVersion11
 
     @property
     def full(self) -> bool:
         """Whether the transport asked to be given no more."""
         return self._protocol.writing_paused
 
-    async def open(self, media_type: str) -> None:
-        """Send the status and the headers."""
-        self.response.headers["Content-Type"] = media_type
+    def open(self, media_type: str, data: bytes) -> None:
+        """Send the status and the headers, and the first piece with them."""
+        headers = {"Content-Type": media_type, **_HEADERS}
+        if self._chunked:
+            headers["Transfer-Encoding"] = "chunked"
+        head = self.response.write_head(self._request, headers, until_close=not self._chunked)
         try:
-            self._writer = await self.response.prepare(self._request)
+            self._transport = send(self._request, head + self._frame(data) if len(data) < SMALL else head)
         except ConnectionError:
             raise ClientGone from None
-        self._transport = self._request.transport
+        if len(data) >= SMALL:
+            self.write(data)
 
-    def write(self, data: bytes) -> None:
-        """Send a piece as one chunk."""
+    def _frame(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
+
+    def write(self, data: bytes, framed: bytes | None = None) -> None:
+        """Send a piece as one chunk, or as the chunks in which it came."""
         transport = self._transport
         if not data or transport is None or transport.is_closing():
             return
         if not self._chunked:
             transport.write(data)
-        elif len(data) < _LARGE:
+        elif framed is not None:
+            transport.write(framed)
+        elif len(data) < SMALL:
             transport.write(b"%x\r\n%b\r\n" % (len(data), data))
         else:
             transport.write(b"%x\r\n" % len(data))
@@ -72,10 +76,10 @@ class StreamOutlet:
 
     async def drain(self) -> None:
         """Wait until the caller has read."""
-        if self._writer is None or self._transport is None or not self.full:
+        if self._transport is None or not self.full:
             self._reading = None
             return
-        reading, self._reading = self._reading or asyncio.ensure_future(self._writer.drain()), None
+        reading, self._reading = self._reading or asyncio.ensure_future(self._request.writer.drain()), None
         woken = self._woken = asyncio.get_running_loop().create_future()
         try:
             await _watch({reading, woken}, self._transport)
@@ -105,15 +109,25 @@ class StreamOutlet:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
 
-    async def finish(self) -> None:
-        """End the body."""
+    async def finish(self, data: bytes) -> None:
+        """Send what is left, and end the body."""
+        if len(data) >= SMALL:
+            self.write(data)
+            data = b""
         await self.drain()
         while self._reading is not None:  # woken by the end of the process, it waits as long as it may
             await self.drain()
-        try:
-            await self.response.write_eof()
-        except ConnectionError:
-            raise ClientGone from None
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ClientGone
+        end = self._frame(data) + _LAST_CHUNK if self._chunked else data
+        if end:
+            transport.write(end)
+
+
+def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> web.StreamResponse:
+    """A whole answer with status 200, of whatever size."""
+    return SmallAnswer(request, body, headers) if len(body) <= SMALL else WholeAnswer(request, body, headers)
 
 
 class WholeAnswer(web.Response):
@@ -127,10 +141,10 @@ class WholeAnswer(web.Response):
     async def write_eof(self, data: bytes = b"") -> None:
         """Send the body. Raises ``ConnectionError`` where the caller has left or stopped to read."""
         transport, view = self._transport, memoryview(self._whole)
-        if transport is None or len(view) <= _LARGE:
+        if transport is None or len(view) <= SMALL:
             return await super().write_eof(data)
-        for start in range(0, len(view), _LARGE):
-            await await_reader(partial(self.write, view[start : start + _LARGE]), transport)
+        for start in range(0, len(view), SMALL):
+            await await_reader(partial(self.write, view[start : start + SMALL]), transport)
         return await web.StreamResponse.write_eof(self)
 
 

@@ -33,7 +33,7 @@ from gateway.web.form import FormReader
 from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
 from gateway.web.middleware import check_address, find_caller_address, find_origin
 from gateway.web.naming import Named
-from gateway.web.outlet import StreamOutlet, WholeAnswer
+from gateway.web.outlet import StreamOutlet, write_answer
 
 ReadCall = Callable[[dict[str, Any]], Call]
 ReadForm = Callable[[ReceivedForm], Call]
@@ -196,7 +196,7 @@ class Walk:
             self._arrival = attrs.evolve(self._arrival, caller=caller)
             check_address(self._request, caller)
 
-    async def _answer(self, grant: Grant, route: Route) -> web.Response:
+    async def _answer(self, grant: Grant, route: Route) -> web.StreamResponse:
         answer = await self._rooms.relay.answer(grant, route, self._arrival.id)
         grant.delivery.first_byte_at = now = self._loop.time()
         self._settle("completed")
@@ -207,7 +207,7 @@ class Walk:
         }
         headers["Content-Type"] = answer.media_type
         await self._named.keep(answer.body, answer.media_type)
-        return WholeAnswer(self._request, answer.body, headers)
+        return write_answer(self._request, answer.body, headers)
 
     async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:
         outlet = StreamOutlet(self._request)

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.domain.channel import Timeouts
 from gateway.flow.pulse import KEEPALIVE_AFTER_S, Pulse
+from gateway.flow.sweep import Sweep
 from tests.faults.skipping import run_skipping
 
 PATIENT = Timeouts(first_byte_s=1000, idle_s=1000, total_s=10_000)
@@ -21,7 +22,8 @@ class Watched:
         self.comments: list[float] = []
         self.pulse = Pulse(
             timeouts,
-            expire=lambda fault: self.expired.append((self.now, fault.message)),
+            Sweep(),
+            give_up=lambda fault: self.expired.append((self.now, fault.message)),
             keep_alive=lambda: self.comments.append(self.now),
         )
 

@@ -12,6 +12,7 @@ from gateway.domain.fault import RequestCancelled, UpstreamError, UpstreamFault,
 from gateway.flow.attempt import Attempt
 from gateway.flow.record import Delivery
 from gateway.flow.relay import make_cancelled
+from gateway.flow.sweep import Sweep
 from gateway.flow.visit import Visit
 from tests.flow.stage import Stage, play, run, task
 
@@ -39,7 +40,7 @@ class Answering:
 
 @pytest.mark.parametrize("fault", [make_cancelled(), UpstreamTimeout("too slow")])
 async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault: UpstreamFault) -> None:
-    visit = Visit(lambda: 0.0)
+    visit = Visit(lambda: 0.0, Sweep())
     end = visit.cancel if isinstance(fault, RequestCancelled) else visit.break_off
     up: Any = Answering(lambda: end(fault))  # type: ignore[arg-type]
     with pytest.raises(type(fault)):
@@ -49,7 +50,7 @@ async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault:
 
 
 async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it() -> None:
-    visit = Visit(lambda: 0.0)
+    visit = Visit(lambda: 0.0, Sweep())
 
     async def wait() -> None:
         await asyncio.sleep(60)
@@ -65,7 +66,7 @@ async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it
 async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_woken() -> None:
     woken: list[bool] = []
     outlet: Any = SimpleNamespace(wake=lambda: woken.append(True))
-    visit, up = Visit(lambda: 0.0), Answering(lambda: None)
+    visit, up = Visit(lambda: 0.0, Sweep()), Answering(lambda: None)
     visit.follow(up)  # type: ignore[arg-type]
     visit.lead_to(outlet)
     cancelled = make_cancelled()

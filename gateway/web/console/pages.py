@@ -161,11 +161,8 @@ def write_fault_page(request: web.Request, fault: Fault) -> web.Response:
     return render(request, "fault.html", {"page": page, "fault": fault}, fault.status)
 
 
-@web.middleware
 async def shape_faults(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Below ``/console`` what is not there is a page, and not the error object."""
-    if not (request.path == ROOT or request.path.startswith(ROOT + "/")):
-        return await handler(request)
     try:
         return await handler(request)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:

@@ -1,0 +1,27 @@
+"""Which way in a path leads: by a key to the public API, by a door to the admin API, or to the console's pages.
+
+One middleware for the three: each one that a call passes costs it a microsecond, and it can only be on one of the ways.
+"""
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.web.admin.doors import PREFIX
+from gateway.web.console.pages import ROOT, shape_faults
+from gateway.web.entrance import authenticate, let_in
+
+PUBLIC = "/v1/"
+
+
+@web.middleware
+async def cross(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let a request on, by the way its path is on. Raises the fault of whoever may not pass."""
+    path = request.path
+    if path.startswith(PUBLIC):
+        await authenticate(request)
+        return await handler(request)
+    if path == PREFIX or path.startswith(PREFIX + "/"):
+        return await let_in(request, handler)
+    if path == ROOT or path.startswith(ROOT + "/"):
+        return await shape_faults(request, handler)
+    return await handler(request)
