@@ -13,7 +13,7 @@ from gateway.domain.audit import AuditRow
 from gateway.domain.fault import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
 from gateway.domain.network import Networks, is_inside
 from gateway.domain.quota import NO_QUOTA, Quota
-from gateway.domain.rate import NO_LIMITS, Limits
+from gateway.domain.rate import NO_LIMITS, Limits, Subject
 
 Status = Literal["active", "disabled"]
 
@@ -92,6 +92,13 @@ class Caller:
     account: Account
     key: ApiKey
     networks: Networks = ()
+    subjects: tuple[Subject, ...] = attrs.field(init=False, repr=False)
+
+    @subjects.default
+    def _list_subjects(self) -> tuple[Subject, ...]:
+        key, account = self.key, self.account
+        both = (Subject("key", key.id, key.limits), Subject("account", account.id, account.limits))
+        return tuple(subject for subject in both if subject.limits.any)
 
     def check_usable(self, now_s: float) -> None:
         """Raise ``KeyDisabled`` or ``KeyExpired`` where the key may not be used at ``now_s`` (Unix seconds)."""

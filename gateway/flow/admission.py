@@ -13,8 +13,8 @@ from gateway.domain.call import Call
 from gateway.domain.caller import Caller
 from gateway.domain.fault import QuotaExhausted
 from gateway.domain.ledger import Journal, Spending
-from gateway.domain.quota import Charge, Day, Hold, Owner, Purse, Quota, hold, read_day
-from gateway.domain.rate import Counters, Subject, Turn
+from gateway.domain.quota import DAY_S, Charge, Day, Hold, Owner, Purse, Quota, hold, read_day
+from gateway.domain.rate import Counters, Turn
 from gateway.domain.request import RequestRow
 from gateway.domain.usage import estimate_tokens
 from gateway.flow.attempt import Option
@@ -54,9 +54,10 @@ class Bank:
 
     def day_at(self, now_s: float) -> Day:
         """The day of a moment, in Unix seconds; of moments near to each other it is read once."""
-        if not self._day.holds(now_s):
-            self._day = read_day(now_s)
-        return self._day
+        day = self._day
+        if not day.start_s <= now_s < day.start_s + DAY_S:
+            day = self._day = read_day(now_s)
+        return day
 
     def load(self, spending: Iterable[Spending], day: Day) -> None:
         """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
@@ -136,8 +137,9 @@ class Bank:
         )
 
     def _open(self, owner: Owner, owner_id: int, quota: Quota, day: Day) -> Purse:
-        purse = self.find_purse(owner, owner_id)
-        purse.use(quota, day)
+        purse = (self._keys if owner == "key" else self._accounts).get(owner_id) or self.find_purse(owner, owner_id)
+        if purse.quota is not quota:
+            purse.use(quota, day)
         return purse
 
 
@@ -176,16 +178,16 @@ class Admission:
         except QuotaExhausted:
             if not serves_free():
                 raise
-        await self._counters.check(_list_subjects(caller))
+        await self._counters.check(caller.subjects)
 
     async def check_rate(self, caller: Caller) -> None:
         """Raise ``RateLimited`` where the next call would be one too many; nothing is taken."""
-        await self._counters.check(_list_subjects(caller))
+        await self._counters.check(caller.subjects)
 
     @asynccontextmanager
     async def enter(self, caller: Caller) -> AsyncIterator[None]:
         """A turn at the rate limits for what costs nothing but asks a provider. Raises ``RateLimited``."""
-        subjects = _list_subjects(caller)
+        subjects = caller.subjects
         turn = await self._counters.take(subjects, 0) if subjects else None
         try:
             yield
@@ -218,12 +220,14 @@ class Admission:
         Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
         """
         self._outbox.check_room()
-        reserve = max((option.cost(option.bound(call)) for option in options), default=0)
+        reserve = 0
+        for option in options:
+            reserve = max(reserve, option.cost(option.bound(call)))
         held = self._bank.hold(arrival.caller, reserve)
         turn: Turn | None = None
         taken = False
         try:
-            subjects = _list_subjects(arrival.caller)
+            subjects = arrival.caller.subjects
             if subjects:
                 turn = await self._counters.take(subjects, estimate_tokens(call.prompt_chars))
             taken = True
@@ -247,13 +251,3 @@ class Admission:
         """A granted call is over: what was held for it becomes what it cost, and its turn ends."""
         self.leave(grant, tokens)
         return self._bank.settle(grant.hold, cost_nanos, now_s)
-
-
-def _list_subjects(caller: Caller) -> list[Subject]:
-    """Whose limits a call is under: only those that have any."""
-    subjects = []
-    if caller.key.limits.any:
-        subjects.append(Subject("key", caller.key.id, caller.key.limits))
-    if caller.account.limits.any:
-        subjects.append(Subject("account", caller.account.id, caller.account.limits))
-    return subjects

@@ -4,15 +4,16 @@ import attrs
 
 from gateway.dialects.exchange import Exchange, Naming
 from gateway.dialects.painting import Ask
-from gateway.dialects.payload import Form, Said, write_payload
+from gateway.dialects.payload import JSON, Form, Said, write_payload
 from gateway.domain.call import Call
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel
 from gateway.domain.fault import InvalidRequest, NotExpressible
 from gateway.domain.plan import Plan
 from gateway.domain.price import ONE_PPM, Price, cost_nanos
+from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
-from gateway.flow.switchboard import Lease, Line
+from gateway.flow.switchboard import Envelope, Lease, Line
 from gateway.providers.base import Endpoint, Errand
 from gateway.providers.registry import PROVIDERS
 
@@ -79,15 +80,24 @@ class Attempt:
 
     def plan(self, call: Call) -> Plan:
         """The request to the provider. Raises ``NotExpressible``."""
+        endpoint, exchange = self.option.endpoint, self.exchange
         try:
-            said = self.exchange.write_body()
+            said = exchange.write_body()
         except InvalidRequest as refused:
             raise NotExpressible(refused.message, param=refused.param) from None
-        errand = self._pack(said)
-        manner = self.exchange.manner
+        body, media_type = pack(said, endpoint, self.option.model, exchange.naming.id)
+        manner = exchange.manner
         accept = EVENT_STREAM if call.stream and not manner.binary else manner.accept
-        headers = _write_extra(call, self.option.endpoint)
-        return self._address(attrs.evolve(errand, stream=call.stream, accept=accept, headers=headers))
+        headers = _write_extra(call) if endpoint.wire.startswith("anthropic") else ()
+        kind = (endpoint.wire, self.option.model, call.stream, accept, media_type, headers)
+        envelope = self.lease.key.envelopes.get(kind)
+        if envelope is None or envelope.channel is not self.channel:
+            errand = Errand(body, media_type, stream=call.stream, accept=accept, headers=headers)
+            plan = self.way.address(errand, exchange.naming.now_s)
+            if media_type == JSON and PROVIDERS[self.channel.provider].sign_at is None:
+                self.lease.key.keep(kind, Envelope(self.channel, plan.url, plan.headers))
+            return plan
+        return Plan("POST", envelope.url, envelope.headers, body, self.channel.timeouts, self.channel.proxy)
 
     def plan_ask(self, ask: Ask) -> Plan:
         """One request on the way to pictures, or to a video. Raises ``NotExpressible``."""
@@ -97,12 +107,6 @@ class Attempt:
     def way(self) -> "Way":
         """Where its requests go."""
         return Way(self.channel, self.option.endpoint, self.option.model, self.lease.key.key, self.naming.id)
-
-    def _pack(self, said: Said) -> Errand:
-        return self.way.pack(said)
-
-    def _address(self, errand: Errand) -> Plan:
-        return self.way.address(errand, self.naming.now_s)
 
 
 @attrs.frozen
@@ -122,18 +126,11 @@ class Way:
 
     def plan(self, ask: Ask, now_s: int, *, once: bool = False) -> Plan:
         """One request, at ``now_s``; ``once``: it must not be sent twice. Raises ``NotExpressible``."""
-        errand = NOTHING_SAID if ask.said is None else self.pack(ask.said)
+        errand = NOTHING_SAID
+        if ask.said is not None:
+            errand = Errand(*pack(ask.said, self.endpoint, self.model, self.mark))
         errand = attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers)
         return attrs.evolve(self.address(errand, now_s), once=once)
-
-    def pack(self, said: Said) -> Errand:
-        """A body in bytes. Raises ``NotExpressible``."""
-        self.endpoint.shape(said.fields if isinstance(said, Form) else said, self.model)
-        try:
-            body, media_type = write_payload(said, self.mark)
-        except InvalidRequest as refused:
-            raise NotExpressible(refused.message, param=refused.param) from None
-        return Errand(body, media_type)
 
     def address(self, errand: Errand, now_s: int) -> Plan:
         """The request of an errand."""
@@ -141,9 +138,17 @@ class Way:
         return provider.plan(self.channel, self.endpoint, errand, model=self.model, key=self.key, now_s=now_s)
 
 
-def _write_extra(call: Call, endpoint: Endpoint) -> tuple[tuple[str, str], ...]:
+def pack(said: Said, endpoint: Endpoint, model: str, mark: str) -> tuple[bytes | Content, str]:
+    """A body in bytes, and its Content-Type; for ``model``, the provider's own name. Raises ``NotExpressible``."""
+    if endpoint.quirks:
+        endpoint.shape(said.fields if isinstance(said, Form) else said, model)
+    try:
+        return write_payload(said, mark)
+    except InvalidRequest as refused:
+        raise NotExpressible(refused.message, param=refused.param) from None
+
+
+def _write_extra(call: Call) -> tuple[tuple[str, str], ...]:
     """The headers of Anthropic's language, which belong to a body that passes as its caller wrote it."""
-    if not endpoint.wire.startswith("anthropic"):
-        return ()
     told = (("anthropic-version", call.version), ("anthropic-beta", call.features))
     return tuple((name, value) for name, value in told if value)

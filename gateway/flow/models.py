@@ -37,6 +37,9 @@ class Catalog:
     Args:
         clock: Unix seconds; a declared model was "created" when it was first offered, and an alias of what is not
             listed when its channel was.
+
+    Attributes:
+        state: another object whenever what is offered has changed.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
@@ -45,6 +48,7 @@ class Catalog:
         self._offered: dict[str, dict[str, Listed] | None] = {}
         self._synced: dict[str, Synced] = {}
         self._since_s: dict[str, int] = {}
+        self.state = object()
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -53,6 +57,7 @@ class Catalog:
 
     def use(self, channels: Iterable[Channel]) -> None:
         """Offer exactly these. What is known of one that was there before stays known, unless it leads elsewhere."""
+        self.state = object()
         before = {channel.name: channel for channel in self._channels}
         offered, synced = self._offered, self._synced
         self._channels, self._offered, self._synced = tuple(channels), {}, {}
@@ -86,6 +91,7 @@ class Catalog:
         before = self._offered.get(channel.name) or {}
         after = merge(before, [listed for listed in listing if channel.keeps(listed.id)])
         self._offered[channel.name] = after
+        self.state = object()
         came, went = after.keys() - before.keys(), before.keys() - after.keys()
         synced = self._synced[channel.name]
         synced.at_s, synced.error = int(self._clock()), None

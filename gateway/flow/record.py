@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 import attrs
 
@@ -92,18 +91,22 @@ def write_row(
     reserved_nanos: int = 0,
 ) -> RequestRow:
     """The row of a request that has ended; ``call`` None: its body was never read."""
-    first, usage = delivery.first_byte_at, delivery.usage
+    first, usage, option, fault = delivery.first_byte_at, delivery.usage, delivery.option, outcome.fault
+    account, key = arrival.caller.account, arrival.caller.key
     return RequestRow(
         id=arrival.id,
         started_ms=arrival.started_ms,
         settled_ms=outcome.now_ms,
         operation=arrival.operation,
-        **_name_caller(arrival.caller),
+        account_id=account.id,
+        account=account.name,
+        key_id=key.id,
+        key_name=key.name,
         model=call.model if call else "",
-        channel=delivery.option.channel.name if delivery.option else None,
-        status=_read_status(delivery, outcome),
+        channel=option.line.channel.name if option else None,
+        status=200 if first is not None else _read_status(outcome),
         ending=outcome.ending,
-        error_code=outcome.fault.public_code if outcome.fault else None,
+        error_code=fault.public_code if fault else None,
         stream=call.stream if call else False,
         attempts=delivery.attempts,
         prompt_tokens=usage.prompt_tokens,
@@ -120,13 +123,8 @@ def write_row(
         images=usage.images,
         duration_ms=usage.duration_ms,
         characters=usage.characters,
-        error=write_error(outcome.fault.message) if outcome.fault else "",
+        error=write_error(fault.message) if fault else "",
     )
-
-
-def _name_caller(caller: Caller) -> dict[str, Any]:
-    account, key = caller.account, caller.key
-    return {"account_id": account.id, "account": account.name, "key_id": key.id, "key_name": key.name}
 
 
 def _write_trail(delivery: Delivery, outcome: Outcome) -> str:
@@ -156,9 +154,7 @@ def write_interrupted(arrival: Arrival, call: Call, option: Option | None, reser
     return write_row(arrival, call, outcome, delivery=Delivery(option, 1), reserved_nanos=reserved_nanos)
 
 
-def _read_status(delivery: Delivery, outcome: Outcome) -> int:
-    if delivery.first_byte_at is not None:
-        return 200
+def _read_status(outcome: Outcome) -> int:
     if outcome.fault is not None:
         return outcome.fault.status
     return _STATUS.get(outcome.ending, 200)

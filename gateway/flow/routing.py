@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import is_
 
 import attrs
 
@@ -32,6 +33,7 @@ from gateway.providers.registry import PROVIDERS
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
 """What models differ in: it is looked up what they can do."""
+_MOST_REMEMBERED = 4_096
 _LONGEST_WAIT_S = 120
 """What a caller is told to wait at most: beyond it the client libraries do not try again."""
 
@@ -90,6 +92,8 @@ class Route:
         if not self.options:
             return []
         self._first = first = self._look()
+        if len(self.options) == 1:
+            return [first]
         return [first, *(option for option in self.options if option is not first)]
 
     def _look(self) -> Option:
@@ -130,23 +134,26 @@ class Route:
     def _choose(self) -> Option | None:
         switchboard = self._switchboard
         now, rules = switchboard.now, switchboard.settings.rules
+        if len(self.options) == 1:  # the usual house: there is nothing to weigh
+            return self.options[0] if self._is_open(self.options[0], now) else None
         ready = [option for option in self.options if self._is_open(option, now)]
-        if len(ready) <= 1:  # the usual house: there is nothing to weigh
+        if len(ready) <= 1:
             return ready[0] if ready else None
         candidates = [_weigh(option, option.line.breaker.share(now, rules)) for option in ready]
         return choose(candidates, self._sticky, switchboard.throw())
 
     def _is_open(self, option: Option, now: float) -> bool:
         """Whether it was not tried, and can be. An attempt may take minutes: by then it may be disabled, or gone."""
-        if option.channel.name in self._tried or not self._switchboard.offers(option.line):
+        line = option.line
+        if line.channel.name in self._tried or not self._switchboard.offers(line):
             return False
-        return option.line.find_obstacle(option.model, now) is None
+        return line.is_free(option.model) or line.find_obstacle(option.model, now) is None
 
     def _take(self, option: Option, answer_id: str, now_s: int) -> Attempt:
         lease = self._switchboard.lease(option.line, option.model, retry=self._attempts > 0)
         self._attempts += 1
         exchange = make_exchange(self._call, option.endpoint.wire, Naming(answer_id, option.model, now_s))
-        return Attempt(option, option.channel, lease, exchange)
+        return Attempt(option, option.line.channel, lease, exchange)
 
     def _find_reason(self) -> NoAvailableChannel:
         now = self._switchboard.now
@@ -189,6 +196,8 @@ class Router:
         self._switchboard = switchboard
         self.tariff = tariff
         self.models: tuple[Capability, ...] = ()
+        self._known: dict[tuple[str, str | None, Operation], list[Option]] = {}
+        self._known_of: tuple[object, ...] = ()
 
     def route(self, caller: Caller, call: Call) -> Route:
         """Who may serve ``call``.
@@ -196,9 +205,12 @@ class Router:
         Raises ``ModelNotAllowed``, ``GroupNotAllowed``, ``ModelNotFound`` where nobody serves the model, or
         ``InvalidRequest`` where nobody can make of it what is asked for.
         """
-        caller.check_group()
-        caller.check_model(call.model)
-        options = self.list_options(caller, call.model, call.operation)
+        key = caller.key
+        if key.group is not None:
+            caller.check_group()
+        if key.models:
+            caller.check_model(call.model)
+        options = self._find_options(caller, call.model, call.operation)
         if not options:
             self._check_served(caller, call)
         if self.tariff.require_price and options:
@@ -214,6 +226,17 @@ class Router:
             options = [option for option in options if option.line.find_obstacle(option.model, now) is None]
         sticky = None if call.sticky is None else f"{caller.account.id}:{call.sticky}"
         return Route(options, call, self._switchboard, sticky=sticky)
+
+    def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Option]:
+        """``list_options``, remembered while nothing that it is made of has been replaced. Not to be changed."""
+        made_of = (self._catalog.state, self._switchboard.lines, self.tariff, self.models)
+        if not all(map(is_, made_of, self._known_of)) or not self._known_of or len(self._known) >= _MOST_REMEMBERED:
+            self._known, self._known_of = {}, made_of
+        place = (model, caller.key.group, operation)
+        options = self._known.get(place)
+        if options is None:
+            options = self._known[place] = self.list_options(caller, model, operation)
+        return options
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Option]:
         """Every channel that serves ``model`` to ``caller`` in a language in which ``operation`` can be said."""

@@ -6,7 +6,7 @@ said to the lease: that moves the breakers.
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Literal
 
 import attrs
@@ -57,13 +57,32 @@ class Settings:
 DEFAULT_SETTINGS = Settings()
 
 
+@attrs.frozen(eq=False)
+class Envelope:
+    """Where calls of one kind go over a channel, and with which headers: the same for each of them."""
+
+    channel: Channel
+    url: str
+    headers: dict[str, str] = attrs.field(repr=False)
+
+
 @attrs.define(eq=False)
 class KeyLine:
-    """One key of a channel. ``limited``: model -> when the provider's rate limit for it ends."""
+    """One key of a channel. ``limited``: model -> when the provider's rate limit for it ends.
+
+    ``envelopes``: of calls made with it, by what they are; see ``flow/attempt.py``.
+    """
 
     key: str = attrs.field(repr=False)
     breaker: Breaker = attrs.field(factory=Breaker)
     limited: dict[str, float] = attrs.field(factory=dict)
+    envelopes: dict[Hashable, Envelope] = attrs.field(factory=dict, repr=False)
+
+    def keep(self, kind: Hashable, envelope: Envelope) -> None:
+        """Remember the envelope of a kind of calls."""
+        if len(self.envelopes) >= MOST_LIMITED:
+            self.envelopes.clear()
+        self.envelopes[kind] = envelope
 
     def wait_s(self, model: str, now: float) -> float | None:
         """Seconds until it may be used for ``model``; None where nobody knows."""
@@ -125,6 +144,20 @@ class Line:
         self.channel = channel
         self.turn = 0
 
+    def is_free(self, model: str) -> bool:
+        """Whether it is plain to see that nothing is in the way: the usual line, with its usual key, when all is well.
+
+        False says nothing.
+        """
+        channel, key = self.channel, self.keys[self.turn]
+        return (
+            self.breaker.state == "up"
+            and channel.max_concurrency is None
+            and channel.rpm is None
+            and key.breaker.state == "up"
+            and model not in key.limited
+        )
+
     def find_obstacle(self, model: str, now: float) -> tuple[Obstacle, float] | None:
         """What is in the way of a call now, and for how many seconds; None where nothing is."""
         wait = self.breaker.wait_s(now)
@@ -153,6 +186,10 @@ class Line:
 
     def pick_key(self, model: str, now: float) -> KeyLine:
         """The next key in turn that may be used; one may, ``find_obstacle`` having found nothing."""
+        key = self.keys[self.turn]
+        if key.breaker.state == "up" and model not in key.limited:
+            self.turn = (self.turn + 1) % len(self.keys)
+            return key
         for step in range(len(self.keys)):
             key = self.keys[(self.turn + step) % len(self.keys)]
             if key.wait_s(model, now) == 0.0:
@@ -266,27 +303,28 @@ class Switchboard:
         line.running += 1
         self.running += 1
         self.retrying += retry
-        epochs = line.breaker.begin(now), key.breaker.begin(now)
-        return Lease(line, key, model, retry, *epochs, began=now)
+        epoch, key_epoch = line.breaker.begin(now), key.breaker.begin(now)
+        return Lease(line, key, model, retry, epoch, key_epoch, began=now)
 
     def note_answered(self, lease: Lease) -> None:
         """The call was answered; to be said once, at its first event or with the whole of it.
 
         From there a retry is a call like any other, however long its stream goes on.
         """
+        now = self._clock()
         self.retrying -= lease.retry
         lease.retry = False
-        lease.first_byte_ms = round((self._clock() - lease.began) * 1000)
+        lease.first_byte_ms = round((now - lease.began) * 1000)
         lease.streak = lease.line.breaker.failures
-        self._note_well(lease)
-        lease.key.breaker.note_answered(lease.key_epoch, self._clock(), self.settings.rules)
+        self._note_well(lease, now)
+        lease.key.breaker.note_answered(lease.key_epoch, now, self.settings.rules)
 
     def note_failed(self, lease: Lease, fault: UpstreamFault) -> None:
         """The call failed, before its first byte or after it."""
         if fault.blame != "nobody":
             lease.first_byte_ms = FAILED
         if fault.answered:
-            self._note_well(lease)
+            self._note_well(lease, self._clock())
         match fault.blame:
             case "model":
                 self._limit_key(lease, fault)
@@ -310,10 +348,10 @@ class Switchboard:
         if breaker.state == "down" and breaker.epoch == epoch:
             breaker.trip(now, self.settings.rules, reason=fault.message, dice=self._dice(), rest_s=fault.rest_s or 0.0)
 
-    def _note_well(self, lease: Lease) -> None:
+    def _note_well(self, lease: Lease, now: float) -> None:
         breaker = lease.line.breaker
         trial = breaker.state == "trial" and breaker.epoch == lease.epoch
-        breaker.note_answered(lease.epoch, self._clock(), self.settings.rules)
+        breaker.note_answered(lease.epoch, now, self.settings.rules)
         if trial:
             log.info("channel_recovered", channel=lease.line.channel.name)
 

@@ -24,7 +24,7 @@ from gateway.domain.network import find_address
 from gateway.domain.request import ID_PREFIX
 from gateway.flow.record import write_attempts
 from gateway.web.admin.doors import PREFIX
-from gateway.web.keys import DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING
+from gateway.web.keys import ROOMS, TRACE, Trace
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 _QUIET = frozenset({"/healthz", "/readyz"})
@@ -39,7 +39,7 @@ log = structlog.stdlib.get_logger("gateway.request")
 @web.middleware
 async def access_log(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give the request its id, and leave one line about it."""
-    request[REQUEST_ID] = make_request_id()
+    trace = request[TRACE] = Trace(make_request_id())
     began = time.monotonic()
     status = 499
     try:
@@ -48,7 +48,7 @@ async def access_log(request: web.Request, handler: Handler) -> web.StreamRespon
         return response
     finally:
         if request.path not in _QUIET and not request.path.startswith(_STATIC):
-            _log(request, status, began)
+            _log(request, trace, status, began)
 
 
 def make_request_id() -> str:
@@ -56,10 +56,10 @@ def make_request_id() -> str:
     return f"{ID_PREFIX}{secrets.token_hex(_ID_BYTES)}"
 
 
-def _log(request: web.Request, status: int, began: float) -> None:
-    row = request.get(ROW)
+def _log(request: web.Request, trace: Trace, status: int, began: float) -> None:
+    row = trace.row
     fields: dict[str, object] = {
-        "request_id": request[REQUEST_ID],
+        "request_id": trace.id,
         "method": request.method,
         "path": request.path,
         "status": status,
@@ -94,7 +94,7 @@ async def error_shape(request: web.Request, handler: Handler) -> web.StreamRespo
         return await handler(request)
     except Fault as fault:
         if isinstance(fault, InternalError):
-            log.exception("request_failed", request_id=request[REQUEST_ID])
+            log.exception("request_failed", request_id=request[TRACE].id)
         return _refuse(fault, request)
     except web.HTTPException as error:
         return _refuse(read_http_fault(error, request), request, _keep_allow(error))
@@ -104,7 +104,7 @@ async def error_shape(request: web.Request, handler: Handler) -> web.StreamRespo
         raise
     except Exception:
         # The last wall: a bug is logged whole and shown as one bland sentence.
-        log.exception("request_failed", request_id=request[REQUEST_ID])
+        log.exception("request_failed", request_id=request[TRACE].id)
         return _refuse(InternalError("Something went wrong inside the gateway"), request)
 
 
@@ -114,7 +114,7 @@ def _refuse(fault: Fault, request: web.Request, headers: dict[str, str] | None =
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the answer had begun") from fault
-    return write_fault(fault, request[REQUEST_ID], headers, path=request.path)
+    return write_fault(fault, request[TRACE].id, headers, path=request.path)
 
 
 def write_fault(
@@ -187,11 +187,11 @@ async def sign_response(request: web.Request, response: web.StreamResponse) -> N
 
 def write_signature(request: web.Request) -> dict[str, str]:
     """The headers of every answer: the request's id, the caller's rate limits, the attempts that it took."""
-    request_id = request[REQUEST_ID] if REQUEST_ID in request else make_request_id()
-    headers = {"X-Request-Id": request_id}
+    trace = request.get(TRACE) or Trace(make_request_id())
+    headers = {"X-Request-Id": trace.id}
     if request.path.startswith(ANTHROPIC_PATHS):
-        headers["request-id"] = request_id
-    delivery, standing = request.get(DELIVERY), request.get(STANDING)
+        headers["request-id"] = trace.id
+    delivery, standing = trace.delivery, trace.standing
     if delivery is not None and delivery.attempts:
         headers.update(write_attempts(delivery))
     if standing is not None:

@@ -13,7 +13,7 @@ from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 
 from gateway.domain.fault import InternalError, InvalidRequest, UnsupportedMediaType
-from gateway.web.keys import REQUEST_ID
+from gateway.web.keys import TRACE, Trace
 from gateway.web.middleware import make_request_id, read_http_fault, write_fault
 
 
@@ -79,8 +79,8 @@ class GatewayProtocol(RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send; what aiohttp itself refused before any middleware (an ``Expect`` it does not know) is shaped first."""
         if isinstance(resp, web.HTTPException) and isinstance(request, web.Request):
-            request[REQUEST_ID] = make_request_id()
-            resp = write_fault(read_http_fault(resp, request), request[REQUEST_ID], path=request.path)
+            trace = request[TRACE] = Trace(make_request_id())
+            resp = write_fault(read_http_fault(resp, request), trace.id, path=request.path)
         return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:

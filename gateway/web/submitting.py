@@ -20,7 +20,6 @@ from gateway.flow.record import Delivery
 from gateway.flow.submission import Ticket
 from gateway.flow.videos import check_completed
 from gateway.web.form import FormReader
-from gateway.web.keys import DELIVERY, ROW, STANDING
 from gateway.web.naming import Named
 from gateway.web.walk import Walk, open_form
 from gateway.web.words import find_status_words
@@ -99,9 +98,9 @@ class _VideoWalk(Walk):
             job, body = await asyncio.shield(carrying)
         finally:
             if ticket.grant is not None:
-                self._request[DELIVERY] = ticket.grant.delivery
+                self._trace.delivery = ticket.grant.delivery
             if ticket.standing is not None:
-                self._request[STANDING] = ticket.standing
+                self._trace.standing = ticket.standing
         upstream_s = ticket.grant.delivery.upstream_s if ticket.grant else 0.0
         headers = {
             "Content-Type": "application/json",
@@ -137,7 +136,7 @@ class _VideoWalk(Walk):
         if self._ticket is None:
             super()._settle(ending, fault)
         elif self._ticket.row is not None:
-            self._request[ROW] = self._ticket.row
+            self._trace.row = self._ticket.row
 
 
 def _get_ask(call: Call) -> VideoAsk:

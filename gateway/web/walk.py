@@ -30,7 +30,7 @@ from gateway.flow.routing import Route
 from gateway.web.body import read_json
 from gateway.web.entrance import check_still_signed
 from gateway.web.form import FormReader
-from gateway.web.keys import CALLER, DELIVERY, REQUEST_ID, ROOMS, ROW, STANDING, Rooms
+from gateway.web.keys import CALLER, ROOMS, TRACE, Rooms
 from gateway.web.middleware import check_address, find_caller_address, find_origin
 from gateway.web.naming import Named
 from gateway.web.outlet import StreamOutlet, write_answer
@@ -72,6 +72,7 @@ class Walk:
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self._request = request
+        self._trace = request[TRACE]
         self._rooms: Rooms = request.app[ROOMS]
         self._named = Named(request, operation)
         self._loop = asyncio.get_running_loop()
@@ -80,7 +81,7 @@ class Walk:
         self._grant: Grant | None = None
         self._read_at = 0.0
         self._arrival = Arrival(
-            id=request[REQUEST_ID],
+            id=self._trace.id,
             caller=request[CALLER],
             operation=operation,
             started_ms=int(self._rooms.clock() * 1000),
@@ -155,7 +156,7 @@ class Walk:
             return await self._serve(call)
         except Fault as fault:
             if isinstance(fault, RateLimited):
-                self._request[STANDING] = fault.standing
+                self._trace.standing = fault.standing
             self._settle(_read_ending(fault), fault)
             raise
         except (asyncio.CancelledError, ClientGone):
@@ -179,9 +180,9 @@ class Walk:
             self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
         route = self._rooms.router.route(self._arrival.caller, call)
         self._grant = grant = await self._rooms.admission.admit(self._arrival, call, route.rank())
-        self._request[DELIVERY] = grant.delivery
+        self._trace.delivery = grant.delivery
         if grant.turn is not None:
-            self._request[STANDING] = grant.turn.standing
+            self._trace.standing = grant.turn.standing
         if call.stream:
             return await self._stream(grant, route)
         return await self._answer(grant, route)
@@ -203,7 +204,7 @@ class Walk:
         overhead_s = now - self._read_at - grant.delivery.upstream_s
         headers = {
             "x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}",
-            "x-gateway-cost-usd": usd(self._request[ROW].cost_nanos),
+            "x-gateway-cost-usd": usd(self._trace.row.cost_nanos if self._trace.row else 0),
         }
         headers["Content-Type"] = answer.media_type
         await self._named.keep(answer.body, answer.media_type)
@@ -223,9 +224,9 @@ class Walk:
         outcome = Outcome(ending, self._loop.time(), int(self._rooms.clock() * 1000), fault)
         settlement = self._rooms.settlement
         if self._grant is not None:
-            self._request[ROW] = settlement.settle(self._arrival, self._grant, outcome)
+            self._trace.row = settlement.settle(self._arrival, self._grant, outcome)
         else:
-            self._request[ROW] = settlement.refuse(self._arrival, self._call, outcome)
+            self._trace.row = settlement.refuse(self._arrival, self._call, outcome)
 
 
 def _read_client_id(request: web.Request) -> str | None:

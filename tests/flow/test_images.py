@@ -764,11 +764,12 @@ class Ear:
         self.finished = False
         self.full = False
 
-    async def open(self, media_type: str) -> None:
+    def open(self, media_type: str, data: bytes) -> None:
         assert media_type.startswith("text/event-stream")
         self.opened_at = asyncio.get_running_loop().time()
+        self.write(data)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, framed: bytes | None = None) -> None:  # noqa: ARG002 - the port's
         if data:
             self.heard.append((asyncio.get_running_loop().time(), data))
 
@@ -776,7 +777,8 @@ class Ear:
 
     def wake(self) -> None: ...
 
-    async def finish(self) -> None:
+    async def finish(self, data: bytes) -> None:
+        self.write(data)
         self.finished = True
 
     def cut(self) -> None:
