@@ -55,7 +55,7 @@ from gateway.store.seal import Seal, SealBroken
 from gateway.store.settings import SqlSettingStore
 from gateway.store.spool import Spool
 from gateway.store.traffic import SqlTraffic
-from gateway.upstream.client import AiohttpUpstream
+from gateway.upstream.either import EitherUpstream
 from gateway.upstream.guard import GuardedFetcher
 from gateway.upstream.port import Upstream
 from gateway.ward import open_ward
@@ -109,7 +109,7 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
             administration, secret = await _open_administration(site, in_force, books)
         except (StoreUnavailable, OSError) as error:
             raise StoreRefused(f"The data folder {site.folder.path} cannot be used: {error}") from error
-        upstream, jobs = AiohttpUpstream(), JobRunner()
+        upstream, jobs = EitherUpstream(ordinary=site.config.server.client == "ordinary"), JobRunner()
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(jobs.stop)
         ways = await _open_ways(site, in_force, books, upstream, stack)

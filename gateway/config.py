@@ -76,6 +76,10 @@ class ServerSection:
     log_format: Literal["console", "json"] = attrs.field(
         default="console", metadata=about('how the log is written: "console", for people, or "json"')
     )
+    client: Literal["wire", "ordinary"] = attrs.field(
+        default="wire",
+        metadata=about('how providers are called: "wire", the relay\'s own connections, or "ordinary", all by aiohttp'),
+    )
     trusted_proxies: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(

@@ -303,7 +303,9 @@ class Switchboard:
         line.running += 1
         self.running += 1
         self.retrying += retry
-        epoch, key_epoch = line.breaker.begin(now), key.breaker.begin(now)
+        breaker, keys = line.breaker, key.breaker
+        epoch = breaker.epoch if breaker.state == "up" else breaker.begin(now)
+        key_epoch = keys.epoch if keys.state == "up" else keys.begin(now)
         return Lease(line, key, model, retry, epoch, key_epoch, began=now)
 
     def note_answered(self, lease: Lease) -> None:
@@ -408,8 +410,10 @@ class Switchboard:
         lease.line.running -= lease.places
         self.running -= 1
         self.retrying -= lease.retry
-        lease.line.breaker.abandon(lease.epoch)
-        lease.key.breaker.abandon(lease.key_epoch)
+        if lease.line.breaker.state == "trial":
+            lease.line.breaker.abandon(lease.epoch)
+        if lease.key.breaker.state == "trial":
+            lease.key.breaker.abandon(lease.key_epoch)
 
 
 def _list_keys(channel: Channel, before: tuple[KeyLine, ...]) -> tuple[KeyLine, ...]:

@@ -51,7 +51,7 @@ class FileJournal:
 
     def start(self, row: RequestRow) -> None:
         """A call is about to be made. Raises ``StoreUnavailable``."""
-        note = _write_note(_STARTED, row)
+        note = orjson.dumps((_STARTED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append(note)
         except OSError as error:
@@ -61,7 +61,8 @@ class FileJournal:
 
     def settle(self, row: RequestRow) -> None:
         """A call has ended."""
-        note = self._open[row.id] = _write_note(_SETTLED, row)
+        note = orjson.dumps((_SETTLED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
+        self._open[row.id] = note
         try:
             self._append(note)
         except OSError as error:

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.domain.audit import Actor
 from gateway.domain.caller import ApiKey, Caller
-from gateway.domain.fault import InvalidApiKey, NotFound, Overloaded
+from gateway.domain.fault import Fault, InvalidApiKey, NotFound, Overloaded
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.domain.network import is_inside
 from gateway.flow.reception import Signed
@@ -36,18 +36,21 @@ MAX_CHANGE = 1024 * 1024
 
 async def authenticate(request: web.Request) -> None:
     """On a path of the public API: who calls? Raises the fault of a key that will not do."""
-    if request.match_info.route.resource is None:
-        return
-    rooms = request.app[ROOMS]
-    if not rooms.gate.open:
-        raise Overloaded("The gateway is shutting down", retry_after_s=5)
-    shown = _find_authorization(request)
-    if shown is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
-        caller = await _find_console_caller(request)
-    else:
-        caller = rooms.directory.authenticate(shown)
-    check_address(request, caller)
-    request[CALLER] = caller
+    try:
+        rooms = request.app[ROOMS]
+        if not rooms.gate.open:
+            raise Overloaded("The gateway is shutting down", retry_after_s=5)
+        shown = _find_authorization(request)
+        if shown is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
+            caller = await _find_console_caller(request)
+        else:
+            caller = rooms.directory.authenticate(shown)
+        if caller.networks:
+            check_address(request, caller)
+        request[CALLER] = caller
+    except Fault:
+        if request.match_info.route.resource is not None:  # what is not there is not there for anybody
+            raise
 
 
 def _find_authorization(request: web.Request) -> str | None:

@@ -32,12 +32,16 @@ class Named:
     Args:
         request: the call's.
         operation: what is asked for; of most the name says nothing.
+
+    Attributes:
+        is_named: there is a name; without one nothing else here does anything.
     """
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self._request = request
         self._operation = operation
         self._name = request.headers.get(HEADER) if operation in _NAMED else None
+        self.is_named = self._name is not None
         self._digest = ""
         self._mine: Replay | None = None
 

@@ -120,9 +120,14 @@ class Walk:
 
     async def read_json(self, read_call: ReadCall) -> Call:
         """The call of a JSON body."""
+        came = self._request.content.is_eof()
         body = await read_json(self._request)
-        await self._note_read()
-        await self._named.note_body(body)
+        if came:  # with its headers: nothing has changed since they were looked at
+            self._read_at = self._loop.time()
+        else:
+            await self._note_read()
+        if self._named.is_named:
+            await self._named.note_body(body)
         return read_call(body)
 
     async def read_form(self, reader: FormReader, read_call: ReadForm) -> Call:
@@ -149,10 +154,11 @@ class Walk:
         self._rooms.running.calls[self._arrival.id] = self
         try:
             self._call = call = await read()
-            replayed = await self._named.find_answer(call, self._arrival)
-            if replayed is not None:
-                self._settle("completed")
-                return replayed
+            if self._named.is_named:
+                replayed = await self._named.find_answer(call, self._arrival)
+                if replayed is not None:
+                    self._settle("completed")
+                    return replayed
             return await self._serve(call)
         except Fault as fault:
             if isinstance(fault, RateLimited):
@@ -171,7 +177,8 @@ class Walk:
             self._settle("failed", bug)
             raise bug from error
         finally:
-            self._named.close()
+            if self._named.is_named:
+                self._named.close()
 
     async def _serve(self, call: Call) -> web.StreamResponse:
         """From what is asked for to the answer."""
@@ -207,7 +214,8 @@ class Walk:
             "x-gateway-cost-usd": usd(self._trace.row.cost_nanos if self._trace.row else 0),
         }
         headers["Content-Type"] = answer.media_type
-        await self._named.keep(answer.body, answer.media_type)
+        if self._named.is_named:
+            await self._named.keep(answer.body, answer.media_type)
         return write_answer(self._request, answer.body, headers)
 
     async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:

@@ -1,0 +1,308 @@
+"""One connection to a provider, push-shaped: what comes is given to the sink in the very call that received it.
+
+Who waits here is woken and looks for itself at what has happened; nothing is told by an exception in a future, so
+nobody has to be there to hear it.
+"""
+
+import asyncio
+from collections import deque
+from typing import Protocol, cast
+
+from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.upstream.framing import Framing, read_chunks
+from gateway.upstream.port import Sink
+
+READ_BUFFER = 64 * 1024
+"""What may wait for a sink; with more than that the provider is read no further."""
+END_GRACE_S = 1.0
+"""After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
+NEVER = float("inf")
+_REFUSED = 400
+
+
+class Pusher(Protocol):
+    """Who is told, while the sink is called, how the piece lay on the wire."""
+
+    framed: bytes | None
+
+
+class Keeper(Protocol):
+    """Where connections wait for their next request, and what watches their deadlines."""
+
+    def rest(self, line: "Connection") -> None:
+        """``line`` may be used again."""
+        ...
+
+    def forget(self, line: "Connection") -> None:
+        """``line`` is lost."""
+        ...
+
+    def remind(self, deadline: float) -> None:
+        """Something is to be looked at then."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """A connection, over whichever transport.
+
+    Attributes:
+        idle: those it may wait with for its next request.
+        deadline: on the loop's clock; what passes then depends on what it is doing.
+        asked: how many requests it has had.
+        heard: whether any byte of an answer to the last has come.
+        gone: it is closed, or being closed.
+        refused: the answer is an error.
+        sent: all of the request has been given to the transport.
+        choked: the transport holds more than it should; see ``wait``.
+        fault: what it was broken with from our side.
+        broken: how the provider broke it.
+        met: what the sink raised.
+    """
+
+    __slots__ = (
+        "_ending", "_held", "_keeper", "_loop", "_pusher", "_sink", "_waiter", "asked", "backlog", "broken", "busy",
+        "choked", "deadline", "fault", "framing", "gone", "heard", "idle", "met", "refused", "sent", "transport",
+        "waiting_bytes",
+    )  # fmt: skip
+
+    transport: asyncio.Transport | None
+
+    def __init__(self, keeper: Keeper, idle: "dict[Connection, None]") -> None:
+        self._keeper = keeper
+        self._loop = asyncio.get_running_loop()
+        self.idle = idle
+        self.framing = Framing()
+        self.transport = None
+        self.backlog: deque[tuple[bytes, bytes | None]] = deque()
+        self.waiting_bytes = 0
+        self.asked = 0
+        self.deadline = NEVER
+        self._sink: Sink | None = None
+        self._pusher: Pusher | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._held = self._ending = self.choked = self.gone = self.busy = False
+        self.heard = self.refused = self.sent = False
+        self.fault: UpstreamFault | None = None
+        self.broken: UpstreamFault | None = None
+        self.met: Exception | None = None
+
+    # What is done with it.
+
+    def ask(self, deadline: float) -> None:
+        """A request is about to be sent."""
+        self.framing.begin()
+        self.asked += 1
+        self.deadline = deadline
+        self.busy = self.sent = True
+        self.heard = self.refused = False
+
+    def write(self, data: bytes) -> None:
+        """Send. A connection that is gone takes nothing."""
+        if self.transport is not None and not self.gone:
+            self.transport.write(data)
+
+    def lead_to(self, pusher: Pusher) -> None:
+        """The answer has its reply."""
+        self._pusher = pusher
+
+    async def wait(self) -> None:
+        """Until something has happened. Only one may wait."""
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    async def follow(self, sink: Sink | None) -> bool:
+        """Push what comes into ``sink`` until it has had enough (True), or something else has happened."""
+        self._sink = sink
+        self._let_flow()
+        try:
+            await self.wait()
+            return sink is not None and self._sink is None
+        finally:
+            self._sink = None
+
+    def check(self) -> None:
+        """Raise what it was broken with from our side, or what the sink raised."""
+        if self.fault is not None:
+            raise self.fault
+        if self.met is not None:
+            met, self.met = self.met, None
+            raise met
+
+    def pop(self) -> tuple[bytes, bytes | None]:
+        """The next piece that nobody has had yet, and how it lay on the wire."""
+        piece = self.backlog.popleft()
+        self.waiting_bytes -= len(piece[0])
+        return piece
+
+    def finish(self) -> None:
+        """The dialect is complete: nothing but the transport's end is wanted any more."""
+        if self.framing.complete or self.backlog or self.gone:
+            self.release()
+            return
+        self._ending = True
+        self._let_flow()
+        self.deadline = self._loop.time() + END_GRACE_S
+        self._keeper.remind(self.deadline)
+
+    def release(self) -> None:
+        """Done with the answer: the connection is used again where nothing at all speaks against it."""
+        self._pusher = self._sink = None
+        if self.framing.complete and not (self.backlog or self.gone or self.fault):
+            self.busy = self._ending = False
+            self._keeper.rest(self)
+        else:
+            self.abort()
+
+    def fail(self, fault: UpstreamFault) -> None:
+        """Break it; who waits finds ``fault``, or what it was broken with before."""
+        if self.fault is None:
+            self.fault = fault
+        self.abort()
+
+    def abort(self) -> None:
+        """Close it, at once and whatever is not sent yet."""
+        self.backlog.clear()
+        self.waiting_bytes = 0
+        self._hang_up()
+
+    def force_close(self) -> None:
+        """It is not to be used again."""
+        self.sent = False
+
+    def expire(self) -> None:
+        """Its deadline has passed."""
+        if self.busy and not self._ending:
+            phase = "body" if self.framing.headed else "headers"
+            self.fail(UpstreamTimeout("The provider took too long to answer", phase=phase))
+        else:
+            self.abort()
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the provider."""
+        sink = self._sink
+        if sink is not None:
+            if self.framing.at_chunk:
+                payload = read_chunks(data)
+                if payload is not None:
+                    self._push(sink, payload, data)
+                    return
+        elif not self.busy:
+            self.abort()  # nobody asked: it would be the next request's answer
+            return
+        self._receive(data)
+
+    def eof_received(self) -> bool:
+        """The provider sends no more. The transport closes itself."""
+        self._end(None)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed."""
+        self._end(exc)
+        self.framing.drop()
+        self._keeper.forget(self)
+
+    def pause_writing(self) -> None:
+        """The provider does not read as fast as it is written to."""
+        self.choked = True
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self.choked = False
+        self._wake()
+
+    # What comes of it.
+
+    def _push(self, sink: Sink, payload: bytes, framed: bytes | None) -> None:
+        pusher = self._pusher
+        if pusher is None:
+            return
+        pusher.framed = framed
+        try:
+            if sink(payload):
+                self._sink = None
+                self._wake()
+        except Exception as error:  # noqa: BLE001 - it is raised to who pumps
+            self.met = error
+            self._sink = None
+            self._wake()
+        pusher.framed = None
+
+    def _receive(self, data: bytes) -> None:
+        framing = self.framing
+        late = framing.complete
+        self.heard = True
+        payload = framing.take(data)
+        if framing.headed:
+            self.refused = framing.status >= _REFUSED
+        if framing.complete:
+            unsent = not self.sent or self.transport is None or self.transport.get_write_buffer_size()
+            if late or framing.excess or unsent or not framing.keep_alive:
+                self._hang_up()
+        elif framing.broken is not None:
+            self._break("The provider's answer is not valid HTTP", framing.broken)
+        if self._ending:
+            self._end_early(payload)
+        elif payload:
+            self._give(payload)
+        if self._sink is None or self.broken is not None or framing.complete:
+            self._wake()
+
+    def _give(self, payload: bytes) -> None:
+        if self._sink is not None:
+            self._push(self._sink, payload, None)
+            return
+        self.backlog.append((payload, None))
+        self.waiting_bytes += len(payload)
+        if self.waiting_bytes > READ_BUFFER and not self._held and not self.gone and self.transport is not None:
+            self._held = True
+            self.transport.pause_reading()
+
+    def _end_early(self, payload: bytes) -> None:
+        """The dialect was complete before. Anything but the end is a byte after the end: it is not to be trusted."""
+        if payload:
+            self.abort()
+        elif self.framing.complete:
+            self.release()
+
+    def _let_flow(self) -> None:
+        if self._held and self.transport is not None and not self.gone:
+            self._held = False
+            self.transport.resume_reading()
+
+    def _break(self, message: str, cause: Exception | None) -> None:
+        if self.broken is None:
+            self.broken = UpstreamError(message, phase="body" if self.framing.headed else "headers")
+            self.broken.__cause__ = cause
+        self._hang_up()
+
+    def _end(self, cause: Exception | None) -> None:
+        """The provider's side has ended; that may be the end of the body, too."""
+        if self.busy and not self.gone:
+            if cause is None:
+                self.framing.end()
+            if not self.framing.complete:
+                self._break("The provider broke the connection", cause)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self.idle.pop(self, None)
+            if self.transport is not None:
+                self.transport.abort()
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

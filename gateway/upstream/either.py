@@ -1,0 +1,48 @@
+"""The way out: the relay's own connections for whatever they can send, the ordinary client for the rest."""
+
+from typing import TYPE_CHECKING
+
+from gateway.domain.plan import Plan
+from gateway.upstream.client import AiohttpUpstream
+from gateway.upstream.port import Reply, Upstream
+
+if TYPE_CHECKING:
+    from gateway.upstream.wire import WireUpstream
+
+
+class EitherUpstream:
+    """The upstream port over both drivers.
+
+    Args:
+        ordinary: send everything over the ordinary client.
+    """
+
+    def __init__(self, *, ordinary: bool = False) -> None:
+        self._wire = None if ordinary else _open_wire()
+        self._ordinary: Upstream | None = None
+
+    async def send(self, plan: Plan) -> Reply:
+        """Send and wait for the headers; see ``port.Upstream``."""
+        wire = self._wire
+        if wire is not None and wire.takes(plan):
+            return await wire.send(plan)
+        if self._ordinary is None:
+            self._ordinary = AiohttpUpstream()
+        return await self._ordinary.send(plan)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._wire is not None:
+            await self._wire.close()
+        if self._ordinary is not None:
+            await self._ordinary.close()
+
+
+def _open_wire() -> "WireUpstream | None":
+    try:
+        import httptools  # noqa: F401, PLC0415 - where it cannot be had, everything is sent the ordinary way
+    except ImportError:
+        return None
+    from gateway.upstream.wire import WireUpstream  # noqa: PLC0415
+
+    return WireUpstream()

@@ -1,0 +1,81 @@
+"""From names to addresses: a short memory, and one search for a name at a time."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiohappyeyeballs import AddrInfoType
+
+TTL_S = 10.0
+MAX_NAMES = 512
+
+Resolve = Callable[[str, int], Awaitable[Sequence[AddrInfoType]]]
+_Key = tuple[str, int]
+
+
+async def resolve(host: str, port: int) -> Sequence[AddrInfoType]:
+    """What the system knows. Raises ``OSError``."""
+    loop = asyncio.get_running_loop()
+    return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+
+
+def find_literal(host: str, port: int) -> Sequence[AddrInfoType]:
+    """The address that ``host`` itself is; empty where it is a name. Nobody is asked."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        return []
+
+
+class Names:
+    """Addresses by name, remembered for a moment where there were any."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+        self._known: dict[_Key, tuple[float, Sequence[AddrInfoType]]] = {}
+        self._asking: dict[_Key, asyncio.Task[Sequence[AddrInfoType]]] = {}
+
+    async def find(self, host: str, port: int) -> Sequence[AddrInfoType]:
+        """At least one address. Raises ``OSError``, and ``ValueError`` of what is no name."""
+        if infos := find_literal(host, port):
+            return infos
+        key = (host, port)
+        loop = asyncio.get_running_loop()
+        until, infos = self._known.get(key, (0.0, []))
+        if loop.time() < until:
+            return infos
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = loop.create_task(self._ask(key))
+            task.add_done_callback(_look_away)
+        # Who stops waiting does not stop the others.
+        return await asyncio.shield(task)
+
+    def forget(self, host: str, port: int) -> None:
+        """Nobody answered there."""
+        self._known.pop((host, port), None)
+
+    async def close(self) -> None:
+        """End the searches."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, key: _Key) -> Sequence[AddrInfoType]:
+        try:
+            infos = await self._resolve(*key)
+        finally:
+            self._asking.pop(key, None)
+        if not infos:
+            raise OSError("The name has no address")
+        if len(self._known) >= MAX_NAMES:
+            self._known.clear()
+        self._known[key] = (asyncio.get_running_loop().time() + TTL_S, infos)
+        return infos
+
+
+def _look_away(task: asyncio.Task[Sequence[AddrInfoType]]) -> None:
+    """Whoever asked may be gone: nobody need hear how it ended."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,260 @@
+"""The relay's own way out: connections of its own on the loop's transports, one write a request, one call a piece.
+
+The same contract as the ordinary way out (``client.py``), for a fraction of what that costs. Foreign exceptions are
+translated here, in ``connection.py`` and in ``dial.py``.
+"""
+
+import asyncio
+import ssl
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+
+from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.plan import Plan
+from gateway.domain.upload import Content
+from gateway.upstream.connection import Connection
+from gateway.upstream.content import _is_refused, _read_content
+from gateway.upstream.dial import SOCKS, Dialer, open_context
+from gateway.upstream.framing import Fields
+from gateway.upstream.inflate import Inflation
+from gateway.upstream.names import Resolve, resolve
+from gateway.upstream.pool import Origin, Pool
+from gateway.upstream.port import Pumped, Reply, Sink
+from gateway.upstream.route import Routes
+
+ONE_WRITE_BYTES = 256 * 1024
+"""A larger body is sent in pieces, at the provider's pace, and with an ear for its refusal."""
+_DECODED = frozenset({"", "gzip", "deflate"})
+_SCHEMES = ("http://", "https://")
+_PROXIES = ("http://", *SOCKS)
+_TURN = 32
+
+
+class WireReply:
+    """A reply over a connection of our own."""
+
+    __slots__ = ("_fault", "_inflation", "_line", "framed", "headers", "status")
+
+    headers: Mapping[str, str]
+
+    def __init__(self, line: Connection) -> None:
+        framing = line.framing
+        self._line: Connection | None = line
+        self._fault: UpstreamFault | None = None
+        self._inflation = Inflation(framing.encoding) if framing.encoding else None
+        self.status = framing.status
+        self.headers = Fields(framing.fields)
+        self.framed: bytes | None = None
+        line.lead_to(self)
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; see ``port.Reply``."""
+        line = self._get_line()
+        framing = line.framing
+        if framing.complete and len(line.backlog) == 1 and self._inflation is None and line.fault is None:
+            body = line.pop()[0]
+            if len(body) <= limit:
+                return body
+            raise self._refuse_size(limit)
+        pieces: list[bytes] = []
+        size = 0
+
+        def keep(piece: bytes) -> bool:
+            nonlocal size
+            size += len(piece)
+            pieces.append(piece)
+            return size > limit
+
+        if (framing.length or 0) > limit or await self.pump(keep) is Pumped.PAUSED:
+            raise self._refuse_size(limit)
+        return b"".join(pieces)
+
+    async def pump(self, sink: Sink) -> Pumped:
+        """Push pieces; see ``port.Reply``."""
+        line = self._get_line()
+        take = self._pop if self._inflation is None else self._inflate
+        turns = 0
+        while True:
+            line.check()
+            if piece := take(line):
+                if self._give(sink, piece):
+                    return Pumped.PAUSED
+                turns += 1
+                if not turns % _TURN:
+                    await asyncio.sleep(0)
+            elif line.framing.complete:
+                return Pumped.ENDED
+            elif line.broken is not None:
+                raise line.broken
+            else:
+                paused = await line.follow(sink if self._inflation is None else None)
+                line.check()
+                if paused:
+                    return Pumped.PAUSED
+
+    def abort(self, fault: UpstreamFault) -> None:
+        """Break the connection; see ``port.Reply``."""
+        self._fault = self._fault or fault
+        if self._line is not None:
+            self._line.fail(fault)
+
+    def finish(self) -> None:
+        """The dialect is complete: let the transport's end arrive for a moment, then give the connection back."""
+        if self._line is not None:
+            line, self._line = self._line, None
+            line.finish()
+
+    def close(self) -> None:
+        """Give the connection back, or break it."""
+        if self._line is not None:
+            line, self._line = self._line, None
+            line.release()
+
+    def _get_line(self) -> Connection:
+        if self._line is None:
+            raise self._fault or UpstreamError("The provider broke the connection", phase="body")
+        return self._line
+
+    def _refuse_size(self, limit: int) -> UpstreamError:
+        fault = UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
+        if self._line is not None:
+            self._line.abort()
+        return fault
+
+    def _give(self, sink: Sink, piece: bytes) -> bool:
+        try:
+            return sink(piece)
+        finally:
+            self.framed = None
+
+    def _pop(self, line: Connection) -> bytes:
+        """What came while nobody pumped; empty where nothing did."""
+        if not line.backlog:
+            return b""
+        piece, self.framed = line.pop()
+        return piece
+
+    def _inflate(self, line: Connection) -> bytes:
+        """The next step of an encoded body; empty where none has come."""
+        inflation = self._inflation
+        if inflation is None:
+            return b""
+        try:
+            while not (piece := inflation.take()) and line.backlog:
+                inflation.feed(line.pop()[0])
+            if not piece and line.framing.complete:
+                inflation.end()
+        except zlib.error as error:
+            line.abort()
+            raise UpstreamError("The provider's answer is not encoded as it says", phase="body") from error
+        return piece
+
+
+class WireUpstream:
+    """The upstream port over connections of our own.
+
+    Args:
+        resolve: from names to addresses; raises ``OSError``.
+        trust: what TLS trusts; called once, when the first connection needs it.
+    """
+
+    def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pool = Pool()
+        self._routes = Routes()
+        self._dialer = Dialer(resolve, trust)
+
+    def takes(self, plan: Plan) -> bool:
+        """Whether it can send ``plan``."""
+        proxy = plan.proxy
+        return (
+            plan.url.startswith(_SCHEMES)
+            and plan.method != "HEAD"
+            and (proxy is None or proxy.lower().startswith(_PROXIES))
+        )
+
+    async def send(self, plan: Plan) -> Reply:
+        """Send and wait for the headers; see ``port.Upstream``."""
+        route = self._routes.find(plan)
+        body = plan.body
+        length = None if body is None else len(body) if isinstance(body, bytes) else body.length
+        head = route.write_head(plan.headers, length)
+        origin = route.origin
+        deadline = self._loop.time() + plan.timeouts.total_s
+        line = None if plan.once else self._pool.take(origin)
+        if line is not None:
+            reply = await self._ask(line, head, body, deadline)
+            if reply is not None:
+                return reply
+        line = await self._open(origin, plan.timeouts.connect_s, deadline)
+        reply = await self._ask(line, head, body, deadline)
+        if reply is None:
+            raise line.broken or UpstreamError("The provider broke the connection", phase="headers")
+        return reply
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._dialer.close()
+        await self._pool.close()
+
+    async def _open(self, origin: Origin, connect_s: float, deadline: float) -> Connection:
+        line = self._pool.open(origin)
+        try:
+            async with asyncio.timeout_at(min(self._loop.time() + connect_s, deadline)):
+                await self._dialer.dial(origin, line)
+        except TimeoutError as error:
+            raise UpstreamTimeout("Connecting to the provider took too long", phase="connect") from error
+        if self._pool.closed:
+            line.abort()
+            raise UpstreamError("The gateway is being stopped", phase="connect")
+        self._pool.add(line)
+        return line
+
+    async def _ask(
+        self, line: Connection, head: bytes, body: bytes | Content | None, deadline: float
+    ) -> WireReply | None:
+        """The answer at its headers; None where the connection closed before any byte of one. Raises otherwise."""
+        line.ask(deadline)
+        self._pool.remind(deadline)
+        framing = line.framing
+        try:
+            if body is None:
+                line.write(head)
+            elif isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
+                line.write(head + body)
+            else:
+                await _pour(line, head, body)
+            while not (framing.headed or line.gone):
+                await line.wait()
+            if framing.headed and line.fault is None:
+                if framing.encoding not in _DECODED:
+                    raise UpstreamError(  # noqa: TRY301 - the line is aborted as for any other
+                        "The provider's answer is encoded in a way that was not asked for", phase="headers"
+                    )
+                return WireReply(line)
+        except BaseException:
+            line.abort()
+            raise
+        line.check()
+        if line.heard and line.broken is not None:
+            raise line.broken
+        return None
+
+
+async def _pour(line: Connection, head: bytes, body: bytes | Content) -> None:
+    """Send what is large; no more than the provider takes, and nothing more once it has refused.
+
+    Raises what reading a file raises.
+    """
+    line.sent = False
+    line.write(head)
+    content = Content((body,)) if isinstance(body, bytes) else body
+    async with aclosing(_read_content(content)) as pieces:
+        async for piece in pieces:
+            while line.choked and not (line.gone or line.framing.headed):
+                await line.wait()
+            if await _is_refused(line) or line.gone or line.framing.complete:
+                return
+            line.write(piece)
+    line.sent = True
