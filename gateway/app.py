@@ -66,7 +66,7 @@ from gateway.web.drain import drain
 from gateway.web.form import FormLimits
 from gateway.web.keys import INVITATIONS, OFFICE, PROBE, RECEPTION, ROOMS, Gate, Office, Rooms
 from gateway.web.media import KEEPER, add_media_routes
-from gateway.web.middleware import access_log, error_shape, sign_response
+from gateway.web.middleware import sign_response
 from gateway.web.openapi.routes import add_docs
 from gateway.web.probes import add_probes
 from gateway.web.routes import add_routes
@@ -85,7 +85,7 @@ WELCOME = web.AppKey("welcome", Welcome)
 def build(site: Site) -> web.Application:
     """The application. Its parts start with it and stop with it."""
     app = web.Application(
-        middlewares=[access_log, error_shape, cross],
+        middlewares=[cross],
         client_max_size=site.config.server.max_body_mb * 1024 * 1024,
     )
     add_routes(app)

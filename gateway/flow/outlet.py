@@ -15,8 +15,8 @@ class Outlet(Protocol):
         """Send the status and the headers of a stream of that type, and its first piece. Raises ``ClientGone``."""
         ...
 
-    def write(self, data: bytes, framed: bytes | None = None) -> None:
-        """Send a piece, framed, without waiting; nothing happens once the caller is gone.
+    def write(self, data: bytes, framed: bytes | None = None) -> bool:
+        """Send a piece, framed, without waiting; nothing happens once the caller is gone. True where it is ``full``.
 
         ``framed``: the same in the chunks in which it came (RFC 9112, 7.1), which then need not be made anew.
         """

@@ -38,7 +38,7 @@ class Pulse:
         sweep: Sweep,
         *,
         give_up: Callable[[UpstreamTimeout], None],
-        keep_alive: Callable[[], None],
+        keep_alive: Callable[[], object],
     ) -> None:
         self._timeouts = timeouts
         self.sweep = sweep

@@ -37,8 +37,8 @@ class Stream:
 
     # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
     __slots__ = (
-        "_answered", "_binary", "_gate", "_grant", "_held", "_held_bytes", "_last", "_loop", "_media_type", "_noted",
-        "_outlet", "_pulse", "_reply", "opened",
+        "_answered", "_binary", "_gate", "_grant", "_held", "_held_bytes", "_last", "_media_type", "_noted",
+        "_outlet", "_pulse", "_reply", "_time", "opened",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +65,7 @@ class Stream:
         self._held_bytes = 0
         self._last = b""
         self._noted = False
-        self._loop = asyncio.get_running_loop()
+        self._time = asyncio.get_running_loop().time
         self.opened = False
 
     async def run(self, request_id: str, settle: Callable[[UpstreamFault | None], None]) -> UpstreamFault | None:
@@ -133,7 +133,7 @@ class Stream:
             self._last, held = self._last + held, b""
         self._outlet.open(self._media_type, held)
         self.opened = True
-        now = self._loop.time()
+        now = self._time()
         self._grant.delivery.first_byte_at = now
         self._pulse.written_at = now
         self._pulse.wind()
@@ -153,7 +153,7 @@ class Stream:
         # The provider is not read meanwhile, so its silence is ours: the clocks start again afterwards.
         self._pulse.stop()
         await self._outlet.drain()
-        self._pulse.event_at = self._pulse.written_at = self._loop.time()
+        self._pulse.event_at = self._pulse.written_at = self._time()
         self._pulse.wind()
 
     def _hold(self, data: bytes) -> bool:
@@ -161,26 +161,26 @@ class Stream:
         self._held.append(self._gate.feed(data))
         self._held_bytes += len(self._held[-1])
         if self._gate.events:
-            self._pulse.event_at = self._loop.time()
+            self._pulse.event_at = self._time()
         return self._gate.events > 0 or self._gate.closed or self._held_bytes > MAX_HELD_BYTES
 
     def _pass(self, data: bytes) -> bool:
         """The sink of the hot path."""
-        gate = self._gate
+        gate, pulse = self._gate, self._pulse
         before = gate.events
         out = gate.feed(data)
-        now = self._loop.time()
+        now = self._time()
         if gate.events != before:
-            self._pulse.event_at = now
+            pulse.event_at = now
             if not before:
                 self._note_first()
-        if out:
-            if gate.closed:
-                self._last += out
-            else:
-                self._outlet.write(out, self._reply.framed if out is data else None)
-            self._pulse.written_at = now
-        return gate.closed or self._outlet.full
+        if not out:
+            return gate.closed
+        pulse.written_at = now
+        if gate.closed:
+            self._last += out
+            return True
+        return self._outlet.write(out, self._reply.framed if out is data else None)
 
     def _write_usage(self, fault: UpstreamFault | None) -> None:
         """What the gate says; of a stream that broke it knows from nobody else."""

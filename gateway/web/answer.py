@@ -19,6 +19,10 @@ class OwnHead(web.StreamResponse):
     """What aiohttp asks of a response once it has been returned to it: whether the connection stays."""
 
     _stays = False
+    _status, _reason = 200, "OK"
+
+    def __init__(self) -> None:
+        """Nothing: aiohttp's own state is for heads that it writes."""
 
     @property
     def keep_alive(self) -> bool:

@@ -37,18 +37,21 @@ log = structlog.stdlib.get_logger("gateway.request")
 
 
 @web.middleware
-async def access_log(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give the request its id, and leave one line about it."""
+async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give the request its id, every fault of it its shape, and leave one line about it."""
     trace = request[TRACE] = Trace(make_request_id())
     began = time.monotonic()
     status = 499
     try:
         response = await handler(request)
         status = response.status
-        return response
+    except Exception as error:  # noqa: BLE001 - the last wall
+        response = shape_error(error, request, trace)
+        status = response.status
     finally:
         if request.path not in _QUIET and not request.path.startswith(_STATIC):
             _log(request, trace, status, began)
+    return response
 
 
 def make_request_id() -> str:
@@ -87,34 +90,29 @@ def _log(request: web.Request, trace: Trace, status: int, began: float) -> None:
     log.info("request_settled" if row is not None else "request_served", **fields)
 
 
-@web.middleware
-async def error_shape(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whatever goes wrong before the first byte becomes the one error object; after it, the connection breaks."""
-    try:
-        return await handler(request)
-    except Fault as fault:
-        if isinstance(fault, InternalError):
-            log.exception("request_failed", request_id=request[TRACE].id)
-        return _refuse(fault, request)
-    except web.HTTPException as error:
-        return _refuse(read_http_fault(error, request), request, _keep_allow(error))
-    except ClientGone:
+def shape_error(error: Exception, request: web.Request, trace: Trace) -> web.Response:
+    """Whatever goes wrong before the first byte as the one error object; after it, the connection breaks.
+
+    A bug is logged whole and shown as one bland sentence. Raises ``ConnectionError``.
+    """
+    if isinstance(error, ClientGone):
         raise ConnectionResetError("the caller left") from None
-    except ConnectionError:
-        raise
-    except Exception:
-        # The last wall: a bug is logged whole and shown as one bland sentence.
-        log.exception("request_failed", request_id=request[TRACE].id)
-        return _refuse(InternalError("Something went wrong inside the gateway"), request)
-
-
-def _refuse(fault: Fault, request: web.Request, headers: dict[str, str] | None = None) -> web.Response:
-    """``fault`` as the answer. Raises ``ConnectionError`` where another one has begun: an end that nobody mistakes."""
+    if isinstance(error, ConnectionError):
+        raise error
+    headers: dict[str, str] = {}
+    if isinstance(error, Fault):
+        fault = error
+    elif isinstance(error, web.HTTPException):
+        fault, headers = read_http_fault(error, request), _keep_allow(error)
+    else:
+        fault = InternalError("Something went wrong inside the gateway")
+    if isinstance(fault, InternalError):
+        log.error("request_failed", request_id=trace.id, exc_info=error)
     if request.writer.output_size:
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionResetError("the answer had begun") from fault
-    return write_fault(fault, request[TRACE].id, headers, path=request.path)
+        raise ConnectionResetError("the answer had begun") from error
+    return write_fault(fault, trace.id, headers, path=request.path)
 
 
 def write_fault(

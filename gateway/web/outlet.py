@@ -58,11 +58,11 @@ class StreamOutlet:
     def _frame(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if data and self._chunked else data
 
-    def write(self, data: bytes, framed: bytes | None = None) -> None:
+    def write(self, data: bytes, framed: bytes | None = None) -> bool:
         """Send a piece as one chunk, or as the chunks in which it came."""
         transport = self._transport
         if not data or transport is None or transport.is_closing():
-            return
+            return False
         if not self._chunked:
             transport.write(data)
         elif framed is not None:
@@ -73,6 +73,7 @@ class StreamOutlet:
             transport.write(b"%x\r\n" % len(data))
             transport.write(data)
             transport.write(b"\r\n")
+        return self._protocol.writing_paused
 
     async def drain(self) -> None:
         """Wait until the caller has read."""

@@ -769,9 +769,10 @@ class Ear:
         self.opened_at = asyncio.get_running_loop().time()
         self.write(data)
 
-    def write(self, data: bytes, framed: bytes | None = None) -> None:  # noqa: ARG002 - the port's
+    def write(self, data: bytes, framed: bytes | None = None) -> bool:  # noqa: ARG002 - the port's
         if data:
             self.heard.append((asyncio.get_running_loop().time(), data))
+        return False
 
     async def drain(self) -> None: ...
 

@@ -22,7 +22,7 @@ from gateway.flow.keeping import Keeper
 from gateway.store.media import FileMediaStore
 from gateway.web import media as door
 from gateway.web.media import KEEPER, add_media_routes, get_media
-from gateway.web.middleware import access_log, error_shape, sign_response
+from gateway.web.middleware import sign_response
 from gateway.web.protocol import GatewayRunner
 from tests.fakes.pictures import draw
 from tests.web.wire import connect, split, talk
@@ -84,7 +84,7 @@ async def open_shop(
     add_routes: Callable[[web.Application], None] = add_media_routes,
 ) -> AsyncIterator[Shop]:
     clock = Clock()
-    app = web.Application(middlewares=[access_log, error_shape])
+    app = web.Application()
     add_routes(app)
     app.on_response_prepare.append(sign_response)
     app[KEEPER] = keeper = Keeper(store, KEY, ttl_s=TTL_S, clock=clock)

@@ -9,7 +9,7 @@ from aiohttp.test_utils import make_mocked_request
 from pytest_aiohttp import AiohttpClient
 
 from gateway.domain.fault import InternalError, UpstreamError
-from gateway.web.middleware import access_log, error_shape, find_origin
+from gateway.web.middleware import answer, find_origin
 
 
 def fail(error: Exception) -> NoReturn:
@@ -29,7 +29,7 @@ async def test_an_answer_that_has_begun_is_broken_and_not_followed_by_another(
         await response.write(b"half of it")
         fail(error)
 
-    app = web.Application(middlewares=[access_log, error_shape])
+    app = web.Application(middlewares=[answer])
     app.router.add_get("/begun", begin)
     client = await aiohttp_client(app)
     async with client.get("/begun") as response:
@@ -42,7 +42,7 @@ async def test_what_has_not_begun_is_answered(aiohttp_client: AiohttpClient) -> 
     async def refuse(_request: web.Request) -> NoReturn:
         fail(UpstreamError("it broke"))
 
-    app = web.Application(middlewares=[access_log, error_shape])
+    app = web.Application(middlewares=[answer])
     app.router.add_get("/", refuse)
     client = await aiohttp_client(app)
     async with client.get("/") as response:
