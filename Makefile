@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 PINS   := scripts/pins.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format clean pins
+.PHONY: help run test check format bench profile clean pins
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z]+:.*##/ {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,12 @@ check: $(VENV)/dev.stamp  ## Lint, types, import floors and sizes
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/architecture
+
+bench: $(VENV)/dev.stamp  ## Measure beside nginx and a bare relay, some ten minutes (ARGS=--quick for a rough look)
+	@$(BIN)/python scripts/bench.py $(ARGS)
+
+profile: $(VENV)/dev.stamp  ## See where the time goes under load (ARGS="--only sse")
+	@$(BIN)/python scripts/profile_relay.py $(ARGS)
 
 format: $(VENV)/dev.stamp  ## Put the code into the house's form
 	$(BIN)/ruff check --fix

@@ -1,7 +1,7 @@
 """Room 4: a call becomes a route: who may serve it, each at what price, and who is next when one fails."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from operator import is_
 
@@ -196,7 +196,7 @@ class Router:
         self._switchboard = switchboard
         self.tariff = tariff
         self.models: tuple[Capability, ...] = ()
-        self._known: dict[tuple[str, str | None, Operation], list[Option]] = {}
+        self._known: dict[Hashable, list[Option]] = {}
         self._known_of: tuple[object, ...] = ()
 
     def route(self, caller: Caller, call: Call) -> Route:
@@ -205,11 +205,6 @@ class Router:
         Raises ``ModelNotAllowed``, ``GroupNotAllowed``, ``ModelNotFound`` where nobody serves the model, or
         ``InvalidRequest`` where nobody can make of it what is asked for.
         """
-        key = caller.key
-        if key.group is not None:
-            caller.check_group()
-        if key.models:
-            caller.check_model(call.model)
         options = self._find_options(caller, call.model, call.operation)
         if not options:
             self._check_served(caller, call)
@@ -228,13 +223,19 @@ class Router:
         return Route(options, call, self._switchboard, sticky=sticky)
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Option]:
-        """``list_options``, remembered while nothing that it is made of has been replaced. Not to be changed."""
+        """``list_options`` for a caller who may have them; not to be changed.
+
+        Remembered while nothing that it is made of has been replaced. Raises what says that the caller may not.
+        """
         made_of = (self._catalog.state, self._switchboard.lines, self.tariff, self.models)
         if not all(map(is_, made_of, self._known_of)) or not self._known_of or len(self._known) >= _MOST_REMEMBERED:
             self._known, self._known_of = {}, made_of
-        place = (model, caller.key.group, operation)
+        key = caller.key
+        place = (model, operation, key.group, key.models, caller.account.groups)
         options = self._known.get(place)
         if options is None:
+            caller.check_group()
+            caller.check_model(model)
             options = self._known[place] = self.list_options(caller, model, operation)
         return options
 

@@ -152,7 +152,7 @@ class Line:
         channel, key = self.channel, self.keys[self.turn]
         return (
             self.breaker.state == "up"
-            and channel.max_concurrency is None
+            and (channel.max_concurrency is None or self.running < channel.max_concurrency)
             and channel.rpm is None
             and key.breaker.state == "up"
             and model not in key.limited
