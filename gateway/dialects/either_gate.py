@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from gateway.dialects.gate import Gate
-from gateway.domain.fault import UpstreamError, UpstreamFault
+from gateway.dialects.gate import Ending, Gate
+from gateway.domain.fault import UpstreamError
 from gateway.domain.usage import NO_USAGE, Usage
 
 MAX_WHOLE_BYTES = 64 * 1024 * 1024
 
 
-class EitherGate:
+class EitherGate(Ending):
     """A gate; see ``Gate``.
 
     Args:
@@ -18,9 +18,10 @@ class EitherGate:
             ``UpstreamFault``.
     """
 
-    __slots__ = ("_held", "_held_bytes", "_stream", "_usage", "_whole", "_write_whole", "ended", "events", "fault")
+    __slots__ = ("_held", "_held_bytes", "_stream", "_usage", "_whole", "_write_whole", "events")
 
     def __init__(self, stream: Gate, write_whole: Callable[[bytes], tuple[bytes, Usage]]) -> None:
+        super().__init__()
         self._stream = stream
         self._write_whole = write_whole
         self._whole: bool | None = None
@@ -28,13 +29,6 @@ class EitherGate:
         self._held_bytes = 0
         self._usage = NO_USAGE
         self.events = 0
-        self.ended = False
-        self.fault: UpstreamFault | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more can leave."""
-        return self.ended or self.fault is not None
 
     def feed(self, data: bytes) -> bytes:
         """A piece in, what may leave out; of a whole answer nothing, until it has ended."""
@@ -76,4 +70,6 @@ class EitherGate:
         return self._stream.read_usage()
 
     def _follow(self) -> None:
-        self.events, self.ended, self.fault = self._stream.events, self._stream.ended, self._stream.fault
+        self.events = self._stream.events
+        if self._stream.closed:
+            self.ended, self.fault = self._stream.ended, self._stream.fault

@@ -4,8 +4,7 @@ Where both sides speak the same language the bytes pass, and the answer is only 
 becomes a ``Conversation`` and the answer a sequence of events, and each side's own language is written from those.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -110,13 +109,8 @@ class Exchange(Protocol):
         ...
 
 
-@contextmanager
-def _writing() -> Iterator[None]:
-    """JSON can be read that cannot be written again: what is nested 254 to 1024 deep. Raises ``UpstreamError``."""
-    try:
-        yield
-    except orjson.JSONEncodeError:
-        raise UpstreamError("The provider's answer is nested too deeply to be passed on") from None
+_TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
+"""JSON can be read that cannot be written again: what is nested 254 to 1024 deep."""
 
 
 def _open_none(_call: Call, _secrets: Secrets) -> Gate:
@@ -125,12 +119,15 @@ def _open_none(_call: Call, _secrets: Secrets) -> Gate:
 
 @attrs.frozen
 class _Direct:
-    """How a call that needs no hub is sent, read whole, and let through where it streams."""
+    """How a call that needs no hub is sent, read whole, and let through where it streams.
+
+    ``find_manner`` None: every answer is plain.
+    """
 
     write: Callable[[Call, str], Said]
     read: Callable[[bytes, Call, Naming, Secrets], tuple[bytes, Usage]]
     gate: Callable[[Call, Secrets], Gate] = _open_none
-    manner: Callable[[Call], Manner] = lambda _call: PLAIN
+    find_manner: Callable[[Call], Manner] | None = None
 
 
 @attrs.frozen
@@ -143,7 +140,8 @@ class _Passed:
 
     @property
     def manner(self) -> Manner:
-        return self.direct.manner(self.call)
+        find_manner = self.direct.find_manner
+        return PLAIN if find_manner is None else find_manner(self.call)
 
     def write_body(self) -> Said:
         return self.direct.write(self.call, self.naming.model)
@@ -152,8 +150,10 @@ class _Passed:
         return self.direct.gate(self.call, secrets)
 
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        with _writing():
+        try:
             return self.direct.read(raw, self.call, self.naming, secrets)
+        except orjson.JSONEncodeError:
+            raise UpstreamError(_TOO_DEEP) from None
 
 
 @attrs.frozen
@@ -199,8 +199,10 @@ class _Translated:
 
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self.spoken.read_answer(raw, self.naming, secrets)
-        with _writing():
+        try:
             written = self.asked.write_answer(events, self.naming)
+        except orjson.JSONEncodeError:
+            raise UpstreamError(_TOO_DEEP) from None
         return written, read_events_usage(events, self.call.prompt_chars)
 
 
@@ -250,7 +252,7 @@ _DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
     {
         "openai_chat": _Direct(
             write_chat_body,
-            _untouched(lambda raw, call, secrets: read_chat_answer(raw, call.prompt_chars, secrets)),
+            lambda raw, call, _naming, secrets: (raw, read_chat_answer(raw, call.prompt_chars, secrets)),
             ChatGate,
         ),
         "openai_embeddings": _Direct(
@@ -282,7 +284,7 @@ _DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
         "openai_translations": _Direct(
             openai_transcriptions.write_transcription_form,
             lambda raw, call, _naming, secrets: openai_transcriptions.read_transcription_answer(raw, call, secrets),
-            manner=_find_transcript_manner,
+            find_manner=_find_transcript_manner,
         ),
         "openai_speech": _Direct(
             openai_speech.write_speech_body,

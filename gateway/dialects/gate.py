@@ -51,7 +51,42 @@ class Gate(Protocol):
         ...
 
 
-class PassingGate:
+class Ending:
+    """How a gate ends: what a ``Gate`` says of that. ``closed`` is kept, as it is asked with every piece.
+
+    Attributes:
+        closed: nothing more can leave.
+    """
+
+    __slots__ = ("_ended", "_fault", "closed")
+
+    def __init__(self) -> None:
+        self._ended = False
+        self._fault: UpstreamFault | None = None
+        self.closed = False
+
+    @property
+    def ended(self) -> bool:
+        """See ``Gate``."""
+        return self._ended
+
+    @ended.setter
+    def ended(self, ended: bool) -> None:
+        self._ended = ended
+        self.closed = ended or self._fault is not None
+
+    @property
+    def fault(self) -> UpstreamFault | None:
+        """See ``Gate``."""
+        return self._fault
+
+    @fault.setter
+    def fault(self, fault: UpstreamFault | None) -> None:
+        self._fault = fault
+        self.closed = self._ended or fault is not None
+
+
+class PassingGate(Ending):
     """What every gate between two sides of one language does: whole events leave as they lie, as long as they may.
 
     A language says in ``_judge`` what its events mean, and in a ``feed`` of its own which pieces need no look at all.
@@ -64,20 +99,14 @@ class PassingGate:
         fault: see ``Gate``.
     """
 
-    __slots__ = ("_begun", "_secrets", "_splitter", "ended", "events", "fault")
+    __slots__ = ("_begun", "_secrets", "_splitter", "events")
 
     def __init__(self, secrets: Secrets) -> None:
+        super().__init__()
         self._secrets = secrets
         self._splitter = sse.EventSplitter()
         self._begun = False
         self.events = 0
-        self.ended = False
-        self.fault: UpstreamFault | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more can leave."""
-        return self.ended or self.fault is not None
 
     def _feed_slowly(self, data: bytes) -> bytes:
         """A piece in, event by event."""
@@ -185,34 +214,27 @@ def read_events_usage(events: Iterable[Event], prompt_chars: int) -> Usage:
     return meter.read_usage(prompt_chars)
 
 
-class Translation:
+class Translation(Ending):
     """A gate between two languages; see ``Gate``.
 
     Args:
         reader: of the provider's language.
         writer: of the caller's.
         prompt_chars: characters of the prompt, for an estimate.
+
+    Attributes:
+        events: those so far that say something of an answer.
     """
 
-    __slots__ = ("_meter", "_prompt_chars", "_reader", "_writer", "ended", "fault")
+    __slots__ = ("_meter", "_prompt_chars", "_reader", "_writer", "events")
 
     def __init__(self, reader: Reader, writer: Writer, *, prompt_chars: int) -> None:
+        super().__init__()
         self._reader = reader
         self._writer = writer
         self._prompt_chars = prompt_chars
         self._meter = Meter()
-        self.ended = False
-        self.fault: UpstreamFault | None = None
-
-    @property
-    def events(self) -> int:
-        """Events so far that say something of an answer."""
-        return self._meter.events
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more can leave."""
-        return self.ended or self.fault is not None
+        self.events = 0
 
     def feed(self, data: bytes) -> bytes:
         """A piece in, what may leave out."""
@@ -248,4 +270,5 @@ class Translation:
                 self.ended = True
                 break
             self._meter.note(event)
+        self.events = self._meter.events
         return b"".join(written)

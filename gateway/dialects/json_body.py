@@ -5,6 +5,7 @@ keys and cannot write what is nested 254 deep. Both are refused here, by countin
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -34,21 +35,24 @@ def read_json_object(raw: bytes) -> dict[str, Any]:
     """``raw`` -> the JSON object it holds. Raises ``InvalidRequest`` saying what is wrong and where."""
     if not raw:
         raise InvalidRequest("The request body is empty; a JSON object is expected")
-    _check_counts(raw)
+    # A body with few marks in it, in strings or out, is not looked at twice.
+    if sum(map(raw.count, (b"{", b"[", b",", b'"'))) > MAX_CONTAINERS:
+        _check_counts(raw)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidRequest("The request body must be a JSON object")
-    _check_duplicates(raw, _count_keys(value))
+    keys = _count_keys(value)
+    # Every key has one colon outside strings. Where there are no other colons at all the cheap count settles it.
+    if len(raw) <= MAX_LOOKED_THROUGH and raw.count(b":") != keys:
+        _check_duplicates(raw, keys)
     return value
 
 
 def _check_counts(raw: bytes) -> None:
-    """Refuse what would take long to read. A body with few marks in it, in strings or out, is not looked at twice."""
-    if sum(map(raw.count, (b"{", b"[", b",", b'"'))) <= MAX_CONTAINERS:
-        return
+    """Refuse what would take long to read."""
     # A string has two quotes that no backslash stands before, or one, where its last character is a backslash.
     if raw.count(b'"') - raw.count(b'\\"') > 2 * MAX_STRINGS:
         raise InvalidRequest(f"The request body holds more than {MAX_STRINGS} strings and keys")
@@ -60,17 +64,17 @@ def _check_counts(raw: bytes) -> None:
 
 
 def _count_keys(value: dict[str, Any]) -> int:
-    keys = 0
-    level: list[Any] = [value]
+    keys = len(value)
+    level: list[Iterable[Any]] = [value.values()]
     for _ in range(MAX_DEPTH):
-        below: list[Any] = []
-        for container in level:
-            if type(container) is dict:
-                keys += len(container)
-                members: Any = container.values()
-            else:
-                members = container
-            below += [member for member in members if type(member) is dict or type(member) is list]
+        below: list[Iterable[Any]] = []
+        for members in level:
+            for member in members:
+                if type(member) is dict:
+                    keys += len(member)
+                    below.append(member.values())
+                elif type(member) is list:
+                    below.append(member)
         if not below:
             return keys
         level = below
@@ -78,9 +82,6 @@ def _count_keys(value: dict[str, Any]) -> int:
 
 
 def _check_duplicates(raw: bytes, keys: int) -> None:
-    # Every key has one colon outside strings. Where there are no other colons at all the cheap count settles it.
-    if len(raw) > MAX_LOOKED_THROUGH or raw.count(b":") == keys:
-        return
     names = [match for match in _STRING.finditer(raw) if match.group(1)]
     if len(names) == keys:
         return

@@ -19,26 +19,29 @@ MESSAGE_TOKENS = 8
 _NO_PROMPT = frozenset({"messages", "stream_options", "metadata", "logit_bias", "stop", "modalities", "audio"})
 """Lists and objects of a body that do not become a part of the prompt, or are counted by themselves."""
 _TEXT_PARTS = frozenset({"text", "refusal"})
+_CONTAINERS = (list, dict)
 
 
 def bound_prompt(body: Body) -> int:
     """Tokens that the prompt of a checked chat body hardly exceeds."""
     tokens = MESSAGE_TOKENS
     for message in body["messages"]:
-        tokens += MESSAGE_TOKENS + _bound_content(message.get("content"))
+        content = message.get("content")
+        plain = isinstance(content, str) and content.isascii()
+        tokens += MESSAGE_TOKENS + (len(content) if plain else _bound_content(content))
         for name, value in message.items():
             if name not in {"content", "role"} and value:
                 tokens += bound_json(value)
     for name, value in body.items():
-        if value and isinstance(value, list | dict) and name not in _NO_PROMPT:
+        if value and isinstance(value, _CONTAINERS) and name not in _NO_PROMPT:
             tokens += bound_json(value)
     return tokens
 
 
 def bound_output(body: Body) -> int:
     """Tokens to set aside for one answer to a checked chat body."""
-    asked = [body[name] for name in ("max_tokens", "max_completion_tokens") if body.get(name) is not None]
-    return min(max(asked), MAX_RESERVED_OUTPUT) if asked else MAX_RESERVED_OUTPUT
+    asked = max(body.get("max_tokens") or 0, body.get("max_completion_tokens") or 0)
+    return min(asked or MAX_RESERVED_OUTPUT, MAX_RESERVED_OUTPUT)
 
 
 def bound_text(text: str) -> int:

@@ -4,6 +4,7 @@ Shapes: the convention's OpenAPI document, ``CreateChatCompletionRequest`` and `
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -41,8 +42,23 @@ _BOUNDS = (
     ("presence_penalty", -2.0, 2.0),
     ("frequency_penalty", -2.0, 2.0),
 )
+_CHECKS: tuple[tuple[str, Callable[..., object], tuple[float, ...]], ...] = (
+    ("max_tokens", read_integer, (1, MAX_TOKENS)),
+    ("max_completion_tokens", read_integer, (1, MAX_TOKENS)),
+    *((name, read_number, (low, high)) for name, low, high in _BOUNDS),
+    ("tools", read_list, ()),
+    ("user", read_text, ()),
+    ("n", read_integer, (1, MAX_CHOICES)),
+)
+"""Fields beside the messages, in the order in which they are refused: how each is read, and between what."""
 _CHUNK_BEGINS = (b"data: {", b"data:{")
 _NAMED = b"\nevent:"
+_LF, _CR = b"\n\r"
+"""As numbers: a single byte is looked for at the speed of memory."""
+_CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\{')
+_LONGEST_BEGINNING = 512
+_UNKNOWN = b"\n"
+"""What no chunk begins with."""
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 # Some servers write "error": null or "tool_calls": [] into every chunk: only these two are worth a parser's time.
 _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
@@ -58,17 +74,15 @@ def read_chat_call(body: Body) -> Call:
     model = read_model(body)
     prompt_chars = _read_messages(body)
     stream, wants_usage = read_stream(body)
-    for name in ("max_tokens", "max_completion_tokens"):
-        read_integer(body, name, 1, MAX_TOKENS)
-    check_sampling(body)
-    read_list(body, "tools")
-    read_text(body, "user")
+    for name, read, bounds in _CHECKS:
+        if name in body:
+            read(body, name, *bounds)
     return Call(
         operation="chat",
         model=model,
         body=body,
         stream=stream,
-        choices=read_integer(body, "n", 1, MAX_CHOICES) or 1,
+        choices=body.get("n") or 1,
         wants_usage=wants_usage,
         prompt_chars=prompt_chars,
         prompt_bound=bound_prompt(body),
@@ -79,8 +93,8 @@ def read_chat_call(body: Body) -> Call:
 
 def read_stream(body: Body) -> tuple[bool, bool]:
     """Whether the answer is to be streamed, and whether with the usage frame."""
-    stream = read_flag(body, "stream")
-    options = read_object(body, "stream_options")
+    stream = "stream" in body and read_flag(body, "stream")
+    options = read_object(body, "stream_options") if "stream_options" in body else None
     if options and not stream:
         raise InvalidRequest("'stream_options' is only allowed when 'stream' is true", param="stream_options")
     return stream, read_flag(options, "include_usage", "stream_options.include_usage") if options else False
@@ -89,7 +103,8 @@ def read_stream(body: Body) -> tuple[bool, bool]:
 def check_sampling(body: Body) -> None:
     """Refuse a temperature, a ``top_p`` or a penalty that no provider accepts."""
     for name, low, high in _BOUNDS:
-        read_number(body, name, low, high)
+        if name in body:
+            read_number(body, name, low, high)
 
 
 def find_sticky(body: Body) -> str | None:
@@ -107,21 +122,21 @@ def _read_messages(body: Body) -> int:
         raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
     chars = 0
     for index, message in enumerate(messages):
-        where = f"messages[{index}]"
         if not isinstance(message, dict):
+            where = f"messages[{index}]"
             raise InvalidRequest(f"'{where}' must be an object, not {kind_of(message)}", param=where)
         role = message.get("role")
         if not isinstance(role, str) or role not in _ROLES:
-            raise InvalidRequest(f"'{where}.role' must be one of {', '.join(sorted(_ROLES))}", param=f"{where}.role")
-        chars += _count_content(message.get("content"), f"{where}.content")
+            where = f"messages[{index}].role"
+            raise InvalidRequest(f"'{where}' must be one of {', '.join(sorted(_ROLES))}", param=where)
+        content = message.get("content")
+        chars += len(content) if isinstance(content, str) else _count_content(content, f"messages[{index}].content")
     return chars
 
 
 def _count_content(content: object, where: str) -> int:
     if content is None:
         return 0
-    if isinstance(content, str):
-        return len(content)
     if not isinstance(content, list):
         raise InvalidRequest(f"'{where}' must be a string or an array of parts, not {kind_of(content)}", param=where)
     chars = 0
@@ -157,18 +172,41 @@ class ChatGate(PassingGate):
         fault: the provider reported an error, or an event without an end; whatever follows it is dropped.
     """
 
-    __slots__ = ("_call", "_strip", "_tap")
+    __slots__ = ("_beginning", "_call", "_strip", "_tap")
 
     def __init__(self, call: Call, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
         self._strip = not call.wants_usage
+        self._beginning = _UNKNOWN  # of the last chunk, up to its first choice; there is no error in it
         self._tap = Tap()
 
     def feed(self, data: bytes) -> bytes:
         """A piece in, what may leave out."""
-        self._tap.feed(data)
-        # The usual piece is whole events and nothing special in them: a few looks and it leaves as it lies.
+        # Every piece of every stream comes here: this is ``Tap.feed``, without a call of its own.
+        tap = self._tap
+        tap.pieces.append(data)
+        tap.room -= len(data)
+        if tap.room < 0:
+            tap.trim()
+        # The usual piece is one chunk on one line. Those of a stream begin alike: what was looked for in the beginning
+        # of the last one is not looked for again, and one with a choice in it is no usage frame.
+        beginning = self._beginning
+        if (
+            data.startswith(beginning)
+            and data.find(b"\n") == len(data) - 2
+            and data[-1] == _LF
+            and _CR not in data
+            and data.find(b'"error"', len(beginning)) < 0
+            and not self._splitter.waiting
+            and not self.closed
+        ):
+            self.events += 1
+            return data
+        return self._feed_chunks(data)
+
+    def _feed_chunks(self, data: bytes) -> bytes:
+        """A piece that begins otherwise, or is of several events: where nothing special is in it, it leaves as well."""
         if (
             data.startswith(_CHUNK_BEGINS)
             and data.endswith(b"\n\n")
@@ -181,6 +219,9 @@ class ChatGate(PassingGate):
         ):
             self._begun = True
             self.events += data.count(b"\n\n")
+            if not data.startswith(self._beginning):
+                found = _CHOICE.search(data, 0, _LONGEST_BEGINNING)
+                self._beginning = data[: found.end()] if found else _UNKNOWN
             return data
         return self._feed_slowly(data)
 
@@ -335,7 +376,7 @@ def read_chat_answer(raw: bytes, prompt_chars: int, secrets: Secrets = ()) -> Us
 def read_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
     """A provider's JSON answer with status 200. Raises ``UpstreamError`` for anything but an object without error."""
     value = read_any_object(raw)
-    error = read_error_value(value, secrets)
+    error = read_error_value(value, secrets) if value.get("error") else None
     if error is not None:
         raise UpstreamError(f"The provider reported an error: {error.message}")
     return value

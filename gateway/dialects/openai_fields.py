@@ -28,9 +28,11 @@ def read_model(body: Body) -> str:
     for name in body:
         if name not in GOVERNED and name.casefold() in GOVERNED:
             raise InvalidRequest(f"{name!r} is spelled {name.casefold()!r}", param=name)
-    model = read_text(body, "model")
-    if model is None or not model:
+    model = body.get("model")
+    if model is None or model == "":
         raise InvalidRequest("Missing required field 'model'", param="model")
+    if not isinstance(model, str):
+        raise InvalidRequest(f"'model' must be a string, not {kind_of(model)}", param="model")
     if len(model) > MAX_MODEL_LENGTH or not model.isprintable():
         raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
     return model

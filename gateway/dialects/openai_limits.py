@@ -6,7 +6,7 @@ Source: the OpenAI API reference, "Rate limits in headers". A reset is a duratio
 
 import math
 
-from gateway.domain.rate import Allowance, Standing
+from gateway.domain.rate import Standing
 
 _MS_PER_S = 1_000
 _S_PER_MINUTE = 60
@@ -21,19 +21,12 @@ def write_limits(standing: Standing) -> dict[str, str]:
     nothing is owed any more, in milliseconds rounded up.
     """
     headers: dict[str, str] = {}
-    if standing.requests is not None:
-        headers |= _write_allowance("requests", standing.requests)
-    if standing.tokens is not None:
-        headers |= _write_allowance("tokens", standing.tokens)
+    for unit, allowance in (("requests", standing.requests), ("tokens", standing.tokens)):
+        if allowance is not None:
+            headers[f"x-ratelimit-limit-{unit}"] = str(allowance.limit)
+            headers[f"x-ratelimit-remaining-{unit}"] = str(allowance.remaining)
+            headers[f"x-ratelimit-reset-{unit}"] = _write_duration(allowance.reset_s)
     return headers
-
-
-def _write_allowance(unit: str, allowance: Allowance) -> dict[str, str]:
-    return {
-        f"x-ratelimit-limit-{unit}": str(allowance.limit),
-        f"x-ratelimit-remaining-{unit}": str(allowance.remaining),
-        f"x-ratelimit-reset-{unit}": _write_duration(allowance.reset_s),
-    }
 
 
 def _write_duration(seconds: float) -> str:

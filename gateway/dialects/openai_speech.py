@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.dialects.gate import Gate
+from gateway.dialects.gate import Ending, Gate
 from gateway.dialects.openai_bounds import MESSAGE_TOKENS, bound_text
 from gateway.dialects.openai_error import Secrets, read_error
 from gateway.dialects.openai_fields import Body, kind_of, read_model, read_number, read_text
 from gateway.dialects.sound_gate import SoundEventsGate
 from gateway.domain.call import Call
-from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault
+from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.sound import (
     bound_speech_ms,
     bound_spoken_tokens,
@@ -139,7 +139,7 @@ def _estimate(call: Call, length_ms: int | None) -> Usage:
     )
 
 
-class SpeechGate:
+class SpeechGate(Ending):
     """A gate for sound: every piece leaves as it is, and the transport's end is its end. See ``gate.Gate``.
 
     Attributes:
@@ -148,21 +148,15 @@ class SpeechGate:
         fault: the provider reported an error in place of sound.
     """
 
-    __slots__ = ("_call", "_head", "_secrets", "_size", "ended", "events", "fault")
+    __slots__ = ("_call", "_head", "_secrets", "_size", "events")
 
     def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+        super().__init__()
         self._call = call
         self._secrets = secrets
         self._head = b""
         self._size = 0
         self.events = 0
-        self.ended = False
-        self.fault: UpstreamFault | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more can leave."""
-        return self.ended or self.fault is not None
 
     def feed(self, data: bytes) -> bytes:
         """A piece in, the same piece out."""

@@ -23,19 +23,21 @@ class EventTooLong(Exception):  # noqa: N818 - says what happened
 
 
 class EventSplitter:
-    """Pieces of a stream in, whole events out; what they hold together is byte for byte what came in."""
+    """Pieces of a stream in, whole events out; what they hold together is byte for byte what came in.
+
+    Attributes:
+        waiting: an event has begun and not ended.
+    """
+
+    __slots__ = ("_pieces", "_size", "_tail", "waiting")
 
     LIMIT = MAX_EVENT_BYTES
 
     def __init__(self) -> None:
+        self.waiting = False
         self._pieces: list[bytes] = []
         self._size = 0
         self._tail = b""  # the last bytes of what waits, in which an event end may have begun
-
-    @property
-    def waiting(self) -> bool:
-        """Whether an event has begun and not ended."""
-        return self._size > 0
 
     def split(self, data: bytes) -> list[bytes]:
         """The events that ``data`` completes, each with its terminator. Raises ``EventTooLong``."""
@@ -56,12 +58,14 @@ class EventSplitter:
     def take(self) -> bytes:
         """What waits without an end; nothing waits afterwards."""
         rest = b"".join(self._pieces)
+        self.waiting = False
         self._pieces.clear()
         self._size = 0
         self._tail = b""
         return rest
 
     def _keep(self, data: bytes) -> None:
+        self.waiting = True
         self._pieces.append(data)
         self._size += len(data)
         self._tail = (self._tail + data)[-_LOOK_BACK:]

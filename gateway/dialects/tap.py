@@ -1,45 +1,76 @@
 """A tap keeps references to the beginning and the end of what flows past, so that it is read once, at the end."""
 
-from collections import deque
-
 HEAD_BYTES = 4 * 1024
 TAIL_BYTES = 16 * 1024
+SLACK_BYTES = 2 * 1024
+"""Beyond the tail, before it is trimmed: most pieces then need no look at those before them."""
+_FULL_BYTES = TAIL_BYTES + SLACK_BYTES
 
 
 class Tap:
-    """The first 4 KB and the last 16 KB of a stream, in whole pieces; ``size`` counts every byte."""
+    """The first 4 KB and the last 16 KB of a stream, in whole pieces.
 
-    __slots__ = ("_head", "_kept", "_tail", "size")
+    Attributes:
+        pieces: the end, and up to ``SLACK_BYTES`` before it.
+        room: bytes that may still come until it is to be trimmed.
+    """
+
+    __slots__ = ("_gone", "_head", "_head_room", "pieces", "room")
 
     def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.room = _FULL_BYTES
         self._head: list[bytes] = []
-        self._tail: deque[bytes] = deque()
-        self._kept = 0
-        self.size = 0
+        self._head_room = HEAD_BYTES
+        self._gone = 0
 
     def feed(self, data: bytes) -> None:
         """Let ``data`` flow past."""
-        if self.size < HEAD_BYTES:
-            self._head.append(data)
-        self.size += len(data)
-        tail = self._tail
-        tail.append(data)
-        kept = self._kept + len(data)
-        while kept - len(tail[0]) >= TAIL_BYTES:
-            kept -= len(tail.popleft())
-        self._kept = kept
+        self.pieces.append(data)
+        self.room -= len(data)
+        if self.room < 0:
+            self.trim()
+
+    def trim(self) -> None:
+        """Let go of what is before the tail, but for the beginning."""
+        pieces, count, excess = self.pieces, 0, SLACK_BYTES - self.room
+        for piece in pieces:
+            if len(piece) > excess:
+                break
+            excess -= len(piece)
+            count += 1
+            if self._head_room > 0:
+                self._head.append(piece)
+                self._head_room -= len(piece)
+        del pieces[:count]
+        gone = SLACK_BYTES - self.room - excess
+        self._gone += gone
+        self.room += gone
+
+    @property
+    def size(self) -> int:
+        """Every byte that flowed past."""
+        return self._gone + _FULL_BYTES - self.room
 
     @property
     def head(self) -> bytes:
         """The beginning."""
-        return b"".join(self._head)
+        found, room = list(self._head), self._head_room
+        for piece in self.pieces:
+            if room <= 0:
+                break
+            found.append(piece)
+            room -= len(piece)
+        return b"".join(found)
 
     @property
     def tail(self) -> bytes:
         """The end; it overlaps the beginning where the whole is short."""
-        return b"".join(self._tail)
+        self.trim()
+        return b"".join(self.pieces)
 
     @property
     def whole(self) -> bool:
         """Whether ``tail`` is everything that flowed past."""
-        return self._kept == self.size
+        self.trim()
+        return not self._gone

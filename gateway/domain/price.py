@@ -83,27 +83,30 @@ def nanos(usd: Decimal) -> int:
 
 def usd(amount_nanos: int) -> str:
     """Nano-USD -> dollars as a plain decimal string, without trailing zeros: ``0.000125``."""
-    text = f"{Decimal(amount_nanos) / NANOS_PER_USD:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    whole, rest = divmod(abs(amount_nanos), NANOS_PER_USD)
+    sign = "-" if amount_nanos < 0 else ""
+    return f"{sign}{whole}.{rest:09}".rstrip("0") if rest else f"{sign}{whole}"
 
 
 def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM) -> int:
     """What ``usage`` costs at ``price``, in nano-USD, rounded up once at the end. No price: 0."""
     if price is None:
         return 0
-    rates: Price | Tier = price.find_tier(usage.prompt_tokens) or price
+    rates: Price | Tier = (price.find_tier(usage.prompt_tokens) if price.tiers else None) or price
+    cached = usage.cached_tokens or usage.written_tokens
     per_million = (
-        _prompt_nanos(rates, usage)
+        (_prompt_nanos(rates, usage) if cached else usage.prompt_tokens * rates.input_nanos_per_million)
         + usage.completion_tokens * rates.output_nanos_per_million
         + usage.images * price.image_nanos * _PER_MILLION
-        + usage.duration_ms * price.find_second_nanos(usage.size) * (_PER_MILLION // 1_000)
         + usage.characters * price.character_nanos_per_million
     )
+    if usage.duration_ms:
+        per_million += usage.duration_ms * price.find_second_nanos(usage.size) * (_PER_MILLION // 1_000)
     return -(-per_million * multiplier_ppm // (_PER_MILLION * ONE_PPM))
 
 
 def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
-    """A prompt's cost times a million; each of its tokens counts once, whatever its parts are said to be."""
+    """A cached prompt's cost times a million; each of its tokens counts once, whatever its parts are said to be."""
     rate = rates.input_nanos_per_million
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     if not usage.written_tokens:

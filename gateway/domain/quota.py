@@ -167,17 +167,21 @@ class Purse:
 
     def restore(self, nanos: int, day: Day) -> None:
         """The same for what was set aside before a start: what of it is above the cap by now is an overrun."""
-        self.held_nanos += nanos
+        self.hold(nanos)
         self._recognise(self.tally(day))
 
     def settle(self, held_nanos: int, cost_nanos: int, day: Day) -> int:
         """Spend ``cost_nanos`` and let go of what was held for it; returns what of it is an overrun."""
-        tally = self.tally(day)
+        today, month = self.daily.current, self.monthly.current
+        if today.start_s != day.start_s or month.start_s != day.month_start_s:
+            self.tally(day)  # what is held comes along before it is let go of
+            today, month = self.daily.at(day.start_s), self.monthly.at(day.month_start_s)
         self.held_nanos -= held_nanos
         self.lifetime.spent_nanos += cost_nanos
-        self.daily.at(day.start_s).spent_nanos += cost_nanos
-        self.monthly.at(day.month_start_s).spent_nanos += cost_nanos
-        return self._recognise(tally)
+        today.spent_nanos += cost_nanos
+        month.spent_nanos += cost_nanos
+        period = self.quota.period
+        return self._recognise(today if period == "daily" else month if period == "monthly" else self.lifetime)
 
     def add_credit(self, nanos: int, day: Day) -> None:
         """Raise (or with a negative amount lower) what may be spent: for good, this month and today."""
@@ -248,7 +252,7 @@ def hold(purses: Sequence[Purse], nanos: int, day: Day, now_s: float) -> Hold:
         if short is not None:
             raise _exhausted(short, nanos, day, now_s)
         for purse in purses:
-            purse.hold(nanos)
+            purse.held_nanos += nanos
     return Hold(purses, nanos)
 
 

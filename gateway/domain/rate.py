@@ -42,7 +42,7 @@ NO_LIMITS = Limits()
 
 def burst(limit: int) -> int:
     """How many units may pass at once from a meter at rest: a tenth of the limit, at least one."""
-    return max(1, limit // 10)
+    return limit // 10 or 1
 
 
 def wait_s(tat: float, limit: int, cost: int, now: float) -> float:
@@ -53,7 +53,7 @@ def wait_s(tat: float, limit: int, cost: int, now: float) -> float:
     """
     if tat <= now:
         return 0.0
-    most = burst(limit)
+    most = limit // 10 or 1
     headroom_s = (most - cost) * MINUTE_S / limit if cost < most else 0.0
     wait = tat - now - headroom_s
     return wait if wait > _SLACK_S else 0.0
@@ -62,6 +62,22 @@ def wait_s(tat: float, limit: int, cost: int, now: float) -> float:
 def take(tat: float, limit: int, cost: int, now: float) -> float:
     """The meter's ``tat`` after ``cost`` units were let through; whether they may pass is ``wait_s``'s business."""
     return max(tat, now) + cost * MINUTE_S / limit
+
+
+def look_ahead(tat: float, limit: int, cost: int, now: float) -> tuple[float, int] | None:
+    """The meter's ``tat`` after ``cost`` units, and what remains then; None where they may not pass now.
+
+    ``wait_s``, ``take`` and ``remaining`` in one step, of which every request makes several.
+    """
+    most = limit // 10 or 1
+    if tat > now:
+        headroom_s = (most - cost) * MINUTE_S / limit if cost < most else 0.0
+        if tat - now - headroom_s > _SLACK_S:
+            return None
+    after = max(tat, now) + cost * MINUTE_S / limit
+    debt_s = after - now - _SLACK_S
+    left = most - debt_s * limit / MINUTE_S if debt_s > 0 else most
+    return after, int(left) if left > 0 else 0
 
 
 def correct(tat: float, limit: int, tokens: int, now: float) -> float:
@@ -90,7 +106,7 @@ def change_limit(tat: float, old: int, new: int, now: float) -> float:
 
 def remaining(tat: float, limit: int, now: float) -> int:
     """The largest cost up to the burst that would pass now."""
-    most = burst(limit)
+    most = limit // 10 or 1
     debt_s = tat - now - _SLACK_S
     if debt_s <= 0:
         return most

@@ -1,6 +1,7 @@
 """What one request used: tokens as reported, read strictly, or an estimate that says so; pictures and seconds."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -40,6 +41,7 @@ class Usage:
 
 
 NO_USAGE = Usage()
+_NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
 
 
 def read_count(value: object) -> int | None:
@@ -58,24 +60,30 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
     DeepSeek says ``prompt_cache_hit_tokens`` (its "Context Caching" guide), Moonshot ``cached_tokens`` beside it. xAI
     leaves what was reasoned out of ``completion_tokens`` (its "Reasoning" guide), as its total shows.
     """
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         return None
     prompt = read_count(raw.get("prompt_tokens"))
     completion = read_count(raw.get("completion_tokens", None if completes else 0))
     if prompt is None or completion is None:
         return None
-    completion = min(completion + _find_reasoning_beside(raw, prompt + completion), MAX_TOKENS)
+    if raw.get("total_tokens") != prompt + completion:
+        completion = min(completion + _find_reasoning_beside(raw, prompt + completion), MAX_TOKENS)
     said: Any = raw.get("prompt_tokens_details")
-    details = said if isinstance(said, Mapping) else {}
-    places = (details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens"))
-    cached = next((place for place in places if read_count(place) is not None), None)
-    return share_prompt(prompt, completion, cached=cached, written=details.get("cache_write_tokens"))
+    details = said if isinstance(said, dict) else _NOTHING_SAID
+    cached: int | None = None
+    for place in (details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens")):
+        if place is not None and (cached := read_count(place)) is not None:
+            break
+    written = details.get("cache_write_tokens")
+    if not cached and not written:
+        return Usage(prompt, completion, 0, "upstream")
+    return share_prompt(prompt, completion, cached=cached, written=written)
 
 
 def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
     """Reasoning tokens that are part of the total and of nothing that was ``counted``; 0 where they are in it."""
     details = raw.get("completion_tokens_details")
-    reasoning = read_count(details.get("reasoning_tokens")) if isinstance(details, Mapping) else None
+    reasoning = read_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
     return reasoning if reasoning and raw.get("total_tokens") == counted + reasoning else 0
 
 

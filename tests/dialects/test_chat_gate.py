@@ -293,3 +293,38 @@ def test_an_error_is_found_behind_any_spacing(error: bytes) -> None:
     data = b'data: {"error" :' + error.replace(b"\n", b"\t") + b"}\n\n"
     assert gate.feed(data) == b""
     assert gate.fault is not None
+
+
+CHUNK = event(delta("a"))
+OPENING = CHUNK[: CHUNK.index(b"[{") + 2]
+
+
+@pytest.mark.parametrize("strip", [True, False])
+@pytest.mark.parametrize(
+    "other",
+    [
+        USAGE,
+        ERROR,
+        DONE,
+        CHUNK * 2,
+        CHUNK + DONE,
+        CHUNK + USAGE,
+        CHUNK[:-1],
+        CHUNK[:-2] + b"\r\r" + DONE,
+        CHUNK[:-2] + b"\nevent: error\n\n",
+        OPENING + b'],"usage":{}}\n\n',
+        OPENING + b'}],"error":{"message":"no"}}\n\n',
+        OPENING + b"\n\n",
+        b"event: error\n" + CHUNK,
+        b"x" + CHUNK,
+        event(delta("a", usage={})),
+        event({"id": "another", **delta("a")}),
+    ],
+)
+def test_what_comes_after_chunks_that_begin_alike_is_looked_at_as_at_the_first(other: bytes, strip: bool) -> None:
+    data = CHUNK + CHUNK + other + CHUNK
+    gate = open_gate(strip=strip)
+    out = play(gate, [CHUNK, CHUNK, other, CHUNK])
+    expected, by_bytes = by_the_byte(data, strip=strip)
+    assert out == expected
+    assert (gate.events, gate.ended, gate.fault is None) == (by_bytes.events, by_bytes.ended, by_bytes.fault is None)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.tap import HEAD_BYTES, TAIL_BYTES, Tap
+from gateway.dialects.tap import HEAD_BYTES, SLACK_BYTES, TAIL_BYTES, Tap
 
 PIECES = st.lists(st.integers(0, 9_000) | st.just(20_000), max_size=30)
 
@@ -52,3 +52,11 @@ def test_a_long_stream_of_small_pieces_forgets_its_middle() -> None:
     assert tap.tail.endswith(b"099998;099999;")
     assert len(tap.head) + len(tap.tail) <= HEAD_BYTES + TAIL_BYTES + 14
     assert not tap.whole
+
+
+@given(PIECES)
+def test_what_lies_in_it_is_bounded_also_where_nobody_asks(sizes: list[int]) -> None:
+    tap = Tap()
+    for piece in make_pieces(sizes):
+        tap.feed(piece)
+        assert sum(map(len, tap.pieces)) <= TAIL_BYTES + max(SLACK_BYTES, *sizes)

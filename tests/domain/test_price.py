@@ -261,7 +261,16 @@ def test_an_amount_in_dollars_is_read_back_as_it_was(amount: int) -> None:
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(0, "0"), (1, "0.000000001"), (125_000, "0.000125"), (10**9, "1"), (10 * 10**9, "10"), (1_500_000_000, "1.5")],
+    [
+        (0, "0"),
+        (-1, "-0.000000001"),
+        (-1_500_000_000, "-1.5"),
+        (1, "0.000000001"),
+        (125_000, "0.000125"),
+        (10**9, "1"),
+        (10 * 10**9, "10"),
+        (1_500_000_000, "1.5"),
+    ],
 )
 def test_dollars_are_written_plainly(amount: int, text: str) -> None:
     assert usd(amount) == text

@@ -17,6 +17,7 @@ from gateway.domain.rate import (
     burst,
     change_limit,
     correct,
+    look_ahead,
     remaining,
     reset_s,
     retry_after_s,
@@ -228,6 +229,13 @@ def test_a_changed_limit_lets_neither_the_seconds_nor_the_units_of_a_debt_grow(
     assert after <= before + 1e-9
     assert after * new <= before * old * (1 + 1e-9) + 1e-3
     assert after == pytest.approx(min(before, before * old / new), rel=1e-6, abs=1e-8)
+
+
+@given(LIMITS, st.integers(0, 10**6), DEBTS_S.map(lambda debt_s: START - 100 + debt_s))
+def test_a_look_ahead_says_what_its_three_parts_say(limit: int, cost: int, tat: float) -> None:
+    after = take(tat, limit, cost, START)
+    passes = wait_s(tat, limit, cost, START) == 0
+    assert look_ahead(tat, limit, cost, START) == ((after, remaining(after, limit, START)) if passes else None)
 
 
 def test_a_raised_limit_frees_a_caller_who_was_deep_in_debt() -> None:

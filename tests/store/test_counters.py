@@ -326,3 +326,13 @@ async def test_a_newcomer_among_many_who_run_costs_no_look_at_all_of_them() -> N
         walked += counters._meters is not before
     assert len(counters._meters) == 5_000
     assert walked == 3
+
+
+async def test_meters_that_are_new_are_not_forgotten_by_their_own_request() -> None:
+    clock = Clock()
+    counters = MemoryCounters(clock)
+    for number in range(1_023):
+        counters.give_back(await counters.take([Subject("key", number, NO_LIMITS)], 0), 0)
+    turn = await counters.take([Subject("key", 5_000, NO_LIMITS), Subject("account", 5_000, NO_LIMITS)], 0)
+    counters.give_back(turn, 0)
+    assert turn.given_back

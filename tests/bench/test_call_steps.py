@@ -1,0 +1,180 @@
+"""What one chat request costs in the pure floors, in Python-level calls: printed by stage, and bounded by number.
+
+A call is a function's, a property's, a comprehension's frame: some microsecond each, whatever is in it. Their number
+is the same on every machine and in every run. ``make test ARGS="tests/bench -n0 -s"`` shows it.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.dialects.exchange import Naming, make_exchange
+from gateway.dialects.json_body import read_json_object
+from gateway.dialects.openai_chat import ChatGate, read_chat_call
+from gateway.dialects.openai_limits import write_limits
+from gateway.domain.health import DEFAULT_RULES, Breaker
+from gateway.domain.price import Price, cost_nanos, usd
+from gateway.domain.quota import Owner, Purse, Quota, hold, read_day
+from gateway.domain.rate import Allowance, Limits, Standing, Subject
+from gateway.domain.usage import Usage
+from gateway.store.counters import MemoryCounters
+
+NOW_S = 1_750_000_000.0
+DAY = read_day(NOW_S)
+BODY = {
+    "model": "m",
+    "messages": [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Say hello."}],
+    "temperature": 0.7,
+}
+STREAMED = BODY | {"stream": True, "stream_options": {"include_usage": True}}
+ANSWER = orjson.dumps(
+    {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_750_000_000,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hello."},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 19,
+            "completion_tokens": 10,
+            "total_tokens": 29,
+            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+        },
+    },
+)
+EVENT = (
+    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1750000000,"model":"m",'
+    b'"system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,'
+    b'"finish_reason":null}]}\n\n'
+)
+PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=2 * 10**9)
+USED = Usage(19, 10, 0, "upstream")
+CALL = read_chat_call(BODY)
+LIMITS = Limits(rpm=10**9, tpm=10**12)
+STANDING = Standing(Allowance(1_000, 100, 0.06), Allowance(1_000_000, 100_000, 0.006))
+NAMING = Naming("0123456789abcdef01234567", "m", 1_750_000_000)
+OWNERS: tuple[Owner, ...] = ("key", "account")
+SUBJECTS = (Subject("key", 1, LIMITS), Subject("account", 1, LIMITS))
+
+
+def list_called(work: Callable[[], Any]) -> list[str]:
+    """The name of every function of Python's that is called, each as often as it is; none of this file's."""
+    names: list[str] = []
+
+    def note(frame: FrameType, event: str, _arg: object) -> None:
+        if event == "call" and frame.f_code.co_filename != __file__:
+            names.append(frame.f_code.co_qualname)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return names
+
+
+def read_call(body: dict[str, Any]) -> Callable[[], Any]:
+    """A body in bytes, read and checked."""
+    raw = orjson.dumps(body)
+    return lambda: read_chat_call(read_json_object(raw))
+
+
+def price() -> None:
+    """What a call may cost, asked before it, and what it did cost."""
+    cost_nanos(PRICE, CALL.need)
+    cost_nanos(PRICE, USED)
+
+
+def pay() -> Callable[[], Any]:
+    """Out of two purses that have been used today, as they mostly are."""
+    purses = tuple(Purse(owner, Quota(10**15, "monthly")) for owner in OWNERS)
+    hold(purses, 1_000, DAY, NOW_S).settle(100, DAY)
+    return lambda: hold(purses, 1_000, DAY, NOW_S).settle(100, DAY)
+
+
+def take_turn() -> Callable[[], Any]:
+    """At the meters of a key and its account, each with both rates."""
+    counters = MemoryCounters(lambda: NOW_S)
+
+    def take() -> None:
+        taking = counters.take(SUBJECTS, 100)
+        try:
+            taking.send(None)
+        except StopIteration as ended:
+            counters.give_back(ended.value, 29)
+
+    take()
+    return take
+
+
+def lean_on() -> Callable[[], Any]:
+    """The breaker of a channel that is well."""
+    breaker = Breaker()
+
+    def lean() -> None:
+        breaker.wait_s(NOW_S)
+        breaker.note_answered(breaker.begin(NOW_S), NOW_S, DEFAULT_RULES)
+        breaker.abandon(0)
+
+    lean()
+    return lean
+
+
+def exchange() -> None:
+    """The body written, the answer read."""
+    made = make_exchange(CALL, "openai_chat", NAMING)
+    made.write_body()
+    assert made.manner.media_type == "application/json"
+    made.read_answer(ANSWER, ())
+
+
+def pass_events() -> Callable[[], Any]:
+    """A hundred events of a stream."""
+    gate = ChatGate(CALL)
+
+    def feed() -> None:
+        for _ in range(100):
+            gate.feed(EVENT)
+            assert not gate.closed
+
+    feed()
+    return feed
+
+
+STAGES = {
+    "a body read": (read_call(BODY), 12),
+    "a body read, of a stream": (read_call(STREAMED), 15),
+    "two prices": (price, 4),
+    "two purses": (pay(), 12),
+    "two meters of two rates": (take_turn(), 18),
+    "a breaker": (lean_on(), 4),
+    "an exchange": (exchange, 16),
+    "limits said": (lambda: write_limits(STANDING), 3),
+    "100 events": (pass_events(), 112),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_usual_request_takes_few_steps(stage: str) -> None:
+    work, most = STAGES[stage]
+    called = list_called(work)
+    print(f"\n{stage}: {len(called)} calls of at most {most}", end="")
+    assert len(called) <= most, Counter(called)
+
+
+def test_steps_are_counted() -> None:
+    assert list_called(lambda: usd(1)) == ["usd"]
