@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from tests.fakes.compiled import share
@@ -17,7 +18,7 @@ from tests.fakes.standing import Stand
 from tests.faults.table import write_table
 
 # A machine's speed is no property of the code: examples are bounded by number, never by time.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("house", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
 share()
@@ -38,6 +39,19 @@ def pytest_collection() -> Iterator[None]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Of a test that passes its worker sends one report instead of three, with what stands around them: each is dear.
+
+    All of them where somebody asks how long everything takes, and where there are no workers.
+    """
+    if not hasattr(item.config, "workerinput") or item.config.getoption("durations") is not None:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

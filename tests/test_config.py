@@ -313,7 +313,8 @@ def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
         ({"rpm": -1}, "rpm"),
         ({"connect_timeout_s": 0}, "connect_timeout_s"),
         ({"idle_timeout_s": -1}, "idle_timeout_s"),
-        ({"proxy": "socks5://x"}, "proxy"),
+        ({"proxy": "socks4://x"}, "proxy"),
+        ({"proxy": "socks5://"}, "proxy"),
         ({"headers": {"X": 5}}, "headers"),
         ({"model_map": {"a": ["b"]}}, "model_map"),
         ({"price_multiplier": -1}, "price_multiplier"),
@@ -325,6 +326,14 @@ def test_a_short_channel_has_its_vendors_address_and_the_defaults() -> None:
 )
 def test_a_bad_channel_is_refused_under_its_key(extra: dict[str, Any], key: str) -> None:
     assert key in channel_problems(**extra)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "socks5", "socks5h", "SOCKS5"])
+@pytest.mark.parametrize("rest", ["proxy:1080", "me:hidden@proxy:1080", "[::1]:1080"])
+def test_a_proxy_is_of_http_or_of_socks_and_may_have_credentials(scheme: str, rest: str) -> None:
+    proxy = f"{scheme}://{rest}"
+    config = read_table({"channel": [CHANNEL | {"proxy": proxy}]}, Config)
+    assert config.channel[0].channel().proxy == proxy
 
 
 @pytest.mark.parametrize(
@@ -348,7 +357,7 @@ def test_a_header_that_cannot_be_sent_is_refused(name: str, value: str) -> None:
         {"api_key": ["hunter2"]},
         {"api_keys": "hunter2"},
         {"api_keys": [{"hunter2": 1}]},
-        {"proxy": "socks5://user:hunter2@x"},
+        {"proxy": "socks4://user:hunter2@x"},
         {"headers": {"Authorization": ["hunter2"]}},
         {"api_kye": "hunter2"},
         {"base_url": "http://user:hunter2@host/v1"},

@@ -160,7 +160,7 @@ PATHS = [name_setting(section, field.name) for section, part in list_sections(Co
          for field in attrs.fields(type(part))]  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(
     st.dictionaries(
         st.sampled_from([*PATHS, "group/x", "price/x", "price@y/x"]) | st.text("acegioprux./@[]0", max_size=12),

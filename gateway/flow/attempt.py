@@ -13,7 +13,7 @@ from gateway.domain.plan import Plan
 from gateway.domain.price import ONE_PPM, Price, cost_nanos
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
-from gateway.flow.switchboard import Envelope, Lease, Line
+from gateway.flow.line import Envelope, Lease, Line
 from gateway.providers.base import Endpoint, Errand
 from gateway.providers.registry import PROVIDERS
 

@@ -32,14 +32,18 @@ URL = must(
     lambda value: not value or find_url_problem(value) is None,
 )
 
+_SOCKS = frozenset({"socks5", "socks5h"})
+"""The first has us find the names, the second the proxy."""
+
 
 def _is_proxy(url: str) -> bool:
-    """Whether ``url`` is an address as of a provider, which may have credentials here."""
+    """Whether ``url`` is an address as of a provider, which may have credentials here, or SOCKS for its scheme."""
     try:
         host = urlsplit(url).netloc.rpartition("@")[2]
     except ValueError:
         return False
     scheme, _, rest = url.partition("://")
+    scheme = "http" if scheme.lower() in _SOCKS else scheme
     return find_url_problem(f"{scheme}://{host}") is None and rest.isprintable() and " " not in rest
 
 
@@ -53,7 +57,7 @@ _NAMES = must(
     "a table of printable words of 1 to 256 characters",
     lambda value: all(map(_is_word, (*value, *value.values()))),
 )
-_PROXY = must("an http:// or https:// URL", _is_proxy)
+_PROXY = must("an http://, https://, socks5:// or socks5h:// URL", _is_proxy)
 _HEADERS = must(
     "header names and values that can be sent in HTTP",
     lambda value: all(

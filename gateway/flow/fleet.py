@@ -20,9 +20,10 @@ from gateway.domain.fault import Conflict, InvalidRequest, NotFound, UpstreamFau
 from gateway.domain.figures import find_percentile
 from gateway.flow.administration import read_spec
 from gateway.flow.declaration import ChannelSpec, write_channel, write_secrets
+from gateway.flow.line import FAILED, Line
 from gateway.flow.models import Catalog
 from gateway.flow.ordering import ChannelOrder, pick_channels, set_priorities
-from gateway.flow.switchboard import FAILED, Line, Switchboard
+from gateway.flow.switchboard import Switchboard
 from gateway.providers.registry import PROVIDERS
 
 log = structlog.stdlib.get_logger(__name__)

@@ -94,14 +94,8 @@ def write_row(
     first, usage, option, fault = delivery.first_byte_at, delivery.usage, delivery.option, outcome.fault
     account, key = arrival.caller.account, arrival.caller.key
     return RequestRow(
-        id=arrival.id,
-        started_ms=arrival.started_ms,
-        settled_ms=outcome.now_ms,
-        operation=arrival.operation,
-        account_id=account.id,
-        account=account.name,
-        key_id=key.id,
-        key_name=key.name,
+        *(arrival.id, arrival.started_ms, outcome.now_ms, arrival.operation),
+        *(account.id, account.name, key.id, key.name),
         model=call.model if call else "",
         channel=option.line.channel.name if option else None,
         status=200 if first is not None else _read_status(outcome),

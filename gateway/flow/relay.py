@@ -144,12 +144,9 @@ class Relay:
         async def push(visit: Visit, attempt: Attempt) -> UpstreamFault | None:
             call, manner = grant.call, attempt.exchange.manner
             visit.lead_to(outlet)
-            pulse = Pulse(
-                find_patience(attempt.channel.timeouts, call),
-                self.sweep,
-                give_up=visit.break_off,
-                keep_alive=partial(outlet.write, b"" if manner.binary else KEEPALIVE),
-            )
+            patience = find_patience(attempt.channel.timeouts, call)
+            keep_alive = partial(outlet.write, b"" if manner.binary else KEEPALIVE)
+            pulse = Pulse(patience, self.sweep, give_up=visit.break_off, keep_alive=keep_alive)
             try:
                 reply, gate = await self._open(visit, attempt, call)
                 stream = Stream(

@@ -5,8 +5,9 @@ import asyncio
 from gateway.domain.channel import Channel
 from gateway.domain.fault import UpstreamFault
 from gateway.flow.fleet import Fetch
+from gateway.flow.line import Line
 from gateway.flow.models import Catalog
-from gateway.flow.switchboard import Line, Switchboard
+from gateway.flow.switchboard import Switchboard
 from gateway.providers.registry import PROVIDERS
 
 LOOK_EVERY_S = 1.0

@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self.idle = idle
         self.framing = Framing()
         self.transport = None
-        self.backlog: deque[tuple[bytes, bytes | None]] = deque()
+        self.backlog: deque[bytes] = deque()
         self.waiting_bytes = 0
         self.asked = 0
         self.deadline = NEVER
@@ -95,6 +95,7 @@ class Connection(asyncio.Protocol):
         self.deadline = deadline
         self.busy = self.sent = True
         self.heard = self.refused = False
+        self.met = None
 
     def write(self, data: bytes) -> None:
         """Send. A connection that is gone takes nothing."""
@@ -131,10 +132,12 @@ class Connection(asyncio.Protocol):
             met, self.met = self.met, None
             raise met
 
-    def pop(self) -> tuple[bytes, bytes | None]:
-        """The next piece that nobody has had yet, and how it lay on the wire."""
+    def pop(self) -> bytes:
+        """The next piece that nobody has had yet; empty where there is none."""
+        if not self.backlog:
+            return b""
         piece = self.backlog.popleft()
-        self.waiting_bytes -= len(piece[0])
+        self.waiting_bytes -= len(piece)
         return piece
 
     def finish(self) -> None:
@@ -152,6 +155,7 @@ class Connection(asyncio.Protocol):
         self._pusher = self._sink = None
         if self.framing.complete and not (self.backlog or self.gone or self.fault):
             self.busy = self._ending = False
+            self._let_flow()
             self._keeper.rest(self)
         else:
             self.abort()
@@ -261,9 +265,10 @@ class Connection(asyncio.Protocol):
         if self._sink is not None:
             self._push(self._sink, payload, None)
             return
-        self.backlog.append((payload, None))
+        self.backlog.append(payload)
         self.waiting_bytes += len(payload)
-        if self.waiting_bytes > READ_BUFFER and not self._held and not self.gone and self.transport is not None:
+        full = self.waiting_bytes > READ_BUFFER and not self.framing.complete
+        if full and not (self._held or self.gone) and self.transport is not None:
             self._held = True
             self.transport.pause_reading()
 

@@ -102,7 +102,7 @@ class Dialer:
         way = Proxy(ProxyType.SOCKS5, proxy.raw_host or "", port, user or None, password or None, rdns=True)
         host = origin.host
         if proxy.scheme == "socks5":  # the names are ours to find, in socks5h the proxy's
-            host = (await self._names.find(host, origin.port))[0][4][0]
+            host = min(await self._names.find(host, origin.port))[4][0]  # IPv4, where there is one
         try:
             return await way.connect(host, origin.port, timeout=24 * 3600)  # the caller has a clock
         except ProxyConnectionError:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from gateway.domain.fault import UpstreamError
 from gateway.domain.plan import Plan
 from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.port import Reply, Upstream
@@ -26,6 +27,10 @@ class EitherUpstream:
         wire = self._wire
         if wire is not None and wire.takes(plan):
             return await wire.send(plan)
+        if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
+            raise UpstreamError(
+                "A SOCKS proxy needs the relay's own connections, which are not in use", phase="connect"
+            )
         if self._ordinary is None:
             self._ordinary = AiohttpUpstream()
         return await self._ordinary.send(plan)

@@ -67,6 +67,7 @@ class Pool:
         self._all.discard(line)
         if not self._all:
             self._emptied.set()
+            self._stop()
 
     def remind(self, deadline: float) -> None:
         """Look at the connections then, if not before."""
@@ -79,8 +80,7 @@ class Pool:
     async def close(self) -> None:
         """Close every connection, and see them closed."""
         self.closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop()
         for line in list(self._all):
             line.abort()
         self._emptied.clear()
@@ -91,9 +91,14 @@ class Pool:
             except TimeoutError:  # the loop has them, and they are closed on our side
                 pass
 
-    def _sweep(self) -> None:
-        self._timer = None
+    def _stop(self) -> None:
         self._next = NEVER
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sweep(self) -> None:
+        self._stop()
         now = self._loop.time() + _EARLY_S
         soonest = NEVER
         for line in list(self._all):

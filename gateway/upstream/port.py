@@ -53,7 +53,11 @@ class Reply(Protocol):
         ...
 
     async def pump(self, sink: Sink) -> Pumped:
-        """Push pieces into ``sink``. Raises ``UpstreamError`` where the body breaks, or what ``abort`` was given."""
+        """Push pieces into ``sink``. Raises ``UpstreamError`` where the body breaks, or what ``abort`` was given.
+
+        Where the sink has said that it has enough, that is told, whatever has happened since; and what the sink raises
+        is raised here.
+        """
         ...
 
     def abort(self, fault: UpstreamFault) -> None:

@@ -53,7 +53,7 @@ class WireReply:
         line = self._get_line()
         framing = line.framing
         if framing.complete and len(line.backlog) == 1 and self._inflation is None and line.fault is None:
-            body = line.pop()[0]
+            body = line.pop()
             if len(body) <= limit:
                 return body
             raise self._refuse_size(limit)
@@ -73,24 +73,24 @@ class WireReply:
     async def pump(self, sink: Sink) -> Pumped:
         """Push pieces; see ``port.Reply``."""
         line = self._get_line()
-        take = self._pop if self._inflation is None else self._inflate
+        take = Connection.pop if self._inflation is None else self._inflate
         turns = 0
         while True:
             line.check()
             if piece := take(line):
-                if self._give(sink, piece):
+                if sink(piece):
                     return Pumped.PAUSED
                 turns += 1
                 if not turns % _TURN:
                     await asyncio.sleep(0)
             elif line.framing.complete:
                 return Pumped.ENDED
-            elif line.broken is not None:
-                raise line.broken
+            elif line.gone:
+                raise line.broken or UpstreamError("The provider broke the connection", phase="body")
             else:
                 paused = await line.follow(sink if self._inflation is None else None)
-                line.check()
-                if paused:
+                # What the sink said goes before whatever has happened since: it has made up its mind about the stream.
+                if line.met is None and paused:
                     return Pumped.PAUSED
 
     def abort(self, fault: UpstreamFault) -> None:
@@ -122,19 +122,6 @@ class WireReply:
             self._line.abort()
         return fault
 
-    def _give(self, sink: Sink, piece: bytes) -> bool:
-        try:
-            return sink(piece)
-        finally:
-            self.framed = None
-
-    def _pop(self, line: Connection) -> bytes:
-        """What came while nobody pumped; empty where nothing did."""
-        if not line.backlog:
-            return b""
-        piece, self.framed = line.pop()
-        return piece
-
     def _inflate(self, line: Connection) -> bytes:
         """The next step of an encoded body; empty where none has come."""
         inflation = self._inflation
@@ -142,12 +129,12 @@ class WireReply:
             return b""
         try:
             while not (piece := inflation.take()) and line.backlog:
-                inflation.feed(line.pop()[0])
+                inflation.feed(line.pop())
             if not piece and line.framing.complete:
                 inflation.end()
         except zlib.error as error:
             line.abort()
-            raise UpstreamError("The provider's answer is not encoded as it says", phase="body") from error
+            raise UpstreamError("The provider's answer is not valid HTTP", phase="body") from error
         return piece
 
 
@@ -252,7 +239,7 @@ async def _pour(line: Connection, head: bytes, body: bytes | Content) -> None:
     content = Content((body,)) if isinstance(body, bytes) else body
     async with aclosing(_read_content(content)) as pieces:
         async for piece in pieces:
-            while line.choked and not (line.gone or line.framing.headed):
+            while line.choked and not (line.gone or line.refused or line.framing.complete):
                 await line.wait()
             if await _is_refused(line) or line.gone or line.framing.complete:
                 return

@@ -30,7 +30,8 @@ ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 _QUIET = frozenset({"/healthz", "/readyz"})
 _STATIC = "/console/static/"
 """Ten of these a page say nothing that the page's own line does not."""
-_ID_BYTES = 12
+_ID_MASK = 0xFF_FFFF_FFFF
+_ID_BYTES = 7
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
 
 log = structlog.stdlib.get_logger("gateway.request")
@@ -55,8 +56,12 @@ async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def make_request_id() -> str:
-    """``req_`` and 24 hexadecimal digits that nobody can foresee: they are a form's boundary towards a provider too."""
-    return f"{ID_PREFIX}{os.urandom(_ID_BYTES).hex()}"
+    """``req_`` and 24 hexadecimal digits: ten of the time in milliseconds, fourteen that nobody can foresee.
+
+    In the order of time the database adds them at one end of its index, not all over it. What cannot be foreseen is
+    the boundary of a form towards a provider, too.
+    """
+    return f"{ID_PREFIX}{time.time_ns() // 1_000_000 & _ID_MASK:010x}{os.urandom(_ID_BYTES).hex()}"
 
 
 def _log(request: web.Request, trace: Trace, status: int, began: float) -> None:

@@ -1,6 +1,7 @@
 """The house's own source, read as trees; nothing of it is imported."""
 
 import ast
+import gc
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -27,20 +28,33 @@ class Module:
 
 def parse(where: str, text: str) -> Module:
     """A module from its path inside the package and its source; also the way to make a bad example."""
+    return Module(_name_module(where), where, text, ast.parse(text))
+
+
+def _name_module(where: str) -> str:
     dotted = ["gateway", *where.removesuffix(".py").split("/")]
-    name = ".".join(dotted[:-1] if dotted[-1] == "__init__" else dotted)
-    return Module(name, where, text, ast.parse(text))
+    return ".".join(dotted[:-1] if dotted[-1] == "__init__" else dotted)
 
 
 @cache
 def read_modules() -> tuple[Module, ...]:
     """Every module of the house, read once; the migrations are written by and for Alembic."""
+    gc.disable()  # a million nodes that all stay: the collector would look at them again and again
+    try:
+        return tuple(parse(where, (PACKAGE / where).read_text()) for where in _list_files())
+    finally:
+        gc.enable()
+
+
+def _list_files() -> list[str]:
     paths = [path.relative_to(PACKAGE).as_posix() for path in sorted(PACKAGE.rglob("*.py"))]
-    return tuple(
-        parse(where, (PACKAGE / where).read_text())
-        for where in paths
-        if not where.startswith("store/migrations/versions/0")
-    )
+    return [where for where in paths if not where.startswith("store/migrations/versions/0")]
+
+
+@cache
+def list_names() -> frozenset[str]:
+    """The dotted name of every module; nothing is read for it."""
+    return frozenset(_name_module(where) for where in _list_files())
 
 
 @cache

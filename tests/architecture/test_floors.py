@@ -2,11 +2,10 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 
-from tests.architecture.source import Module, find_imports, list_nodes, parse, read_modules
+from tests.architecture.source import Module, find_imports, list_names, list_nodes, parse, read_modules
 
 FLOORS = {
     "domain": 0, "dialects": 1, "providers": 2, "store": 3, "upstream": 3, "flow": 4, "web": 5, "jobs": 5, "demo": 5,
@@ -109,15 +108,10 @@ def find_unknown_rooms(module: Module) -> Iterator[str]:
         yield f"{module.where} stands on no floor; the map of the house is in gateway/__init__.py"
 
 
-@cache
-def _list_names() -> frozenset[str]:
-    return frozenset(module.name for module in read_modules())
-
-
 def find_all(module: Module) -> list[str]:
     checks = (find_asynchronous, find_impure, find_aiohttp, find_environment, find_forbidden_names, find_unknown_rooms)
     return [
-        *find_breaches(module, _list_names() | {module.name}),
+        *find_breaches(module, {*list_names(), module.name}),
         *(found for check in checks for found in check(module)),
     ]
 

@@ -22,10 +22,10 @@ from gateway.domain.request import RequestRow
 from gateway.domain.usage import Usage
 from gateway.flow.admission import Admission, Bank
 from gateway.flow.attempt import Option
+from gateway.flow.line import KeyLine, Line
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome
 from gateway.flow.settlement import Settlement
-from gateway.flow.switchboard import KeyLine, Line
 from gateway.jobs.flush_ledger import REST_S
 from gateway.providers.base import CHAT
 from gateway.store.counters import MemoryCounters

@@ -76,9 +76,13 @@ class Visitor:
         assert response is None or response.status < 400, (path, response.status, await self.page.inner_text("main"))
 
     async def shoot(self, name: str, *, whole: bool = True) -> None:
-        """A picture for whoever wants to look at it: of the whole page where somebody said where to put them."""
-        whole = whole and bool(os.environ.get("SCREENSHOTS"))
-        await self.page.screenshot(path=self.shots / f"{name}.png", full_page=whole)
+        """A picture for whoever wants to look at it: of every look, and of the whole page, where somebody said where.
+
+        Else of a page in light alone: a picture costs more than what is looked for on the page.
+        """
+        wanted = bool(os.environ.get("SCREENSHOTS"))
+        if wanted or name.endswith("-light"):
+            await self.page.screenshot(path=self.shots / f"{name}.png", full_page=whole and wanted)
 
     def find(self, role: str, name: str, *, exact: bool = True) -> Locator:
         """What a screen reader would find under that name."""

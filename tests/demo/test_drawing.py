@@ -37,7 +37,7 @@ def test_every_landscape_at_every_hour_has_the_size_asked(kind: str, hour: str) 
     assert len({row[:3] for row in draw(prompt, 0, 128, 128).rows}) > 16
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.text(max_size=30), st.integers(0, 9), st.integers(1, 40), st.integers(1, 40))
 def test_any_words_can_be_drawn_at_any_size(prompt: str, index: int, width: int, height: int) -> None:
     raster = draw(prompt, index, width, height)

@@ -119,21 +119,21 @@ def test_what_is_written_can_be_read_by_anybody() -> None:
     assert (picture.rows, picture.texts) == (tuple(rows), {b"Description": "a café".encode()})
 
 
-@pytest.mark.parametrize("cut", range(len(SMALL)))
-def test_a_picture_that_is_cut_anywhere_is_refused_or_whole(cut: int) -> None:
+def test_a_picture_that_is_cut_anywhere_is_refused_or_whole() -> None:
     """What comes behind the last row is not asked for."""
-    rows: object = None
-    try:
-        rows = read(SMALL[:cut])
-    except PngError:
-        assert cut < len(SMALL) - 4
-    assert rows is None or cut >= SMALL.index(b"IEND") - 8
+    for cut in range(len(SMALL)):
+        rows: object = None
+        try:
+            rows = read(SMALL[:cut])
+        except PngError:
+            assert cut < len(SMALL) - 4
+        assert rows is None or cut >= SMALL.index(b"IEND") - 8, cut
 
 
-@pytest.mark.parametrize("at", range(len(SMALL) - 12))
-def test_a_damaged_byte_is_noticed(at: int) -> None:
-    with pytest.raises(PngError):
-        read(SMALL[:at] + bytes([SMALL[at] ^ 0x20]) + SMALL[at + 1 :])
+def test_a_damaged_byte_is_noticed() -> None:
+    for at in range(len(SMALL) - 12):
+        with pytest.raises(PngError):
+            pytest.fail(f"{at}: {read(SMALL[:at] + bytes([SMALL[at] ^ 0x20]) + SMALL[at + 1 :])}")
 
 
 def head(*values: int) -> bytes:

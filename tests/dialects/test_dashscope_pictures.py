@@ -264,7 +264,7 @@ def test_what_a_failure_says_is_masked() -> None:
     known=st.booleans(),
     model=st.sampled_from([MODEL, "wan2.6-t2i", "qwen-image-2.0"]),
 )
-@settings(max_examples=300)
+@settings(max_examples=80)
 def test_junk_anywhere_is_a_fault_or_no_matter(value: Any, known: bool, model: str) -> None:
     painter, _ = begin(model=model)
     if known:
@@ -273,7 +273,7 @@ def test_junk_anywhere_is_a_fault_or_no_matter(value: Any, known: bool, model: s
 
 
 @given(raw=st.binary(max_size=40), known=st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_bytes_of_any_kind_are_a_fault_or_no_matter(raw: bytes, known: bool) -> None:
     painter, _ = begin()
     if known:

@@ -346,7 +346,7 @@ def test_sizes_of_h3_are_even_and_of_their_shape() -> None:
 
 
 @given(value=st.sampled_from([BEGUN, DONE, FETCHED, NEW_DONE, NEW_FAILED, {"task_id": NEW_ID}]).flatmap(spoilt))
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_junk_anywhere_is_a_fault_or_no_matter(value: Any) -> None:
     check_reading(orjson.dumps(value))
 

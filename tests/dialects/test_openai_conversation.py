@@ -398,7 +398,7 @@ def test_the_rich_body_is_in_order() -> None:
     assert len(read_conversation(read_chat_call(RICH).body).turns) == 5
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(body=spoilt(RICH).filter(lambda body: isinstance(body, dict)))
 def test_whatever_stands_anywhere_is_read_or_refused_by_name(body: dict[str, Any]) -> None:
     try:

@@ -77,12 +77,12 @@ def test_an_error_event_is_one_event_of_one_line_whatever_the_message_says(messa
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-@pytest.mark.parametrize("around", ["{}", "key {} is wrong", "'{}'", "({}).", "a,{},b", 'x="{}"', "provided: {}.\nSee"])
-def test_a_planted_secret_vanishes(planted: str, around: str) -> None:
-    masked = mask(around.format(planted))
-    assert planted not in masked
-    assert planted[6:] not in masked
-    assert "[masked]" in masked or "[address]" in masked
+def test_a_planted_secret_vanishes(planted: str) -> None:
+    for around in ("{}", "key {} is wrong", "'{}'", "({}).", "a,{},b", 'x="{}"', "provided: {}.\nSee"):
+        masked = mask(around.format(planted))
+        assert planted not in masked, around
+        assert planted[6:] not in masked, around
+        assert "[masked]" in masked or "[address]" in masked, around
 
 
 @pytest.mark.parametrize("word", ["key.", "key-", "sk.", "org-a", "https://", "Bearer "])

@@ -268,7 +268,7 @@ def test_what_a_failure_says_is_masked() -> None:
 
 
 @given(value=st.sampled_from([BEGUN, DONE, FAILED]).flatmap(spoilt), known=st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=80)
 def test_junk_anywhere_is_a_fault_or_no_matter(value: Any, known: bool) -> None:
     painter, _ = begin()
     if known:
@@ -277,7 +277,7 @@ def test_junk_anywhere_is_a_fault_or_no_matter(value: Any, known: bool) -> None:
 
 
 @given(raw=st.binary(max_size=40), known=st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_bytes_of_any_kind_are_a_fault_or_no_matter(raw: bytes, known: bool) -> None:
     painter, _ = begin()
     if known:
@@ -302,7 +302,7 @@ def check_reading(painter: ReplicatePainter, raw: bytes) -> None:
 
 
 @given(fields=st.dictionaries(st.sampled_from(["seed", "raw", "guidance"]), st.text(max_size=5)))
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_whatever_a_caller_says_is_sent(fields: dict[str, Any]) -> None:
     said = read_input(picture_call(**fields))
     assert said.keys() == {"prompt", "num_outputs", *fields}

@@ -10,7 +10,7 @@ FIGURES = st.lists(st.integers(-1, 2**40), max_size=40)
 
 
 @given(FIGURES, st.integers(1, 9))
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_the_last_so_many_are_kept(figures: list[int], most: int) -> None:
     recent = Recent(most)
     for figure in figures:
@@ -20,7 +20,7 @@ def test_the_last_so_many_are_kept(figures: list[int], most: int) -> None:
 
 
 @given(FIGURES.filter(len), st.integers(1, 100))
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_a_percentile_is_the_least_that_so_many_are_not_above(figures: list[int], percent: int) -> None:
     ordered = sorted(figures)
     found = find_percentile(ordered, percent)

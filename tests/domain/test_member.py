@@ -76,7 +76,7 @@ def test_what_is_short_or_worn_will_not(passphrase: str, told: str) -> None:
 
 
 @given(passphrase=st.text(max_size=300), name=st.text(max_size=70))
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_whatever_is_typed_there_is_a_word_about_it_or_it_is_long_enough(passphrase: str, name: str) -> None:
     problem = find_passphrase_problem(passphrase, name)
     if problem is None:

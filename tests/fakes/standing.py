@@ -8,6 +8,8 @@ Everything here belongs to the event loop of the session, and so do the tests: `
 """
 
 import asyncio
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +21,6 @@ import orjson
 
 from gateway.config import Config
 from gateway.domain.reading import read_table
-from gateway.domain.request import RequestFilter
 from gateway.reload import build_channels
 from gateway.web.keys import OFFICE, ROOMS
 from tests.fakes.gateway import KEY, RunningGateway, channel, check_tasks, start_gateway
@@ -58,13 +59,12 @@ class Stand:
         self._lent[standing.url] = mark, standing
         if channels:
             await _offer(standing, channels)
-        newest = await standing.app[OFFICE].requests.list_requests(RequestFilter(), 1)
         return attrs.evolve(
             standing,
             client=aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16),
             tasks_before=asyncio.all_tasks(),
             sockets_before=count_sockets(),
-            rows_before=newest[-1].sequence if newest else 0,
+            rows_before=_find_newest(standing),
             spent_before=_read_spent(standing),
         )
 
@@ -113,6 +113,13 @@ async def _await_rows(gateway: RunningGateway) -> None:
 async def _offer(gateway: RunningGateway, channels: list[dict[str, Any]]) -> None:
     """Exactly these channels; of one of the same name that was there before the last offer nothing is known."""
     await gateway.app[OFFICE].fleet.declare(build_channels(read_table({"channel": channels}, Config)))
+
+
+def _find_newest(gateway: RunningGateway) -> int:
+    """The sequence of the last row that is stored, past the gateway: it is asked for at every lending."""
+    with contextlib.closing(sqlite3.connect(gateway.folder.path / "gateway.db")) as database:
+        newest: int | None = database.execute("SELECT max(sequence) FROM requests").fetchone()[0]
+    return newest or 0
 
 
 def _read_spent(gateway: RunningGateway) -> int:

@@ -175,10 +175,7 @@ def check_refusal(caller: Caller, period: str, whose: str) -> None:
     ("capped", "period"),
     [
         ("key", "lifetime"),
-        ("key", "daily"),
-        ("key", "monthly"),
-        ("account", "lifetime"),
-        ("account", "daily"),
+        ("account", "monthly"),
         ("account, under roomier keys", "lifetime"),
         ("key, under a roomier account", "daily"),
     ],

@@ -1,20 +1,23 @@
 """U17 under load: channels that die, flap, hang or are full, and the callers who hardly notice.
 
 Counts and shares are what is promised. How long anything takes is the machine's; it is told under the table of faults.
+Where a promise is about time, it is one that no machine breaks by being slow: that something was not done sooner.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import Any
 
 import aiohttp
 import attrs
 import pytest
 
+from gateway.domain.health import JITTER
 from gateway.domain.rate import burst
-from gateway.flow.switchboard import DEFAULT_SETTINGS, Line
+from gateway.flow.line import Line
+from gateway.flow.switchboard import DEFAULT_SETTINGS
 from gateway.web.keys import ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
@@ -91,6 +94,17 @@ def lines_of(gateway: RunningGateway) -> dict[str, Line]:
     return gateway.app[ROOMS].switchboard.lines  # type: ignore[no-any-return]
 
 
+def count_trials(line: Line, began: float) -> int:
+    """How often it was tried while it was down, at the most; and that is not sooner than its cooldowns allow.
+
+    ``began``: a moment of the loop before it tripped first.
+    """
+    trips = line.breaker.epoch
+    rested_s = sum(min(QUICK["cooldown_s"] * 2**trip, QUICK["max_cooldown_s"]) for trip in range(trips - 1))
+    assert asyncio.get_running_loop().time() - began >= (1 - JITTER) * rested_s
+    return trips  # each trial but the last has come to a trip: the first trip came of none
+
+
 def median(values: Iterable[float]) -> float:
     ordered = sorted(values)
     return ordered[len(ordered) // 2] if ordered else 0.0
@@ -131,28 +145,31 @@ async def test_one_of_three_dies_and_heals_and_hardly_a_caller_notices(
 ) -> None:
     async with three() as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         first, line = ups[0], lines_of(gateway)["one"]
+        loop, rules = asyncio.get_running_loop(), gateway.app[ROOMS].switchboard.settings.rules
         await traffic.pace(100)
         assert min(len(up.seen) for up in ups) >= 15, "equals are asked alike"
 
         first.die()
-        await traffic.pace(500)
+        died = loop.time()
+        await traffic.pace(300)
         await traffic.finish()
         assert {result.status for result in traffic.results} == {200}
         later = traffic.after_trip(0)
         noticed = sum(result.attempts > 1 for result in later)
-        assert len(later) > 400
-        assert noticed < 0.01 * len(later)
+        assert len(later) > 200
+        assert noticed <= count_trials(line, died)
 
         first.behaviour = well
-        trips, before, healed = line.breaker.trips, len(first.seen), asyncio.get_running_loop().time()
+        trips, before, healed = line.breaker.trips, len(first.seen), loop.time()
         left_s = line.breaker.until - healed
         await traffic.pace(2000, until=lambda: line.breaker.state == "up")
         assert line.breaker.trips == trips, "within the cooldown that it was in"
         recovered_s = first.seen[before].at - healed
         counts = [len(up.seen) for up in ups]
-        await traffic.pace(100)
+        await traffic.pace(100, until=lambda: line.breaker.share(loop.time(), rules) > 0.5)
         window = [len(up.seen) - count for up, count in zip(ups, counts, strict=True)]
-        assert window[0] <= sum(window) / 3, "no burst"
+        expected = 0.2 * sum(window)  # of its share of 33 %, which grows while the machine takes its time
+        assert window[0] <= expected + 3 * math.sqrt(0.8 * expected), "no burst"
         await traffic.pace(300)
         counts = [len(up.seen) for up in ups]
         await traffic.pace(200)
@@ -195,15 +212,20 @@ async def test_where_all_are_dead_callers_hear_so_and_no_retry_storm_begins(
     death: Callable[[Seen], Reaction],
     request: pytest.FixtureRequest,
 ) -> None:
-    async with three(death) as ups, traffic_to(gateway_with, equals(ups)) as (_, traffic):
-        await traffic.pace(200)
+    async with three(death) as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
+        began = asyncio.get_running_loop().time()
+        lines = lines_of(gateway).values()
+        await traffic.pace(200, until=lambda: all(line.breaker.epoch for line in lines))
+        await traffic.pace(150)
         await traffic.finish()
         check_no_storm(traffic, ups, notes, f"dead ({request.node.callspec.id})")
         later = traffic.after_trip(0, 1, 2)
         assert len(later) > 100
         refused = [result for result in later if result.attempts == 0]
         assert {(result.status, result.code) for result in refused} == {(503, "no_available_channel")}
-        assert len(later) - len(refused) <= 9, "trials, one a cooldown and channel"
+        assert len(later) - len(refused) <= sum(count_trials(line, began) for line in lines), (
+            "one a cooldown and channel"
+        )
 
 
 async def test_where_all_hang_before_their_first_event_there_is_no_retry_storm(
@@ -272,10 +294,11 @@ async def test_a_channel_that_flaps_is_left_alone_for_longer_each_time(
 ) -> None:
     """It answers its trial and fails the next call: once it is down that is enough, and no caller hears of it."""
     cooldown_s = 0.1
-    epochs: list[int] = []
+    came: dict[int, list[float]] = {}
 
     def flapping(seen: Seen) -> Reaction:
-        epochs.append(line.breaker.epoch)
+        if line.breaker.state != "down":  # else it was on its way
+            came.setdefault(line.breaker.epoch, []).append(seen.at)
         return well(seen) if seen.number >= 3 and (seen.number - 3) % 2 == 0 else DEAD
 
     async with SwiftUpstream() as good, SwiftUpstream(flapping) as bad:
@@ -286,14 +309,12 @@ async def test_a_channel_that_flaps_is_left_alone_for_longer_each_time(
             await traffic.pace(3000, until=lambda: line.breaker.trips == 5)
             await traffic.finish()
         assert {result.status for result in traffic.results} == {200}
-        # Of each time it was down: how long nobody had asked when its trial came.
-        rests = [0.0] * (max(epochs) + 1)
-        for (before, after), epoch in zip(pairwise(bad.seen), epochs[1:], strict=True):
-            rests[epoch] = max(rests[epoch], after.at - before.at)
-        notes.add_figure(f"a flapping channel was left alone for {', '.join(f'{rest:.2f}' for rest in rests[1:])} s")
-        assert len(rests) >= 5
-        # A cooldown is up to a fifth shorter than its mean, and a call on its way may come late; longer it may be.
-        assert all(rest >= 0.6 * cooldown_s * 2**trip for trip, rest in enumerate(rests[1:]))
+        # Of each time it was down: from the last call that came before, to its trial. A slow machine makes that longer.
+        rests = [came[epoch + 1][0] - came[epoch][-1] for epoch in range(max(came))]
+        notes.add_figure(f"a flapping channel was left alone for {', '.join(f'{rest:.2f}' for rest in rests)} s")
+        assert len(rests) >= 4
+        # A cooldown is up to a fifth shorter than its mean.
+        assert all(rest >= (1 - JITTER) * cooldown_s * 2**trip for trip, rest in enumerate(rests))
 
 
 async def test_a_channel_that_hangs_is_given_up_for_another_after_its_time(
@@ -302,7 +323,8 @@ async def test_a_channel_that_hangs_is_given_up_for_another_after_its_time(
 ) -> None:
     async with three() as ups:
         ups[0].behaviour = hanging
-        async with traffic_to(gateway_with, equals(ups, first_byte_timeout_s=0.2)) as (_, traffic):
+        async with traffic_to(gateway_with, equals(ups, first_byte_timeout_s=0.2)) as (gateway, traffic):
+            began = asyncio.get_running_loop().time()
             await traffic.pace(200, stream=True)
             await traffic.finish()
             later = traffic.after_trip(0)
@@ -315,7 +337,7 @@ async def test_a_channel_that_hangs_is_given_up_for_another_after_its_time(
             )
             assert failed == []
             assert hung >= 3
-            assert noticed < 0.03 * len(later)
+            assert noticed <= count_trials(lines_of(gateway)["one"], began)
 
 
 async def test_no_more_calls_run_on_a_channel_than_it_takes_and_the_rest_go_on(
@@ -327,11 +349,12 @@ async def test_no_more_calls_run_on_a_channel_than_it_takes_and_the_rest_go_on(
         ups = [channel(narrow.base_url, "narrow", priority=1, max_concurrency=most), channel(wide.base_url, "wide")]
         async with traffic_to(gateway_with, ups) as (_, traffic):
             await traffic.pace(200)
+            await traffic.pace(2000, until=lambda: len(narrow.seen) >= 30)
             await traffic.finish()
         assert {(result.status, result.attempts) for result in traffic.results} == {(200, 1)}
         assert narrow.most_running == most
         assert len(narrow.seen) >= 30
-        assert len(narrow.seen) + len(wide.seen) == 200
+        assert len(narrow.seen) + len(wide.seen) == len(traffic.results)
         notes.add_figure(
             f"max_concurrency {most}: {narrow.most_running} at once at the most, {len(narrow.seen)} of 200 calls;"
             f" {len(wide.seen)} went on"
@@ -346,10 +369,10 @@ async def test_no_more_calls_a_minute_go_to_a_channel_than_it_takes_and_the_rest
     async with SwiftUpstream() as narrow, SwiftUpstream() as wide:
         ups = [channel(narrow.base_url, "narrow", priority=1, rpm=rpm), channel(wide.base_url, "wide")]
         async with traffic_to(gateway_with, ups) as (_, traffic):
+            began = asyncio.get_running_loop().time()
             await traffic.pace(200)
             await traffic.finish()
         assert {(result.status, result.attempts) for result in traffic.results} == {(200, 1)}
-        began = narrow.seen[0].at
         # Two more, for calls that were let through apart and arrive together.
         over = [seen for seen in narrow.seen if seen.number + 1 > burst(rpm) + (seen.at - began) * rpm / 60 + 2]
         assert over == []

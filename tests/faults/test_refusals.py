@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.flow.switchboard import Line
+from gateway.flow.line import Line
 from gateway.web.keys import ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import RunningGateway, channel

@@ -25,11 +25,11 @@ from gateway.domain.usage import Usage
 from gateway.flow.accounting import Accounting
 from gateway.flow.admission import Admission, Bank, Grant
 from gateway.flow.attempt import Option
+from gateway.flow.line import KeyLine, Line
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome
 from gateway.flow.recovery import open_bank, recover
 from gateway.flow.settlement import Settlement
-from gateway.flow.switchboard import KeyLine, Line
 from gateway.jobs.flush_ledger import FlushLedger
 from gateway.providers.base import CHAT
 from gateway.store.counters import MemoryCounters

@@ -19,10 +19,11 @@ from gateway.domain.rate import Limits
 from gateway.flow.accounting import Accounting
 from gateway.flow.admission import Bank
 from gateway.flow.explain import Explainer
+from gateway.flow.line import Lease
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
 from gateway.flow.routing import Router, Tariff
-from gateway.flow.switchboard import Lease, Settings, Switchboard
+from gateway.flow.switchboard import Settings, Switchboard
 from gateway.store.memory import MemoryStore
 
 RULES = Rules(cooldown_s=10, max_cooldown_s=300, ramp_s=10)

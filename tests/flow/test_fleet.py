@@ -579,7 +579,7 @@ def read_or_refuse(fields: dict[str, Any]) -> Channel | InvalidRequest:
         return refused
 
 
-@settings(max_examples=400)
+@settings(max_examples=80)
 @given(st.sampled_from(FIELDS), ANY_JSON)
 def test_any_value_of_any_field_makes_a_channel_or_is_refused_by_the_name_of_a_field(name: str, value: Any) -> None:
     made = read_or_refuse({**BARE, name: value})
@@ -612,7 +612,7 @@ def test_any_other_field_is_refused_by_its_name(more: dict[str, Any]) -> None:
         {"headers": {"X-Team": "canary\r\n"}},
         {"headers": {"X-Team": ["canary"]}},
         {"headers": "canary"},
-        {"proxy": "socks5://user:canary@h"},
+        {"proxy": "socks4://user:canary@h"},
         {"proxy": "http://user:canary@[::1"},
         {"proxy": "http://user:canary@"},
         {"proxy": "http://user:canary@h:0"},

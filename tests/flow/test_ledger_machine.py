@@ -416,4 +416,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestLedger.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)

@@ -19,9 +19,10 @@ from gateway.domain.fault import (
     UpstreamLimited,
     UpstreamRefused,
 )
+from gateway.flow.line import RECENT_CALLS, Lease
 from gateway.flow.ordering import set_priorities
 from gateway.flow.relay import make_cancelled
-from gateway.flow.switchboard import RECENT_CALLS, Lease, Switchboard
+from gateway.flow.switchboard import Switchboard
 from tests.flow.test_fleet import BARE, DECLARED, House, house_with
 
 NOTHING_KNOWN = {"latency_ms": None, "success_ratio": None, "calls": 0, "failures": 0}

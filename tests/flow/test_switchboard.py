@@ -22,16 +22,8 @@ from gateway.domain.fault import (
     UpstreamTimeout,
 )
 from gateway.domain.health import TRIAL_S, Rules
-from gateway.flow.switchboard import (
-    FULL_WAIT_S,
-    KEY_PATIENCE,
-    MOST_LIMITED,
-    TRIAL_WAIT_S,
-    KeyLine,
-    Lease,
-    Settings,
-    Switchboard,
-)
+from gateway.flow.line import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyLine, Lease
+from gateway.flow.switchboard import KEY_PATIENCE, Settings, Switchboard
 
 START = 1_000.0
 RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
@@ -664,5 +656,5 @@ class Exchange(RuleBasedStateMachine):
             assert self.board.obstacle(name) is None
 
 
-Exchange.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+Exchange.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestExchange = Exchange.TestCase

@@ -12,9 +12,10 @@ from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.fault import UpstreamDenied, UpstreamError
 from gateway.domain.health import LEAST_SHARE, Rules
+from gateway.flow.line import Line
 from gateway.flow.listing import fetch_models
 from gateway.flow.models import Catalog
-from gateway.flow.switchboard import Line, Settings, Switchboard
+from gateway.flow.switchboard import Settings, Switchboard
 from gateway.jobs.probe_channels import IDLE_S, LOOK_EVERY_S, ProbeChannels
 from gateway.upstream.client import AiohttpUpstream
 from tests.fakes.upstream import FIN, RST, STALL, Received, ScriptedUpstream, Step, answer

@@ -153,7 +153,7 @@ async def ask_all(stores: Stores, day: Day, wanted: UsageFilter) -> list[object]
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # a history that they disagree on is looked at again and again, until it is short
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example empties it
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example empties it
 @given(history=_HISTORIES, day=_DAYS, wanted=_FILTERS)
 async def test_both_drivers_tell_the_same_of_the_same_history(
     database: Database, history: list[list[RequestRow] | Entry], day: Day, wanted: UsageFilter

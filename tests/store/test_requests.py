@@ -38,7 +38,9 @@ def make_history() -> list[Any]:
         row = make_row(
             number, account_id=number % 3, key_id=number % 10, model=f"m{number % 4}", channel=f"c{number % 2}"
         )
-        rows.append(attrs.evolve(row, id=request_id, settled_ms=NOON_MS + number * STEP_MS + jitter, **wrong))
+        settled_ms = NOON_MS + number * STEP_MS + jitter
+        # Without a cost: in memory a charge takes a number of its own, and rows are asked for by theirs.
+        rows.append(attrs.evolve(row, id=request_id, settled_ms=settled_ms, cost_nanos=0, **wrong))
     return rows
 
 
@@ -76,27 +78,32 @@ async def walk(log: RequestLog, wanted: RequestFilter, limit: int) -> AsyncItera
 
 
 MOMENTS = st.none() | st.integers(-5, ROWS + 5).map(lambda step: NOON_MS + step * STEP_MS)
-TEXTS = st.sampled_from(
-    ["wait", "50%", "%", "_length", "LENGTH", "upstream", "RATE_limit", "zebra", IDS[2], IDS[-1], "req_1"]
-)
+TEXTS = ("wait", "50%", "%", "_length", "LENGTH", "upstream", "RATE_limit", "zebra", IDS[2], IDS[-1], "req_1")
+
+
+def seldom(*values: Any) -> st.SearchStrategy[Any]:
+    """Mostly nothing: of ten wishes at once hardly a row fulfils all."""
+    return st.sampled_from([*[None] * 4 * len(values), *values])
+
+
 WISHES = st.builds(
     RequestFilter,
-    key_id=st.sampled_from([None, 0, 3, 9, 77]),
-    account_id=st.sampled_from([None, 0, 2, 77]),
-    model=st.sampled_from([None, "m0", "m3", "M3", ""]),
-    channel=st.sampled_from([None, None, "c0", "C1"]),
-    status=st.sampled_from([None, None, 200, 429, 499, 500, 418]),
-    ending=st.sampled_from([None, None, None, "completed", "refused", "client_closed", "interrupted", "failed"]),
-    verdict=st.sampled_from([None, None, "ok", "error"]),
+    key_id=seldom(0, 3, 9, 77),
+    account_id=seldom(0, 2, 77),
+    model=seldom("m0", "m3", "M3", ""),
+    channel=seldom("c0", "C1"),
+    status=seldom(200, 429, 499, 500, 418),
+    ending=seldom("completed", "refused", "client_closed", "interrupted", "failed"),
+    verdict=seldom("ok", "error"),
     since_ms=MOMENTS,
     until_ms=MOMENTS,
-    text=st.none() | TEXTS,
+    text=seldom(*TEXTS),
     before=st.none() | st.integers(0, ROWS + 9),
 )
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(wanted=WISHES, limit=st.sampled_from([1, 6, 50]), follows=st.none() | st.integers(0, ROWS))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(wanted=WISHES, limit=st.sampled_from([1, 6, 6, 50, 50]), follows=st.none() | st.integers(0, ROWS))
 async def test_page_by_page_exactly_what_is_wanted_is_found(
     logs: Logs, wanted: RequestFilter, limit: int, follows: int | None
 ) -> None:

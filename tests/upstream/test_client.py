@@ -203,10 +203,38 @@ async def test_abort_of_a_paused_reply_is_raised_by_the_next_pump(upstream: Upst
         assert caught.value is first
 
 
+async def test_a_pause_is_told_before_an_abort_that_came_after_it(upstream: Upstream) -> None:
+    """Who paused at the end mark has a whole stream; a fault in place of that would say it has not."""
+    fault = UpstreamError("too late")
+    async with ScriptedUpstream([SSE_HEAD, 0.01, chunk(b"one"), STALL]) as up:
+        reply = await upstream.send(plan(up))
+
+        def pause(_: bytes) -> bool:
+            asyncio.get_running_loop().call_soon(reply.abort, fault)
+            return True
+
+        assert await reply.pump(pause) is Pumped.PAUSED
+        await asyncio.sleep(0)
+        with pytest.raises(UpstreamError) as caught:
+            await reply.pump(lambda _: False)
+        assert caught.value is fault
+
+
 async def test_a_body_read_to_its_end_gives_its_connection_back(upstream: Upstream) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         for _ in range(3):
             await ask(upstream, up)
+        assert [seen.connection for seen in up.received] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("size", [70_000, 1_000_000])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_so_does_a_large_one(upstream: Upstream, size: int, chunked: bool) -> None:
+    body = b"x" * size
+    script = [SSE_HEAD + chunk(body) + LAST_CHUNK] if chunked else [answer(body)]
+    async with ScriptedUpstream(script) as up:
+        for _ in range(3):
+            assert await ask(upstream, up) == body
         assert [seen.connection for seen in up.received] == [1, 1, 1]
 
 

@@ -171,7 +171,7 @@ async def test_deleting_an_account_deletes_its_keys(ask: Ask) -> None:
     ],
 )
 async def test_a_refusal_says_what_is_wrong(  # noqa: PLR0917 - a table
-    ask: Ask,
+    standing_with: StartGateway,
     method: str,
     path: str,
     body: Any,
@@ -179,7 +179,8 @@ async def test_a_refusal_says_what_is_wrong(  # noqa: PLR0917 - a table
     code: str,
     param: str | None,
 ) -> None:
-    found, value = await ask(method, path, body)
+    gateway = await standing_with({"channel": [channel(NOWHERE, models=["m", "other"])]})
+    found, value = await ask_office(gateway, method, path, body)
     assert (found, value["error"]["code"], value["error"]["param"]) == (status, code, param)
 
 

@@ -147,7 +147,7 @@ async def manage_everything(ear: Ear, some: ScriptedUpstream) -> None:
         {"api_keys": PROVIDER_KEY},
         {"headers": {"X-Team": f"{CHANNEL_HEADER}\n"}},
         {"headers": CHANNEL_HEADER},
-        {"proxy": f"socks5://user:{PROXY_PASSWORD}@h"},
+        {"proxy": f"socks4://user:{PROXY_PASSWORD}@h"},
         {"proxy": f"http://user:{PROXY_PASSWORD}@[::1"},
         {"base_url": f"http://user:{PROXY_PASSWORD}@h/v1"},
     ):

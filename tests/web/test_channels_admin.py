@@ -438,7 +438,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"first_byte_timeout_s": -1}, "first_byte_timeout_s"),
     ({"idle_timeout_s": "5"}, "idle_timeout_s"),
     ({"total_timeout_s": True}, "total_timeout_s"),
-    ({"proxy": "socks5://h:1"}, "proxy"),
+    ({"proxy": "socks4://h:1"}, "proxy"),
     ({"proxy": "http://"}, "proxy"),
     ({"proxy": "http://u:p@[::1"}, "proxy"),
     ({"headers": {"X Y": "z"}}, "headers"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -208,12 +208,13 @@ async def test_a_set_under_a_known_reference_sets_nothing_again(gateway: Running
     ],
 )
 async def test_a_credit_that_cannot_be_says_why_and_adds_nothing(
-    ask: Ask,
+    standing_with: StartGateway,
     path: str,
     body: Any,
     status: int,
     param: str | None,
 ) -> None:
+    ask = partial(ask_office, await standing_with(site(channel("http://127.0.0.1:9/v1"), **CONFIG)))
     before = (await ask("GET", "/accounts"))[1], (await ask("GET", "/keys"))[1]
     found, value = await ask("POST", path, body)
     code = {400: "invalid_request", 404: "not_found"}[status]
@@ -255,41 +256,38 @@ async def used(gateway: RunningGateway) -> RunningGateway:
     return gateway
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("", [("TODAY", 5, 121_000)]),
-        ("by=day", [("TODAY", 5, 121_000)]),
-        ("by=model", [("dear", 1, 64_000), ("m", 3, 57_000)]),
-        ("by=key", [("acme/test", 4, 102_000), ("free/other", 1, 19_000)]),
-        ("by=account", [("acme", 4, 102_000), ("free", 1, 19_000)]),
-        ("by=model&account=free", [("m", 1, 19_000)]),
-        ("by=model&key=1", [("dear", 1, 64_000), ("m", 2, 38_000)]),
-        ("by=key&model=m", [("acme/test", 2, 38_000), ("free/other", 1, 19_000)]),
-        ("by=key&account=acme&model=dear", [("acme/test", 1, 64_000)]),
-        ("by=account&key=2&account=acme", []),
-        ("by=key&until=2026-01-01", []),
-        ("by=key&since=9998-01-01&until=9998-12-31", []),
-        ("by=model&model=nothing", []),
-    ],
-)
-async def test_usage_is_summed_along_every_axis(
-    used: RunningGateway,
-    query: str,
-    expected: list[tuple[str, int, int]],
-) -> None:
-    status, found = await ask_office(used, "GET", f"/usage?{query}")
-    axis = found["by"]
+SUMS: Mapping[str, list[tuple[str, int, int]]] = {
+    "": [("TODAY", 5, 121_000)],
+    "by=day": [("TODAY", 5, 121_000)],
+    "by=model": [("dear", 1, 64_000), ("m", 3, 57_000)],
+    "by=key": [("acme/test", 4, 102_000), ("free/other", 1, 19_000)],
+    "by=account": [("acme", 4, 102_000), ("free", 1, 19_000)],
+    "by=model&account=free": [("m", 1, 19_000)],
+    "by=model&key=1": [("dear", 1, 64_000), ("m", 2, 38_000)],
+    "by=key&model=m": [("acme/test", 2, 38_000), ("free/other", 1, 19_000)],
+    "by=key&account=acme&model=dear": [("acme/test", 1, 64_000)],
+    "by=account&key=2&account=acme": [],
+    "by=key&until=2026-01-01": [],
+    "by=key&since=9998-01-01&until=9998-12-31": [],
+    "by=model&model=nothing": [],
+}
+"""Of every query: its lines with their requests and nano-USD."""
+
+
+async def test_usage_is_summed_along_every_axis(used: RunningGateway) -> None:
     today = datetime.now(UTC).date().isoformat()
-    lines = [(line[axis].replace(today, "TODAY"), line["requests"], line["cost_nanos"]) for line in found["data"]]
-    assert (status, lines) == (200, expected)
-    for line in [*found["data"], found["total"]]:
-        answered = line["requests"] - line["failed"]
-        assert (line["prompt_tokens"], line["completion_tokens"]) == (5 * answered, 7 * answered)
-        assert (line["cached_tokens"], line["cost_usd"]) == (0, line["cost_nanos"] / 10**9)
-    assert found["total"]["cost_nanos"] == sum(cost for _, _, cost in expected)
-    answered = sum(line["requests"] - line["failed"] for line in found["data"])
-    assert found["total"]["requests"] - found["total"]["failed"] == answered
+    for query, expected in SUMS.items():
+        status, found = await ask_office(used, "GET", f"/usage?{query}")
+        axis = found["by"]
+        lines = [(line[axis].replace(today, "TODAY"), line["requests"], line["cost_nanos"]) for line in found["data"]]
+        assert (status, lines) == (200, expected), query
+        for line in [*found["data"], found["total"]]:
+            answered = line["requests"] - line["failed"]
+            assert (line["prompt_tokens"], line["completion_tokens"]) == (5 * answered, 7 * answered), query
+            assert (line["cached_tokens"], line["cost_usd"]) == (0, line["cost_nanos"] / 10**9), query
+        assert found["total"]["cost_nanos"] == sum(cost for _, _, cost in expected), query
+        answered = sum(line["requests"] - line["failed"] for line in found["data"])
+        assert found["total"]["requests"] - found["total"]["failed"] == answered, query
 
 
 async def test_what_a_deleted_key_used_is_still_told(used: RunningGateway) -> None:

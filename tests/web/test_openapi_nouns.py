@@ -187,7 +187,7 @@ def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> 
     read_table(start, spec)
     validator.validate(start)
 
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(st.dictionaries(st.sampled_from([*names, "other"]), VALUES, min_size=1, max_size=2))
     def agree(more: dict[str, Any]) -> None:
         table = start | more

@@ -222,11 +222,11 @@ async def test_a_model_that_nobody_serves_is_not_found_rather_than_not_allowed(g
     ],
 )
 async def test_behind_a_trusted_proxy_the_address_that_it_saw_decides(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
     forwarded: str | None,
     allowed: bool,
 ) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE], **PROXIED, **key_with(allow_ips=[THERE])})
+    gateway = await standing_with({"channel": [NOWHERE], **PROXIED, **key_with(allow_ips=[THERE])})
     lines = {} if forwarded is None else {"X_Forwarded_For": forwarded}
     for operation in LOOKS:
         found = await ask(gateway, operation, **lines)
@@ -238,9 +238,9 @@ async def test_behind_a_trusted_proxy_the_address_that_it_saw_decides(
 
 
 async def test_every_line_of_the_header_counts_and_the_last_entry_of_the_last_line_first(
-    gateway_with: StartGateway,
+    standing_with: StartGateway,
 ) -> None:
-    gateway = await gateway_with({"channel": [NOWHERE], **PROXIED, **key_with(allow_ips=[THERE])})
+    gateway = await standing_with({"channel": [NOWHERE], **PROXIED, **key_with(allow_ips=[THERE])})
     reader, writer = await connect(gateway.url)
     for lines, status in (
         (["203.0.113.7", "198.51.100.1"], 403),

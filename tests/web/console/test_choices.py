@@ -44,7 +44,7 @@ def test_where_a_name_says_nothing_its_price_may() -> None:
     assert find_kind("nano-banana", {"usd_per_image": 0, "input_usd_per_million": 1}) == "chat"
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(st.lists(st.text(min_size=1, max_size=40), unique=True))
 def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
     choices = Choices([], frozenset(), sort({"id": name} for name in names))

@@ -19,7 +19,7 @@ MODEL = """it's "q" <b>&{{7+7}} $HOME `id` \\"""
 _NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=40)
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(_NAMES)
 def test_a_model_stands_between_quotes_as_what_it_is(name: str) -> None:
     assert orjson.loads(f'"{write_json_text(name)}"') == name
