@@ -6,6 +6,7 @@ Events are ``noun_verbed`` constants. Secrets do not get past the allow-list, wh
 import logging
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -65,9 +66,10 @@ class LineWriter:
         self._stream = stream
 
     def info(self, line: str) -> None:
-        """Write ``line``."""
-        self._stream.write(line)
-        self._stream.flush()
+        """Write ``line``. Where that cannot be done, a full disk say, whoever has something to tell goes on."""
+        with suppress(OSError, ValueError):
+            self._stream.write(line)
+            self._stream.flush()
 
     debug = warning = error = critical = info
 

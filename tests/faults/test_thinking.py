@@ -44,13 +44,15 @@ class Paper:
     def _note(self, data: bytes) -> None:
         self.written.append((round(self._loop.time() - self._began), data))
 
-    async def open(self, media_type: str) -> None:
+    def open(self, media_type: str, data: bytes) -> None:
         assert media_type.startswith("text/event-stream")
         self._note(b"200")
+        self.write(data)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes, framed: bytes | None = None) -> bool:  # noqa: ARG002 - the port's
         if data:
             self._note(data)
+        return False
 
     async def drain(self) -> None:
         return
@@ -58,7 +60,8 @@ class Paper:
     def wake(self) -> None:
         return
 
-    async def finish(self) -> None:
+    async def finish(self, data: bytes) -> None:
+        self.write(data)
         self._note(b"end")
 
     def cut(self) -> None:
@@ -69,6 +72,7 @@ class Thinker:
     """A reply of ``pieces``: bytes to say, or seconds to think before."""
 
     status = 200
+    framed = None
     headers: Mapping[str, str] = {"Content-Type": "text/event-stream"}
 
     def __init__(self, pieces: Pieces) -> None:
@@ -161,7 +165,7 @@ def relay(
 class Torn(Paper):
     """The outlet of a caller that leaves when it should hear the end."""
 
-    async def finish(self) -> None:
+    async def finish(self, data: bytes) -> None:
         raise ClientGone
 
 
