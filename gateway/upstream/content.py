@@ -50,9 +50,9 @@ class ContentPayload(Payload):
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         """Send it. Raises ``ConnectionError``, and what reading a file raises."""
-        async with aclosing(_read_content(self._content)) as pieces:
+        async with aclosing(read_content(self._content)) as pieces:
             async for piece in pieces:
-                if self.line is not None and await _is_refused(self.line):
+                if self.line is not None and await is_refused(self.line):
                     self.line.force_close()
                     return
                 await writer.write(piece)  # waits while the provider does not read
@@ -68,7 +68,7 @@ class ContentPayload(Payload):
         raise TypeError("A body with files in it is sent, not looked at")
 
 
-async def _is_refused(line: Line) -> bool:
+async def is_refused(line: Line) -> bool:
     """Whether an error has come. What waits in the socket is given the turns of the loop that its reading takes."""
     for _ in range(_TURNS):
         if not _is_readable(line.transport):
@@ -86,7 +86,7 @@ def _is_readable(transport: asyncio.Transport | None) -> bool:
     return bool(poll.poll(0))
 
 
-async def _read_content(content: Content) -> AsyncGenerator[bytes, None]:
+async def read_content(content: Content) -> AsyncGenerator[bytes, None]:
     for piece in content.pieces:
         if isinstance(piece, FilePiece):
             async with aclosing(_read_file(piece)) as pieces:

@@ -144,6 +144,8 @@ class GuardedFetcher:
 
     async def _follow(self, ask: FileAsk) -> aiohttp.ClientResponse:
         """The first answer that is no redirect."""
+        if ask.proxy is not None and ask.proxy.startswith("socks"):  # and not past it, either
+            raise UpstreamError("The channel's proxy is SOCKS, and no file is fetched through one", phase="connect")
         url, trusted = _read_url(ask.url), True
         for _ in range(1 + MAX_REDIRECTS):
             trusted = trusted and _is_origin(url, ask.trusted_origin)

@@ -14,7 +14,7 @@ from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.domain.plan import Plan
 from gateway.domain.upload import Content
 from gateway.upstream.connection import Connection
-from gateway.upstream.content import _is_refused, _read_content
+from gateway.upstream.content import is_refused, read_content
 from gateway.upstream.dial import SOCKS, Dialer, open_context
 from gateway.upstream.framing import Fields
 from gateway.upstream.inflate import Inflation
@@ -237,11 +237,11 @@ async def _pour(line: Connection, head: bytes, body: bytes | Content) -> None:
     line.sent = False
     line.write(head)
     content = Content((body,)) if isinstance(body, bytes) else body
-    async with aclosing(_read_content(content)) as pieces:
+    async with aclosing(read_content(content)) as pieces:
         async for piece in pieces:
             while line.choked and not (line.gone or line.refused or line.framing.complete):
                 await line.wait()
-            if await _is_refused(line) or line.gone or line.framing.complete:
+            if await is_refused(line) or line.gone or line.framing.complete:
                 return
             line.write(piece)
     line.sent = True

@@ -21,7 +21,7 @@ from gateway.flow.switchboard import DEFAULT_SETTINGS
 from gateway.web.keys import ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
-from tests.fakes.swift import DEAD, Reaction, Seen, SwiftUpstream, dead, failing, hanging, slow, well
+from tests.fakes.swift import Reaction, Seen, SwiftUpstream, dead, failing, hanging, slow, well
 from tests.faults.scene import site
 from tests.faults.table import Notes
 

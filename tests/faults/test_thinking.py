@@ -165,7 +165,7 @@ def relay(
 class Torn(Paper):
     """The outlet of a caller that leaves when it should hear the end."""
 
-    async def finish(self, data: bytes) -> None:
+    async def finish(self, data: bytes) -> None:  # noqa: ARG002 - the port's
         raise ClientGone
 
 

@@ -290,3 +290,32 @@ async def test_of_two_reloads_the_one_that_knows_more_has_the_last_word() -> Non
     await asyncio.gather(late, newer)
     with pytest.raises(KeyDisabled):
         directory.authenticate(f"Bearer {SECRET}")
+
+
+async def test_what_was_shown_before_is_looked_at_as_the_key_is_now() -> None:
+    house = House()
+    key = await house.add()
+    header = f"Bearer {SECRET}"
+    assert house.directory.authenticate(header).key.name == "k"
+    await house.store.put_key(attrs.evolve(key, name="renamed"))
+    await house.directory.reload()
+    assert house.directory.authenticate(header).key.name == "renamed"
+    await house.store.put_key(attrs.evolve(key, expires_s=int(NOW) + 10))
+    await house.directory.reload()
+    house.directory.authenticate(header)
+    house.now += 10
+    with pytest.raises(KeyExpired):
+        house.directory.authenticate(header)
+    await house.store.delete_key(key.id)
+    await house.directory.reload()
+    with pytest.raises(InvalidApiKey):
+        house.directory.authenticate(header)
+
+
+async def test_what_is_no_key_is_not_remembered() -> None:
+    house = House()
+    await house.add()
+    for number in range(100):
+        with pytest.raises(InvalidApiKey):
+            house.directory.authenticate(f"Bearer sk-no-key-of-anybody-{number}")
+    assert not house.directory._shown

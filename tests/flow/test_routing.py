@@ -1055,3 +1055,41 @@ def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
     else:
         most = max(most for most, _, _ in lacking if most is not None)
         assert listed == ("1" if most == 1 else f"1 to {most}")
+
+
+def test_what_was_found_once_is_found_anew_when_anything_of_it_changes() -> None:
+    floor = Floor(channel("up", "m"), prices=[Price("m", input_nanos_per_million=5)], groups={"half": 500_000})
+    half = caller_of("half")
+    (first,) = floor.options()
+    assert floor.options()[0] is first  # remembered
+    assert floor.options(caller=half)[0].multiplier_ppm == 500_000
+    floor.tariff = Tariff(PriceList([Price("m", input_nanos_per_million=7)]), {"half": 250_000})
+    (dearer,) = floor.options()
+    assert dearer.price is not None
+    assert (dearer.price.input_nanos_per_million, floor.options(caller=half)[0].multiplier_ppm) == (7, 250_000)
+    floor.use(channel("up", "m"), channel("second", "m"))
+    assert floor.names() == ["up", "second"]
+    floor.use(channel("second", "m"))
+    assert floor.names() == ["second"]
+    floor.use(channel("second", "other"))
+    with pytest.raises(ModelNotFound):
+        floor.names()
+
+
+def test_a_listing_that_brings_a_model_is_seen_at_once() -> None:
+    synced = attrs.evolve(channel("up"), sync=True)
+    floor = Floor(synced)
+    floor.catalog.apply_listing(synced, [Listed("m", 1, "them")])
+    assert floor.names() == ["up"]
+    with pytest.raises(ModelNotFound):
+        floor.names("new")
+    floor.catalog.apply_listing(synced, [Listed("m", 1, "them"), Listed("new", 1, "them")])
+    assert floor.names("new") == ["up"]
+
+
+def test_who_may_not_is_told_so_though_others_may() -> None:
+    floor = Floor(channel("up", "m"))
+    assert floor.names() == ["up"]
+    with pytest.raises(ModelNotAllowed):
+        floor.names(caller=caller_of(models=("other",)))
+    assert floor.names(caller=caller_of(models=("m*",))) == ["up"]

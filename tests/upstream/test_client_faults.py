@@ -316,7 +316,7 @@ def encoded(*values: str) -> bytes:
     [["br"], ["zstd"], ["x-secret"], ["gzip, gzip"], ["gzip", "gzip"], ["identity", "gzip"], ["gzip", "br"]],
     ids="+".join,
 )  # fmt: skip
-async def test_an_unknown_or_double_encoding_is_refused_and_its_connection_is_broken(
+async def test_an_unknown_or_double_encodingis_refused_and_its_connection_is_broken(
     upstream: Upstream,
     values: list[str],
 ) -> None:

@@ -214,7 +214,7 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
         assert len(trusted) == 1
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(
+async def test_a_certificate_that_nobody_vouches_foris_refused(
     upstream: Upstream,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
@@ -287,7 +287,7 @@ async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_passw
     ],
     ids=["password", "busy", "no proxy", "more", "endless"],
 )
-async def test_a_tunnel_that_is_refused_is_the_proxys_doing(wire: WireUpstream, said: bytes) -> None:
+async def test_a_tunnel_thatis_refused_is_the_proxys_doing(wire: WireUpstream, said: bytes) -> None:
     async with ScriptedUpstream([HELLO]) as up, tunnel(up.port, said) as proxy:
         with pytest.raises(UpstreamError, match="proxy refused") as caught:
             await get(wire, "https://127.0.0.1/v1", proxy=f"http://127.0.0.1:{proxy.port}")

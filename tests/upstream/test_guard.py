@@ -261,7 +261,7 @@ async def test_an_empty_file_is_empty(fetcher: Fetcher) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "compress", "gzip, gzip", "identity, gzip"])
-async def test_an_encoding_that_was_not_asked_for_is_refused(fetcher: Fetcher, encoding: str) -> None:
+async def test_an_encoding_that_was_not_asked_foris_refused(fetcher: Fetcher, encoding: str) -> None:
     async with ScriptedUpstream([answer(b"x", content_encoding=encoding)]) as up:
         await fail(fetcher, up.base_url, up.base_url)
 
@@ -400,3 +400,11 @@ def test_a_url_has_a_bound() -> None:
     _read_url(start + "x" * (MAX_URL - len(start)))
     with pytest.raises(UpstreamError):
         _read_url(start + "x" * (MAX_URL - len(start) + 1))
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
+async def test_nothing_is_fetched_through_a_socks_proxy_nor_past_it(fetcher: Fetcher, scheme: str) -> None:
+    async with ScriptedUpstream([FILE]) as up:
+        said = await fail(fetcher, f"{up.base_url}/1.png", up.base_url, f"{scheme}://127.0.0.1:{up.port}")
+        assert "SOCKS" in said
+        assert not up.connections

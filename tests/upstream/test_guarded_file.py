@@ -194,7 +194,7 @@ async def test_a_file_that_is_not_there_is_told_apart(guard: Allowing, status: i
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip"])
-async def test_an_encoded_file_is_refused_for_its_ranges_and_lengths_would_lie(guard: Allowing, encoding: str) -> None:
+async def test_an_encoded_fileis_refused_for_its_ranges_and_lengths_would_lie(guard: Allowing, encoding: str) -> None:
     async with ScriptedUpstream([answer(gzip.compress(b"x"), content_encoding=encoding)]) as up:
         assert isinstance(await fail(guard, ask(up)), UpstreamError)
         await until(lambda: up.open_connections == 0)

@@ -91,7 +91,7 @@ def test_a_proxy_for_plain_http_is_told_all_of_the_url() -> None:
         {"proxy": "http://\u20ac:x@proxy", "url": "http://host/a"},
     ],
 )
-def test_what_must_not_be_sent_is_refused_before_anything_is(wrong: dict[str, Any]) -> None:
+def test_what_must_not_be_sentis_refused_before_anything_is(wrong: dict[str, Any]) -> None:
     with pytest.raises(UpstreamError, match="cannot be sent") as caught:
         write(**wrong)
     assert caught.value.phase == "connect"

@@ -130,7 +130,7 @@ async def test_an_answer_to_half_a_request_is_read_and_its_connection_closed(wir
 
 
 @pytest.mark.parametrize("read", [0, 400_000])
-async def test_a_large_body_that_is_refused_early_is_sent_no_further(wire: WireUpstream, read: int) -> None:
+async def test_a_large_body_thatis_refused_early_is_sent_no_further(wire: WireUpstream, read: int) -> None:
     """A provider that has said no may close with bytes unread, and the reset would take its answer along."""
     taken: list[int] = []
 

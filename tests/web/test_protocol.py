@@ -64,3 +64,35 @@ async def test_a_connection_that_waits_for_a_request_ends_when_the_gateway_stops
     async with asyncio.timeout(5):
         assert await reader.read() == b""
     writer.close()
+
+
+def test_aiohttp_still_keeps_where_a_request_leads_in_the_attribute_that_the_shortcut_sets() -> None:
+    assert "_match_info" in web.Request.ATTRS
+    source = inspect.getsource(web.Application._handle)
+    assert "request._match_info = match_info" in source
+    assert "match_info.add_app(self)" in source
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "status"),
+    [
+        ("/v1/chat/completions", "GET", 405),
+        ("/v1/chat/completions", "PUT", 405),
+        ("/v1/chat/completions/", "POST", 404),
+        ("//v1/chat/completions", "POST", 404),
+        ("/v1/chat/Completions", "POST", 404),
+        ("/v1/chat/completions?x=1", "POST", 400),
+        ("/v1/chat/%63ompletions", "POST", 400),
+        ("/v1/chat/completions", "POST", 400),
+    ],
+)
+async def test_the_shortcut_takes_what_the_long_way_would(
+    gateway_with: StartGateway, target: str, method: str, status: int
+) -> None:
+    gateway = await gateway_with({})
+    reader, writer = await connect(gateway.url)
+    key = gateway.client.headers["Authorization"]
+    head = f"{method} {target} HTTP/1.1\r\nHost: a\r\nAuthorization: {key}\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
+    assert (await read_answer(reader)).status == status
+    writer.close()
