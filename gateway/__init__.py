@@ -43,7 +43,8 @@ Which channel takes a call is decided when it is made, attempt by attempt: the c
 What is done for every event of a stream is the hot path, and short: the relay's own connection takes a piece off the
 wire (``upstream/connection.py``; which chunks it is, ``upstream/framing.py``), the gate looks at it, the outlet writes
 it on as it lies (``flow/stream.py``, ``web/outlet.py``). No task, no future, no timer: deadlines are looked through by
-one timer (``flow/sweep.py``). What the relay's connections cannot send goes by aiohttp's client (``upstream/either.py``).
+one timer (``flow/sweep.py``). What the relay's connections cannot send goes by aiohttp's client
+(``upstream/either.py``).
 Calls of the public API go past aiohttp's routing (``web/protocol.py``) and are answered with heads of our own
 (``web/answer.py``). What a call costs is measured beside nginx by ``make bench``; ``tests/bench/test_call_steps.py``
 counts its steps.

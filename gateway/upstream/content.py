@@ -87,6 +87,7 @@ def _is_readable(transport: asyncio.Transport | None) -> bool:
 
 
 async def read_content(content: Content) -> AsyncGenerator[bytes, None]:
+    """A body in pieces. Raises what reading a file raises."""
     for piece in content.pieces:
         if isinstance(piece, FilePiece):
             async with aclosing(_read_file(piece)) as pieces:
