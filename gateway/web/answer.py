@@ -41,12 +41,12 @@ class OwnHead(web.StreamResponse):
         """Status 200 and ``headers`` with what all answers say; ``until_close``: its end is the connection's."""
         version = request.version
         self._stays = stays = request.keep_alive and not until_close
-        lines = [f"{name}: {value}" for name, value in (headers | write_signature(request)).items()]
-        lines.append(f"Date: {rfc822_formatted_time()}")
+        said = headers | write_signature(request)
+        said["Date"] = rfc822_formatted_time()
         if stays != (version == HttpVersion11):
-            lines.append("Connection: keep-alive" if stays else "Connection: close")
-        block = "\r\n".join(lines)
-        if block.count("\n") != len(lines) - 1 or block.count("\r") != len(lines) - 1:
+            said["Connection"] = "keep-alive" if stays else "close"
+        block = "\r\n".join(map(": ".join, said.items()))
+        if block.count("\n") != len(said) - 1 or block.count("\r") != len(said) - 1:
             raise ValueError("a header is more than one line")
         return f"HTTP/{version.major}.{version.minor} 200 OK\r\n{block}\r\n\r\n".encode()
 

@@ -28,6 +28,9 @@ CHAT = "/v1/chat/completions"
 SECRETS = ("pepper", "master.key", "media.key", "webhook.key", "admin.token")
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
+CLIENT = os.environ.get("UPSTREAM_CLIENT", "wire")
+"""Which of the two ways out gateways take: ``UPSTREAM_CLIENT=ordinary make test ARGS=tests/faults``."""
+
 _DECLARED: dict[str, Any] = {
     "account": [{"name": "acme"}],
     "key": [{"name": "test", "account": "acme", "secret": KEY}],
@@ -196,7 +199,7 @@ async def start_gateway(
         await furnish(path, template, declared=clock is time.time and not config.keys() & {"account", "key", "store"})
     folder = DataFolder(path)
     site = Site(
-        config=read_table({**_DECLARED, **config}, Config),
+        config=read_table({**_DECLARED, **config, "server": {"client": CLIENT, **config.get("server", {})}}, Config),
         folder=folder,
         environ=environ or {},
         discover=discover,
