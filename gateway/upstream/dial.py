@@ -90,9 +90,9 @@ class Dialer:
             return await aiohappyeyeballs.start_connection(
                 infos, happy_eyeballs_delay=EYEBALLS_S, interleave=1, loop=asyncio.get_running_loop()
             )
-        except (OSError, RuntimeError):
+        except (OSError, RuntimeError) as error:
             self._names.forget(host, port)  # it may have moved
-            raise
+            raise ConnectionError(f"{host}:{port}: {error}") from error  # the log says where it was not reached
 
     async def _reach_by_socks(self, origin: Origin, proxy: URL, port: int) -> socket.socket:
         from python_socks import ProxyConnectionError, ProxyType  # noqa: PLC0415 - only where a channel has one
