@@ -250,8 +250,9 @@ def check_no_storm(traffic: Traffic, ups: Sequence[SwiftUpstream], notes: Notes,
         f"all {what}: {requests} requests made {calls} calls; {len(refused)} were told at once that there is no channel"
         f" (median {median(result.ms for result in refused):.1f} ms)"
     )
-    assert calls == sum(result.attempts for result in traffic.results)
-    assert calls <= 1.2 * requests + DEFAULT_SETTINGS.least_retries
+    attempts = sum(result.attempts for result in traffic.results)
+    assert calls <= attempts, "an attempt that is given up while it connects is never seen"
+    assert attempts <= 1.2 * requests + DEFAULT_SETTINGS.least_retries
     assert not any(result.status == 200 for result in traffic.results)
 
 
