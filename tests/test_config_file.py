@@ -141,6 +141,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__MAX_UPLOAD_MB": ("256", 256),
     "SERVER__MAX_FILE_MB": ("50", 50),
     "SERVER__LOG_FORMAT": ("json", "json"),
+    "SERVER__CLIENT": ("ordinary", "ordinary"),
     "SERVER__TRUSTED_PROXIES": ("127.0.0.1, 10.0.0.0/8,", ("127.0.0.1", "10.0.0.0/8")),
     "STORE__URL": ("sqlite:////x.db", "sqlite:////x.db"),
     "STORE__MASTER_KEY": ("0a" * 32, "0a" * 32),
