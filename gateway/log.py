@@ -77,7 +77,8 @@ class LineWriter:
 def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any]) -> str:
     """A structlog chain in one step: what every line says, nothing that is not allowed, as one JSON object.
 
-    What orjson has no words for is shown as Python does.
+    What orjson has no words for is shown as Python does. So is whatever is not ASCII: a path may hold what moves a
+    terminal's cursor, or ends a line for those who know more line ends than one.
     """
     event["level"] = _LEVELS.get(method, method)
     event["logger"] = logger.name
@@ -85,10 +86,11 @@ def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any])
     if "exc_info" in event:
         structlog.processors.format_exc_info(logger, method, event)
     allow_known(logger, method, event)
-    try:
-        return orjson.dumps(event, default=repr, option=orjson.OPT_APPEND_NEWLINE).decode()
-    except orjson.JSONEncodeError:  # a number beyond 64 bits, a lone surrogate
-        return f"{structlog.processors.JSONRenderer()(logger, method, event)!s}\n"
+    with suppress(orjson.JSONEncodeError):  # a number beyond 64 bits, a lone surrogate
+        line = orjson.dumps(event, default=repr, option=orjson.OPT_APPEND_NEWLINE)
+        if line.isascii():
+            return line.replace(b"\x7f", b"\\u007f").decode()
+    return f"{structlog.processors.JSONRenderer()(logger, method, event)!s}\n".replace("\x7f", "\\u007f")
 
 
 def configure_log(style: Literal["console", "json"]) -> None:

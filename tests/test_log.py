@@ -111,3 +111,13 @@ def test_what_is_known_passes_untouched() -> None:
     assert allow_known(None, "info", dict(event)) == event
     dropped = allow_known(None, "info", event | {"b": 1, "a": 2})
     assert dropped == event | {"reason": "fields not on the log's list: a, b"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_a_line_is_ascii_whatever_it_tells(encoding: str) -> None:
+    told = "caf\\u00e9 \\x9b31m \\u2028 \\u202e \\x7f \\U0001f600"
+    script = f"sys.stderr.reconfigure(encoding={encoding!r})\nlog.info('request_served', path='{told}')"
+    (line,) = run(script)
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["path"] == "caf\u00e9 \x9b31m \u2028 \u202e \x7f \U0001f600"

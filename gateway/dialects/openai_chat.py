@@ -57,8 +57,8 @@ _LF, _CR = b"\n\r"
 """As numbers: a single byte is looked for at the speed of memory."""
 _CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\{')
 _LONGEST_BEGINNING = 512
-_UNKNOWN = b"\n"
-"""What no chunk begins with."""
+_UNKNOWN = b"\n\n\n"
+"""What nothing can begin with whose first line's end is its last but one."""
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 # Some servers write "error": null or "tool_calls": [] into every chunk: only these two are worth a parser's time.
 _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
@@ -214,7 +214,9 @@ class ChatGate(PassingGate):
             and DONE not in data
             and b'"error"' not in data
             and _NAMED not in data
-            and not (self._strip and b"[]" in data)
+            and b"\n:" not in data  # a comment, or nothing at all, is no event
+            and b"\n\n\n" not in data
+            and not (self._strip and (b"[]" in data or b"[ ]" in data))
             and not self.closed
         ):
             self._begun = True

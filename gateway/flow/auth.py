@@ -85,9 +85,10 @@ class Directory:
         caller = self._callers.get(self.digest(secret))
         if caller is None:
             raise InvalidApiKey("Unknown API key", should_retry=False)
-        if len(self._shown) >= _MOST_SHOWN:
-            self._shown.clear()
-        self._shown[authorization] = caller
+        if authorization == f"Bearer {secret}":  # written as everybody does: any other way is not worth its memory
+            if len(self._shown) >= _MOST_SHOWN:
+                self._shown.clear()
+            self._shown[authorization] = caller
         return caller
 
     def find_caller(self, key_id: int) -> Caller | None:

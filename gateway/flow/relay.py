@@ -262,7 +262,7 @@ def _make_stop() -> ShuttingDown:
 def _find_type(reply: Reply, manner: Manner) -> str:
     """What sound is of: as its provider says, where it says so."""
     said = reply.headers.get("Content-Type", "").strip().lower()
-    return said if said.startswith("audio/") and said.isprintable() else manner.media_type
+    return said if said.startswith("audio/") and said.isascii() and said.isprintable() else manner.media_type
 
 
 def _log_failure(attempt: Attempt, fault: UpstreamFault) -> None:

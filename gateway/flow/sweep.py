@@ -60,11 +60,13 @@ class Sweep:
     def _look(self) -> None:
         self._handle = None
         now = asyncio.get_running_loop().time()
-        for one in [one for one in self._waiting if one.due_at <= now]:
-            if one in self._waiting:
-                one.expire(now)
-        if self._waiting:
-            self._arm(max(min(one.due_at for one in self._waiting), now + GAP_S * len(self._waiting)))
+        try:
+            for one in [one for one in self._waiting if one.due_at <= now]:
+                if one in self._waiting:
+                    one.expire(now)
+        finally:  # a bug in one of them must not be everybody's silence
+            if self._waiting:
+                self._arm(max(min(one.due_at for one in self._waiting), now + GAP_S * len(self._waiting)))
 
 
 class Patience:

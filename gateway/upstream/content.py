@@ -71,13 +71,14 @@ class ContentPayload(Payload):
 async def is_refused(line: Line) -> bool:
     """Whether an error has come. What waits in the socket is given the turns of the loop that its reading takes."""
     for _ in range(_TURNS):
-        if not _is_readable(line.transport):
+        if not is_readable(line.transport):
             break
         await asyncio.sleep(0)
     return line.refused
 
 
-def _is_readable(transport: asyncio.Transport | None) -> bool:
+def is_readable(transport: asyncio.Transport | None) -> bool:
+    """Whether something has come over it that the loop has not read yet, be it its end."""
     sock = None if transport is None or transport.is_closing() else transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return False

@@ -5,6 +5,7 @@ import asyncio
 import attrs
 
 from gateway.upstream.connection import NEVER, Connection
+from gateway.upstream.content import is_readable
 
 KEEPALIVE_S = 30.0
 """A connection that nobody needed for so long is closed."""
@@ -48,9 +49,17 @@ class Pool:
         self._all.add(line)
 
     def take(self, origin: Origin) -> Connection | None:
-        """One that was used before, if one waits."""
+        """One that was used before, if one waits and nothing has come over it since.
+
+        What lies in the kernel, unread, came before anybody asked: it would be the answer to another question.
+        """
         idle = origin.idle
-        return idle.popitem()[0] if idle else None
+        while idle:
+            line = idle.popitem()[0]
+            if not is_readable(line.transport):
+                return line
+            line.abort()
+        return None
 
     def rest(self, line: Connection) -> None:
         """It waits for its next request."""
@@ -101,10 +110,12 @@ class Pool:
         self._stop()
         now = self._loop.time() + _EARLY_S
         soonest = NEVER
-        for line in list(self._all):
-            if line.deadline <= now:
-                line.expire()
-            elif line.deadline < soonest:
-                soonest = line.deadline
-        if soonest < NEVER:
-            self.remind(soonest)
+        try:
+            for line in list(self._all):
+                if line.deadline <= now:
+                    line.expire()
+                elif line.deadline < soonest:
+                    soonest = line.deadline
+        finally:
+            if soonest < NEVER:
+                self.remind(soonest)

@@ -5,12 +5,16 @@ for the head. These two are what a call is answered with; everything else is aio
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 
 from gateway.web.middleware import write_signature
 
+WRITE_TIMEOUT_S = 60.0
+"""How long a caller may leave a full buffer unread before it is cut off. One that reads on, however slowly, is not."""
 SMALL = 64 * 1024
 """Bytes that may be copied into one piece with their head, and written without a look at their reader."""
 
@@ -60,9 +64,10 @@ class SmallAnswer(OwnHead):
         self._whole = self.write_head(request, headers | {"Content-Length": str(len(body))}) + body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        """Send it. Raises ``ConnectionError`` where the caller has left."""
-        send(self._request, self._whole)
-        await self._request.writer.drain()
+        """Send it. Raises ``ConnectionError`` where the caller has left, or reads nothing of what was sent before."""
+        transport = send(self._request, self._whole)
+        if self._request.protocol.writing_paused:  # who sends request after request, and reads no answer
+            await await_reader(self._request.writer.drain, transport)
 
 
 def send(request: web.Request, data: bytes) -> asyncio.Transport:
@@ -73,3 +78,28 @@ def send(request: web.Request, data: bytes) -> asyncio.Transport:
     request.writer.output_size += len(data)  # that it has begun; what follows is not counted
     transport.write(data)
     return transport
+
+
+async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport: asyncio.Transport) -> None:
+    """``wait`` for a reader who reads on. Raises ``ConnectionError`` where it left, or read nothing for too long.
+
+    What waits is not cancelled for a look at what is left: aiohttp would not be told a second time.
+    """
+    waiting = asyncio.ensure_future(wait())
+    try:
+        await watch({waiting}, transport)
+    finally:
+        waiting.cancel()
+    waiting.result()
+
+
+async def watch(waiting: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
+    """Until one of them is done, while something is read of what was written. Raises ``ConnectionResetError``."""
+    left = transport.get_write_buffer_size()
+    done: set[asyncio.Future[None]] = set()
+    while not done:
+        done, _ = await asyncio.wait(waiting, timeout=WRITE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        before, left = left, transport.get_write_buffer_size()
+        if not done and left >= before:
+            transport.abort()
+            raise ConnectionResetError("the caller does not read")

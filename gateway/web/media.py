@@ -12,7 +12,7 @@ from aiohttp.web_request import BaseRequest
 from gateway.domain.fault import ClientGone, InvalidRequest
 from gateway.domain.media import MEDIA_PATH, Media
 from gateway.flow.keeping import Keeper, make_not_found
-from gateway.web.outlet import await_reader
+from gateway.web.answer import await_reader
 
 KEEPER = web.AppKey("keeper", Keeper)
 RESPONSE_TIMEOUT_S = 600.0

@@ -7,18 +7,15 @@ a stream has no time for one per event. A large answer is aiohttp's own, but for
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from aiohttp import HttpVersion11, web
 
 from gateway.domain.fault import ClientGone
-from gateway.web.answer import SMALL, OwnHead, SmallAnswer, send
+from gateway.web.answer import SMALL, OwnHead, SmallAnswer, await_reader, send, watch
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-WRITE_TIMEOUT_S = 60.0
-"""How long a caller may leave a full buffer unread before it is cut off. One that reads on, however slowly, is not."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 _LAST_CHUNK = b"0\r\n\r\n"
 
@@ -83,7 +80,7 @@ class StreamOutlet:
         reading, self._reading = self._reading or asyncio.ensure_future(self._request.writer.drain()), None
         woken = self._woken = asyncio.get_running_loop().create_future()
         try:
-            await _watch({reading, woken}, self._transport)
+            await watch({reading, woken}, self._transport)
             if reading.done():
                 reading.result()
             else:  # whoever waits next goes on with it: aiohttp would not be told a second time
@@ -147,31 +144,6 @@ class WholeAnswer(web.Response):
         for start in range(0, len(view), SMALL):
             await await_reader(partial(self.write, view[start : start + SMALL]), transport)
         return await web.StreamResponse.write_eof(self)
-
-
-async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport: asyncio.Transport) -> None:
-    """``wait`` for a reader who reads on. Raises ``ConnectionError`` where it left, or read nothing for too long.
-
-    What waits is not cancelled for a look at what is left: aiohttp would not be told a second time.
-    """
-    waiting = asyncio.ensure_future(wait())
-    try:
-        await _watch({waiting}, transport)
-    finally:
-        waiting.cancel()
-    waiting.result()
-
-
-async def _watch(waiting: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
-    """Until one of them is done, while something is read of what was written. Raises ``ConnectionResetError``."""
-    left = transport.get_write_buffer_size()
-    done: set[asyncio.Future[None]] = set()
-    while not done:
-        done, _ = await asyncio.wait(waiting, timeout=WRITE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-        before, left = left, transport.get_write_buffer_size()
-        if not done and left >= before:
-            transport.abort()
-            raise ConnectionResetError("the caller does not read")
 
 
 def _forget(reading: asyncio.Future[None]) -> None:

@@ -62,8 +62,8 @@ class GatewayProtocol(RequestHandler):
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
         """The answer to what cannot be parsed, or to a bug outside every middleware; the connection closes."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("The answer has begun; there is no other")
+        if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
+            raise ConnectionError("The answer has begun, or nobody waits for it; there is no other")
         fault: InvalidRequest | UnsupportedMediaType | InternalError
         if isinstance(exc, ContentEncodingError):
             fault = UnsupportedMediaType("Content-Encoding must be gzip, deflate or identity")

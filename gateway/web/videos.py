@@ -12,10 +12,11 @@ from gateway.domain.fault import ClientGone, InvalidRequest, NotFound, UpstreamF
 from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_video_id
 from gateway.flow.videos import check_completed
 from gateway.upstream.port import OpenFile
+from gateway.web.answer import await_reader
 from gateway.web.following import FOLLOWING, Following, get_events
 from gateway.web.keys import CALLER, ROOMS
 from gateway.web.media import FileAnswer, check_dates
-from gateway.web.outlet import WholeAnswer, await_reader
+from gateway.web.outlet import WholeAnswer
 from gateway.web.submitting import POLL_AFTER, post_remix, post_videos
 from gateway.web.words import find_status_words
 

@@ -328,3 +328,25 @@ def test_what_comes_after_chunks_that_begin_alike_is_looked_at_as_at_the_first(o
     expected, by_bytes = by_the_byte(data, strip=strip)
     assert out == expected
     assert (gate.events, gate.ended, gate.fault is None) == (by_bytes.events, by_bytes.ended, by_bytes.fault is None)
+
+
+@pytest.mark.parametrize("piece", [b"\n", b"\n\n", b"\n\n\n", b": ping\n\n"])
+def test_what_says_nothing_is_no_event(piece: bytes) -> None:
+    gate = ChatGate(Call("chat", "m", {}, stream=True))
+    for _ in range(3):
+        gate.feed(piece)
+    assert gate.events == 0
+    assert gate.read_usage().prompt_tokens == 0
+
+
+def test_a_comment_in_one_piece_with_a_chunk_is_not_counted() -> None:
+    gate = ChatGate(Call("chat", "m", {}, stream=True))
+    together = event(delta("a")) + b": ping\n\n\n\n" + event(delta("b"))
+    assert gate.feed(together) == together
+    assert gate.events == 2
+
+
+def test_a_usage_frame_is_taken_out_however_its_brackets_are_written() -> None:
+    gate = ChatGate(Call("chat", "m", {}, stream=True))
+    frame = orjson.dumps(usage_frame()).replace(b'"choices":[]', b'"choices": [ ]')
+    assert gate.feed(b"data: " + frame + b"\n\n") == b""

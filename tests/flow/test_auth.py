@@ -319,3 +319,13 @@ async def test_what_is_no_key_is_not_remembered() -> None:
         with pytest.raises(InvalidApiKey):
             house.directory.authenticate(f"Bearer sk-no-key-of-anybody-{number}")
     assert not house.directory._shown
+
+
+async def test_only_what_is_written_the_usual_way_is_remembered() -> None:
+    house = House()
+    await house.add()
+    for spaces in range(2, 100):
+        house.directory.authenticate(f"Bearer{' ' * spaces}{SECRET}")
+    assert not house.directory._shown
+    house.directory.authenticate(f"Bearer {SECRET}")
+    assert list(house.directory._shown) == [f"Bearer {SECRET}"]

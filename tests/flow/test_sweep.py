@@ -168,3 +168,22 @@ def test_an_end_is_no_cancel_for_who_waits_no_more() -> None:
         await asyncio.sleep(1)
 
     run_skipping(scene())
+
+
+def test_one_that_fails_is_not_the_end_for_the_others() -> None:
+    async def scene() -> None:
+        sweep, loop = Sweep(), asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_told: None)
+
+        class Broken(Waiting):
+            def expire(self, now: float) -> None:
+                sweep.leave(self)
+                raise KeyError(now)
+
+        sweep.enter(Broken(sweep, 1.0))
+        later = Waiting(sweep, 2.0)
+        sweep.enter(later)
+        await asyncio.sleep(5)
+        assert len(later.met) == 1
+
+    run_skipping(scene())

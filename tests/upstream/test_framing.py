@@ -269,6 +269,8 @@ def test_whether_the_connection_stays_open_is_the_providers_word(head: bytes, ke
         OK + b"".join(b"X-%d: %b\r\n" % (index, b"y" * 8000) for index in range(9)) + b"\r\n",
         OK + b"Transfer-Encoding: gzip\r\n\r\n",
         OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n",
+        OK + b"Transfer-Encoding: chunked\t\r\n\r\n",
+        OK + b"Transfer-Encoding:  \t chunked \t \r\n\r\n",
         OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
         OK + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
@@ -279,6 +281,7 @@ def test_whether_the_connection_stays_open_is_the_providers_word(head: bytes, ke
     ],
     ids=[
         "folding", "space", "bare lf", "nul", "long field", "many fields", "long head", "coding", "codings",
+        "tab", "tabs",
         "coding twice", "length twice", "upgrade", "switch", "below 100", "empty lines", "interim",
     ],
 )  # fmt: skip

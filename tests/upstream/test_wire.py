@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import socket
+import threading
 import zlib
 from typing import Any
 
@@ -320,3 +322,33 @@ async def test_a_compressed_body_that_is_cut_is_an_error(wire: WireUpstream) -> 
         with pytest.raises(UpstreamError) as caught:
             await ask(wire, up)
         assert caught.value.phase == "body"
+
+
+async def test_what_came_while_the_loop_was_busy_is_no_answer_to_the_next_request(wire: WireUpstream) -> None:
+    """It lies in the kernel, where nobody has looked at it, when the connection would be used again."""
+    go, done = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def provide() -> None:
+            first, _ = server.accept()
+            with first:
+                first.recv(65536)
+                first.sendall(HELLO)
+                go.wait(5)
+                first.sendall(answer(b"of somebody else"))
+                done.set()
+                second, _ = server.accept()
+                with second:
+                    second.recv(65536)
+                    second.sendall(HELLO)
+
+        providing = threading.Thread(target=provide)
+        providing.start()
+        there = Plan("POST", f"http://127.0.0.1:{server.getsockname()[1]}/v1", HEADERS, b"{}", TIMEOUTS)
+        for _ in range(2):
+            reply = await wire.send(there)
+            assert await reply.read(LIMIT) == b"hello"
+            reply.close()
+            go.set()
+            done.wait(5)  # this loop does not turn meanwhile
+        providing.join()

@@ -1,10 +1,14 @@
 """How long a caller is waited for: as long as it reads on, however slowly; and no longer."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
-from gateway.web.outlet import WRITE_TIMEOUT_S, await_reader
+from gateway.web.answer import WRITE_TIMEOUT_S, SmallAnswer, await_reader
+from gateway.web.keys import TRACE, Trace
 from tests.faults.skipping import run_skipping
 
 
@@ -72,5 +76,25 @@ def test_whoever_stops_waiting_leaves_nobody_waiting() -> None:
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) == 1
         assert not buffer.aborted
+
+    run_skipping(scene())
+
+
+def test_who_sends_request_after_request_and_reads_no_answer_is_cut_off() -> None:
+    async def scene() -> None:
+        buffer = Buffer(size=20_000_000, pace=0)
+        written: list[bytes] = []
+        buffer.write = written.append  # type: ignore[method-assign,assignment]
+        buffer.is_closing = lambda: buffer.aborted  # type: ignore[method-assign]
+        writer = SimpleNamespace(output_size=0, drain=buffer.drain)
+        protocol = SimpleNamespace(writing_paused=True)
+        request: Any = make_mocked_request("POST", "/v1/chat/completions")
+        request[TRACE] = Trace("req_1")
+        answer = SmallAnswer(request, b"{}", {})
+        answer._request = SimpleNamespace(transport=buffer, writer=writer, protocol=protocol)  # type: ignore[assignment]
+        with pytest.raises(ConnectionResetError):
+            await answer.write_eof()
+        assert written
+        assert buffer.aborted
 
     run_skipping(scene())

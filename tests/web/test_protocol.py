@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 from aiohttp import http_parser, web
+from aiohttp.test_utils import make_mocked_request
 from aiohttp.web_protocol import RequestHandler
 
 from gateway.web.protocol import GatewayProtocol, GatewayRunner, GatewayServer
@@ -96,3 +97,15 @@ async def test_the_shortcut_takes_what_the_long_way_would(
     writer.write(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
     assert (await read_answer(reader)).status == status
     writer.close()
+
+
+async def test_a_caller_who_left_before_the_first_byte_is_no_bug() -> None:
+    made = GatewayServer(_never)()
+    request = make_mocked_request("POST", "/")
+    request.writer.output_size = 0
+    with pytest.raises(ConnectionError):
+        made.handle_error(request, 500, ConnectionResetError("the caller left"))
+
+
+async def _never(_request: web.BaseRequest) -> web.StreamResponse:
+    raise AssertionError

@@ -20,9 +20,9 @@ from gateway.flow.history import walk
 from gateway.web.admin.doors import Door, Query
 from gateway.web.admin.requests import FILTERS, ROW, read_filter, write_row
 from gateway.web.admin.shapes import one_of
+from gateway.web.answer import await_reader
 from gateway.web.entrance import check_still_signed
 from gateway.web.keys import ACTOR, OFFICE, ROOMS
-from gateway.web.outlet import await_reader
 
 _COLUMNS: tuple[str, ...] = tuple(ROW["properties"])
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
