@@ -97,7 +97,7 @@ def configure_log(style: Literal["console", "json"]) -> None:
     """Set up structlog and the standard library's logging (aiohttp's), to standard error.
 
     For people all goes over one chain, the library's. In JSON, as it is written where there is much to write, the
-    house's own lines do not take the way through the library's records: it costs five times the line.
+    house's own lines do not take the way through the library's records: that costs several times the line.
     """
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,

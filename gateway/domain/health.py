@@ -90,12 +90,15 @@ class _Counts:
     calls_before: int = 0
     failures_before: int = 0
 
-    def turn(self, now: float, half_s: float) -> None:
-        """The running half is over: ``half_s`` or more ago it began."""
-        follows = now - self.began < 2 * half_s
-        self.calls_before, self.failures_before = (self.calls, self.failures) if follows else (0, 0)
-        self.calls = self.failures = 0
-        self.began = self.began + half_s if follows else now
+    def add(self, now: float, half_s: float, *, failed: bool) -> None:
+        age = now - self.began
+        if age >= half_s:
+            follows = age < 2 * half_s
+            self.calls_before, self.failures_before = (self.calls, self.failures) if follows else (0, 0)
+            self.calls = self.failures = 0
+            self.began = self.began + half_s if follows else now
+        self.calls += 1
+        self.failures += failed
 
     def take_back(self) -> None:
         """A call that was counted as answered well was not."""
@@ -168,10 +171,7 @@ class Breaker:
             self._counts = _Counts()
             self._move("answered")
         elif self.state == "up":  # and stays so
-            counts = self._counts
-            if now - counts.began >= rules.window_s / 2:
-                counts.turn(now, rules.window_s / 2)
-            counts.calls += 1
+            self._counts.add(now, rules.window_s / 2, failed=False)
         else:
             return
         if self.trips and now - self.up_since >= rules.ramp_s:
@@ -200,11 +200,7 @@ class Breaker:
             self._counts.take_back()
         self.reason = reason
         self.failures += 1
-        counts = self._counts
-        if now - counts.began >= rules.window_s / 2:
-            counts.turn(now, rules.window_s / 2)
-        counts.calls += 1
-        counts.failures += 1
+        self._counts.add(now, rules.window_s / 2, failed=True)
         # Right after it came up again one failure is enough: it is not well yet.
         enough = 1 if self.trips else rules.failures
         if self.state == "up" and self.failures < enough and not self._counts.is_bad(rules):

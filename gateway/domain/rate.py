@@ -42,7 +42,7 @@ NO_LIMITS = Limits()
 
 def burst(limit: int) -> int:
     """How many units may pass at once from a meter at rest: a tenth of the limit, at least one."""
-    return limit // 10 or 1
+    return max(1, limit // 10)
 
 
 def wait_s(tat: float, limit: int, cost: int, now: float) -> float:
@@ -53,7 +53,7 @@ def wait_s(tat: float, limit: int, cost: int, now: float) -> float:
     """
     if tat <= now:
         return 0.0
-    most = limit // 10 or 1
+    most = burst(limit)
     headroom_s = (most - cost) * MINUTE_S / limit if cost < most else 0.0
     wait = tat - now - headroom_s
     return wait if wait > _SLACK_S else 0.0
@@ -69,7 +69,7 @@ def look_ahead(tat: float, limit: int, cost: int, now: float) -> tuple[float, in
 
     ``wait_s``, ``take`` and ``remaining`` in one step, of which every request makes several.
     """
-    most = limit // 10 or 1
+    most = burst(limit)
     if tat > now:
         headroom_s = (most - cost) * MINUTE_S / limit if cost < most else 0.0
         if tat - now - headroom_s > _SLACK_S:
@@ -106,7 +106,7 @@ def change_limit(tat: float, old: int, new: int, now: float) -> float:
 
 def remaining(tat: float, limit: int, now: float) -> int:
     """The largest cost up to the burst that would pass now."""
-    most = limit // 10 or 1
+    most = burst(limit)
     debt_s = tat - now - _SLACK_S
     if debt_s <= 0:
         return most

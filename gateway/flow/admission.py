@@ -13,7 +13,7 @@ from gateway.domain.call import Call
 from gateway.domain.caller import Caller
 from gateway.domain.fault import QuotaExhausted
 from gateway.domain.ledger import Journal, Spending
-from gateway.domain.quota import DAY_S, Charge, Day, Hold, Owner, Purse, Quota, hold, read_day
+from gateway.domain.quota import Charge, Day, Hold, Owner, Purse, Quota, hold, read_day
 from gateway.domain.rate import Counters, Turn
 from gateway.domain.request import RequestRow
 from gateway.domain.usage import estimate_tokens
@@ -54,10 +54,9 @@ class Bank:
 
     def day_at(self, now_s: float) -> Day:
         """The day of a moment, in Unix seconds; of moments near to each other it is read once."""
-        day = self._day
-        if not day.start_s <= now_s < day.start_s + DAY_S:
-            day = self._day = read_day(now_s)
-        return day
+        if not self._day.holds(now_s):
+            self._day = read_day(now_s)
+        return self._day
 
     def load(self, spending: Iterable[Spending], day: Day) -> None:
         """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
@@ -137,9 +136,8 @@ class Bank:
         )
 
     def _open(self, owner: Owner, owner_id: int, quota: Quota, day: Day) -> Purse:
-        purse = (self._keys if owner == "key" else self._accounts).get(owner_id) or self.find_purse(owner, owner_id)
-        if purse.quota is not quota:
-            purse.use(quota, day)
+        purse = self.find_purse(owner, owner_id)
+        purse.use(quota, day)
         return purse
 
 

@@ -33,7 +33,7 @@ class Directory:
         self._by_key: dict[int, Caller] = {}
         self._used_s: dict[int, float] = {}
         self._shown: dict[str, Caller] = {}
-        """What was shown and found good since the last reload. A digest is fifty times the cost of a look here."""
+        """What was shown and found good since the last reload: a digest costs many times a look here."""
         self._reloading = asyncio.Lock()
 
     async def reload(self) -> None:

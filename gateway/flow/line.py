@@ -155,10 +155,6 @@ class Line:
 
     def pick_key(self, model: str, now: float) -> KeyLine:
         """The next key in turn that may be used; one may, ``find_obstacle`` having found nothing."""
-        key = self.keys[self.turn]
-        if key.breaker.state == "up" and model not in key.limited:
-            self.turn = (self.turn + 1) % len(self.keys)
-            return key
         for step in range(len(self.keys)):
             key = self.keys[(self.turn + step) % len(self.keys)]
             if key.wait_s(model, now) == 0.0:

@@ -144,34 +144,8 @@ def write_attempts(delivery: Delivery) -> dict[str, str]:
 
 def write_interrupted(arrival: Arrival, call: Call, option: Option | None, reserved_nanos: int) -> RequestRow:
     """The row of a call that is about to be made, for if nothing more should ever be heard of it."""
-    account, key = arrival.caller.account, arrival.caller.key
-    return RequestRow(
-        id=arrival.id,
-        started_ms=arrival.started_ms,
-        settled_ms=arrival.started_ms,
-        operation=arrival.operation,
-        account_id=account.id,
-        account=account.name,
-        key_id=key.id,
-        key_name=key.name,
-        model=call.model,
-        channel=option.line.channel.name if option else None,
-        status=INTERRUPTED_STATUS,
-        ending="interrupted",
-        error_code=None,
-        stream=call.stream,
-        attempts=1,
-        prompt_tokens=0,
-        completion_tokens=0,
-        cached_tokens=0,
-        usage_source="none",
-        cost_nanos=0,
-        reserved_nanos=reserved_nanos,
-        overrun_nanos=0,
-        first_byte_ms=None,
-        total_ms=0,
-        client_request_id=arrival.client_request_id,
-    )
+    outcome = Outcome("interrupted", arrival.started_at, arrival.started_ms)
+    return write_row(arrival, call, outcome, delivery=Delivery(option, 1), reserved_nanos=reserved_nanos)
 
 
 def _read_status(outcome: Outcome) -> int:

@@ -44,13 +44,6 @@ class Sweep:
         """No more. The timer stays: the next one who waits may find it armed."""
         self._waiting.discard(one)
 
-    def close(self) -> None:
-        """Nobody is watched over any more."""
-        self._waiting.clear()
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
     def _arm(self, at: float) -> None:
         if self._handle is not None:
             self._handle.cancel()

@@ -1,8 +1,8 @@
 """Writes rows and their charges to the store: group commit, with a short rest between two of them.
 
-A commit costs two milliseconds of CPU whatever it holds, and nobody waits for it: the journal has the rows until then.
-Without the rest a busy gateway would commit rows one by one. One that had many rests for longer: their number would
-otherwise cost as much as half of what is done for each.
+A commit costs about a millisecond of CPU whatever it holds, and nobody waits for it: the journal has the rows until
+then. Without the rest a busy gateway would commit rows one by one. After many at once it rests for longer: fifty rows a
+commit cost 31 us each, five hundred 11.5 (``tests/bench/test_ledger_cost.py``).
 """
 
 import asyncio

@@ -19,6 +19,7 @@ from gateway.domain.plan import Plan
 from gateway.domain.upload import Content
 from gateway.upstream.content import ContentPayload
 from gateway.upstream.port import Pumped, Reply, Sink
+from gateway.upstream.whole import read_pushed
 
 READ_BUFFER = 64 * 1024
 """Per connection; aiohttp's own default of 256 KB is four times what a slow reader should be able to hold."""
@@ -58,20 +59,11 @@ class AiohttpReply:
 
     async def read(self, limit: int) -> bytes:
         """The whole body; see ``port.Reply``."""
-        pieces: list[bytes] = []
-        size = 0
-
-        def keep(piece: bytes) -> bool:
-            nonlocal size
-            size += len(piece)
-            pieces.append(piece)
-            return size > limit
-
-        announced = self._response.content_length or 0
-        if announced > limit or await self.pump(keep) is Pumped.PAUSED:
+        body = await read_pushed(self, limit, self._response.content_length)
+        if body is None:
             self._response.close()
             raise UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
-        return b"".join(pieces)
+        return body
 
     async def pump(self, sink: Sink) -> Pumped:
         """Push pieces; see ``port.Reply``."""

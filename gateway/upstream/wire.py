@@ -22,6 +22,7 @@ from gateway.upstream.names import Resolve, resolve
 from gateway.upstream.pool import Origin, Pool
 from gateway.upstream.port import Pumped, Reply, Sink
 from gateway.upstream.route import Routes
+from gateway.upstream.whole import read_pushed
 
 ONE_WRITE_BYTES = 256 * 1024
 """A larger body is sent in pieces, at the provider's pace, and with an ear for its refusal."""
@@ -57,18 +58,10 @@ class WireReply:
             if len(body) <= limit:
                 return body
             raise self._refuse_size(limit)
-        pieces: list[bytes] = []
-        size = 0
-
-        def keep(piece: bytes) -> bool:
-            nonlocal size
-            size += len(piece)
-            pieces.append(piece)
-            return size > limit
-
-        if (framing.length or 0) > limit or await self.pump(keep) is Pumped.PAUSED:
+        whole = await read_pushed(self, limit, framing.length)
+        if whole is None:
             raise self._refuse_size(limit)
-        return b"".join(pieces)
+        return whole
 
     async def pump(self, sink: Sink) -> Pumped:
         """Push pieces; see ``port.Reply``."""

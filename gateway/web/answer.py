@@ -1,7 +1,7 @@
 """Answers whose head the gateway writes itself, in one piece with what follows it.
 
-aiohttp's own way is made for every kind of response there is: it costs thirty microseconds, and a ``send`` of its own
-for the head. These two are what a call is answered with; everything else is aiohttp's.
+aiohttp's own way is made for every kind of response there is, and sends the head of a stream by itself. These two are
+what a call is answered with; everything else is aiohttp's.
 """
 
 import asyncio

@@ -53,7 +53,7 @@ class Gate:
 class Trace:
     """What a request leaves on its way, for its headers and its log line.
 
-    One parcel: each look into a request's own state costs as much as five attributes.
+    One parcel: a look into a request's own state is several calls.
 
     Attributes:
         id: ``req_`` and 24 hexadecimal digits.

@@ -1,6 +1,6 @@
 """Which way in a path leads: by a key to the public API, by a door to the admin API, or to the console's pages.
 
-One middleware for the three: each one that a call passes costs it a microsecond, and it can only be on one of the ways.
+One middleware for the three: a request can only be on one of the ways.
 """
 
 from aiohttp import web
