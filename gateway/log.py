@@ -6,7 +6,6 @@ Events are ``noun_verbed`` constants. Secrets do not get past the allow-list, wh
 import logging
 import sys
 from collections.abc import MutableMapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -67,9 +66,12 @@ class LineWriter:
 
     def info(self, line: str) -> None:
         """Write ``line``. Where that cannot be done, a full disk say, whoever has something to tell goes on."""
-        with suppress(OSError, ValueError):
-            self._stream.write(line)
-            self._stream.flush()
+        stream = self._stream
+        try:
+            stream.write(line)
+            stream.flush()
+        except (OSError, ValueError):  # not ``suppress``: it would be more than the rest of what is done here
+            return
 
     debug = warning = error = critical = info
 
@@ -86,10 +88,14 @@ def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any])
     if "exc_info" in event:
         structlog.processors.format_exc_info(logger, method, event)
     allow_known(logger, method, event)
-    with suppress(orjson.JSONEncodeError):  # a number beyond 64 bits, a lone surrogate
+    try:
         line = orjson.dumps(event, default=repr, option=orjson.OPT_APPEND_NEWLINE)
-        if line.isascii():
-            return line.replace(b"\x7f", b"\\u007f").decode()
+    except orjson.JSONEncodeError:  # a number beyond 64 bits, a lone surrogate
+        return _write_escaped(logger, method, event)
+    return line.replace(b"\x7f", b"\\u007f").decode() if line.isascii() else _write_escaped(logger, method, event)
+
+
+def _write_escaped(logger: LineWriter, method: str, event: MutableMapping[str, Any]) -> str:
     return f"{structlog.processors.JSONRenderer()(logger, method, event)!s}\n".replace("\x7f", "\\u007f")
 
 

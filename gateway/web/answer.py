@@ -43,16 +43,17 @@ class OwnHead(web.StreamResponse):
 
     def write_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
         """Status 200 and ``headers`` with what all answers say; ``until_close``: its end is the connection's."""
-        version = request.version
+        newer = request.version == HttpVersion11
         self._stays = stays = request.keep_alive and not until_close
         said = headers | write_signature(request)
         said["Date"] = rfc822_formatted_time()
-        if stays != (version == HttpVersion11):
+        if stays != newer:
             said["Connection"] = "keep-alive" if stays else "close"
+        lines = len(said)
         block = "\r\n".join(map(": ".join, said.items()))
-        if block.count("\n") != len(said) - 1 or block.count("\r") != len(said) - 1:
+        if block.count("\n") >= lines or block.count("\r") >= lines:
             raise ValueError("a header is more than one line")
-        return f"HTTP/{version.major}.{version.minor} 200 OK\r\n{block}\r\n\r\n".encode()
+        return f"HTTP/1.{int(newer)} 200 OK\r\n{block}\r\n\r\n".encode()
 
 
 class SmallAnswer(OwnHead):

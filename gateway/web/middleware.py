@@ -73,26 +73,29 @@ def _log(request: web.Request, trace: Trace, status: int, began: float) -> None:
         "status": status,
         "total_ms": round((time.monotonic() - began) * 1000),
     }
-    if row is not None:
-        fields |= {
-            "account": row.account,
-            "key": row.key_name,
-            "model": row.model,
-            "channel": row.channel,
-            "ending": row.ending,
-            "first_byte_ms": row.first_byte_ms,
-            "tokens": row.prompt_tokens + row.completion_tokens,
-            "usage_source": row.usage_source,
-            "cost_nanos": row.cost_nanos,
-            "attempts": row.attempts,
-        }
-        if row.overrun_nanos:
-            fields["overrun_nanos"] = row.overrun_nanos
-        if row.error_code:
-            fields["code"] = row.error_code
-        if row.client_request_id:
-            fields["client_request_id"] = row.client_request_id
-    log.info("request_settled" if row is not None else "request_served", **fields)
+    if row is None:
+        log.info("request_served", **fields)
+        return
+    if row.overrun_nanos:
+        fields["overrun_nanos"] = row.overrun_nanos
+    if row.error_code:
+        fields["code"] = row.error_code
+    if row.client_request_id:
+        fields["client_request_id"] = row.client_request_id
+    log.info(
+        "request_settled",
+        **fields,
+        account=row.account,
+        key=row.key_name,
+        model=row.model,
+        channel=row.channel,
+        ending=row.ending,
+        first_byte_ms=row.first_byte_ms,
+        tokens=row.prompt_tokens + row.completion_tokens,
+        usage_source=row.usage_source,
+        cost_nanos=row.cost_nanos,
+        attempts=row.attempts,
+    )
 
 
 def shape_error(error: Exception, request: web.Request, trace: Trace) -> web.Response:
@@ -196,7 +199,7 @@ def write_signature(request: web.Request) -> dict[str, str]:
         headers["request-id"] = trace.id
     delivery, standing = trace.delivery, trace.standing
     if delivery is not None and delivery.attempts:
-        headers.update(write_attempts(delivery))
+        headers |= write_attempts(delivery)
     if standing is not None:
-        headers.update(write_limits(standing))
+        headers |= write_limits(standing)
     return headers

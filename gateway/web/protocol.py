@@ -54,6 +54,11 @@ class GatewayProtocol(RequestHandler):
         if self._current_request is None and not self._messages and self.transport is not None:
             self.transport.close()
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on after a pause. aiohttp asks for it whenever a body was read; mostly there was none."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def handle_error(
         self,
         request: BaseRequest,

@@ -31,7 +31,7 @@ async def post_videos(request: web.Request) -> web.StreamResponse:
     """``POST /v1/videos``, and ``POST /v1/video/generations``: JSON or a form."""
     walk = _VideoWalk(request, "videos")
     if not _is_form(request):
-        return await walk.go(lambda: walk.read_json(read_videos_call))
+        return await walk.go(walk.read_json(read_videos_call))
     return await walk.go_with_form(lambda reader: walk.read_form(reader, read_videos_form))
 
 
@@ -39,7 +39,7 @@ async def post_remix(request: web.Request) -> web.StreamResponse:
     """``POST /v1/videos/{id}/remix``: JSON or a form."""
     walk = _VideoWalk(request, "video_remixes")
     if not _is_form(request):
-        return await walk.go(lambda: walk.read_remix(walk.read_json(read_remix_call)))
+        return await walk.go(walk.read_remix(walk.read_json(read_remix_call)))
     return await walk.go_with_form(lambda reader: walk.read_remix(walk.read_form(reader, read_remix_form)))
 
 
@@ -70,7 +70,7 @@ class _VideoWalk(Walk):
         """The same for a form; its file is there until the job is begun, whether or not its caller is."""
         reader = self._reader = open_form(self._request)
         try:
-            return await self.go(lambda: read(reader))
+            return await self.go(read(reader))
         finally:
             if self._reader is not None:
                 self._reader.close()

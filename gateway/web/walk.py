@@ -27,10 +27,10 @@ from gateway.flow.listening import listen
 from gateway.flow.record import Arrival, Delivery, Outcome
 from gateway.flow.relay import make_cancelled
 from gateway.flow.routing import Route
-from gateway.web.body import read_json
+from gateway.web.body import read_arrived_json, read_json
 from gateway.web.entrance import check_still_signed
 from gateway.web.form import FormReader
-from gateway.web.keys import CALLER, ROOMS, TRACE, Rooms
+from gateway.web.keys import CALLER, ROOMS, TRACE
 from gateway.web.middleware import check_address, find_caller_address, find_origin
 from gateway.web.naming import Named
 from gateway.web.outlet import StreamOutlet, write_answer
@@ -41,10 +41,10 @@ ReadForm = Callable[[ReceivedForm], Call]
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 
-async def serve_call(request: web.Request, operation: Operation, read_call: ReadCall) -> web.StreamResponse:
+def serve_call(request: web.Request, operation: Operation, read_call: ReadCall) -> Awaitable[web.StreamResponse]:
     """One call from its body to its settlement. Raises the fault that refused or ended it before the first byte."""
     walk = Walk(request, operation)
-    return await walk.go(lambda: walk.read_json(read_call))
+    return walk.go(walk.read_json(read_call))
 
 
 async def serve_form(request: web.Request, operation: Operation, read_call: ReadForm) -> web.StreamResponse:
@@ -52,7 +52,7 @@ async def serve_form(request: web.Request, operation: Operation, read_call: Read
     walk = Walk(request, operation)
     reader = open_form(request)
     try:
-        return await walk.go(lambda: walk.read_form(reader, read_call))
+        return await walk.go(walk.read_form(reader, read_call))
     finally:
         reader.close()
 
@@ -72,20 +72,20 @@ class Walk:
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self._request = request
-        self._trace = request[TRACE]
-        self._rooms: Rooms = request.app[ROOMS]
+        self._trace = trace = request[TRACE]
+        self._rooms = rooms = request.app[ROOMS]
         self._named = Named(request, operation)
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._call: Call | None = None
         self._grant: Grant | None = None
         self._read_at = 0.0
         self._arrival = Arrival(
-            id=self._trace.id,
-            caller=request[CALLER],
-            operation=operation,
-            started_ms=int(self._rooms.clock() * 1000),
-            started_at=self._loop.time(),
+            trace.id,
+            request[CALLER],
+            operation,
+            started_ms=int(rooms.clock() * 1000),
+            started_at=loop.time(),
             client_request_id=_read_client_id(request),
         )
 
@@ -120,11 +120,12 @@ class Walk:
 
     async def read_json(self, read_call: ReadCall) -> Call:
         """The call of a JSON body."""
-        came = self._request.content.is_eof()
-        body = await read_json(self._request)
-        if came:  # with its headers: nothing has changed since they were looked at
+        request = self._request
+        if request.content.is_eof():  # nothing has changed since its headers were looked at
+            body = read_arrived_json(request)
             self._read_at = self._loop.time()
         else:
+            body = await read_json(request)
             await self._note_read()
         if self._named.is_named:
             await self._named.note_body(body)
@@ -141,19 +142,13 @@ class Walk:
         call = read_call(form)
         return await listen(call) if call.picture is None else call
 
-    async def go(self, read: Callable[[], Awaitable[Call]]) -> web.StreamResponse:
+    async def go(self, reading: Awaitable[Call]) -> web.StreamResponse:
         """From the body to the settlement."""
-        self._rooms.gate.inside += 1
+        rooms = self._rooms
+        rooms.gate.inside += 1
+        rooms.running.calls[self._arrival.id] = self
         try:
-            return await self._go(read)
-        finally:
-            self._rooms.gate.inside -= 1
-            self._task = None  # which holds what it ended with
-
-    async def _go(self, read: Callable[[], Awaitable[Call]]) -> web.StreamResponse:
-        self._rooms.running.calls[self._arrival.id] = self
-        try:
-            self._call = call = await read()
+            self._call = call = await reading
             if self._named.is_named:
                 replayed = await self._named.find_answer(call, self._arrival)
                 if replayed is not None:
@@ -170,7 +165,7 @@ class Walk:
                 cancelled = make_cancelled()
                 self._settle("interrupted", cancelled)
                 raise cancelled from None
-            self._settle("interrupted" if self._cancelled or self._rooms.relay.broken_off else "client_closed")
+            self._settle("interrupted" if self._cancelled or rooms.relay.broken_off else "client_closed")
             raise
         except Exception as error:
             bug = InternalError("Something went wrong inside the gateway")
@@ -179,17 +174,20 @@ class Walk:
         finally:
             if self._named.is_named:
                 self._named.close()
+            rooms.gate.inside -= 1
+            self._task = None  # which holds what it ended with
 
     async def _serve(self, call: Call) -> web.StreamResponse:
         """From what is asked for to the answer."""
         if call.picture is not None:
             self._rooms.images.check(call)
             self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
-        route = self._rooms.router.route(self._arrival.caller, call)
-        self._grant = grant = await self._rooms.admission.admit(self._arrival, call, route.rank())
-        self._trace.delivery = grant.delivery
+        arrival, rooms, trace = self._arrival, self._rooms, self._trace
+        route = rooms.router.route(arrival.caller, call)
+        self._grant = grant = await rooms.admission.admit(arrival, call, route.rank())
+        trace.delivery = grant.delivery
         if grant.turn is not None:
-            self._trace.standing = grant.turn.standing
+            trace.standing = grant.turn.standing
         if call.stream:
             return await self._stream(grant, route)
         return await self._answer(grant, route)
@@ -205,15 +203,16 @@ class Walk:
             check_address(self._request, caller)
 
     async def _answer(self, grant: Grant, route: Route) -> web.StreamResponse:
+        delivery = grant.delivery
         answer = await self._rooms.relay.answer(grant, route, self._arrival.id)
-        grant.delivery.first_byte_at = now = self._loop.time()
+        delivery.first_byte_at = now = self._loop.time()
         self._settle("completed")
-        overhead_s = now - self._read_at - grant.delivery.upstream_s
+        row = self._trace.row
         headers = {
-            "x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}",
-            "x-gateway-cost-usd": usd(self._trace.row.cost_nanos if self._trace.row else 0),
+            "x-gateway-overhead-ms": f"{(now - self._read_at - delivery.upstream_s) * 1000:.2f}",
+            "x-gateway-cost-usd": usd(row.cost_nanos if row else 0),
+            "Content-Type": answer.media_type,
         }
-        headers["Content-Type"] = answer.media_type
         if self._named.is_named:
             await self._named.keep(answer.body, answer.media_type)
         return write_answer(self._request, answer.body, headers)
@@ -238,8 +237,8 @@ class Walk:
 
 
 def _read_client_id(request: web.Request) -> str | None:
-    theirs = request.headers.get("X-Request-Id", "")
-    return theirs if _CLIENT_REQUEST_ID.match(theirs) else None
+    theirs = request.headers.get("X-Request-Id")
+    return theirs if theirs is not None and _CLIENT_REQUEST_ID.match(theirs) else None
 
 
 def _read_ending(fault: Fault) -> Ending:
