@@ -41,11 +41,11 @@ class OwnHead(web.StreamResponse):
         """The end has been written."""
         return
 
-    def write_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
-        """Status 200 and ``headers`` with what all answers say; ``until_close``: its end is the connection's."""
+    def write_head(self, request: web.Request, said: dict[str, str], *, until_close: bool = False) -> bytes:
+        """Status 200 and ``said``, with what all answers say added to it; ``until_close``: its end is the connection's."""
         newer = request.version == HttpVersion11
         self._stays = stays = request.keep_alive and not until_close
-        said = headers | write_signature(request)
+        said |= write_signature(request)
         said["Date"] = rfc822_formatted_time()
         if stays != newer:
             said["Connection"] = "keep-alive" if stays else "close"
@@ -60,9 +60,9 @@ class SmallAnswer(OwnHead):
     """A whole answer of at most ``SMALL`` bytes: one piece, written when aiohttp asks for its end."""
 
     def __init__(self, request: web.Request, body: bytes, headers: dict[str, str]) -> None:
-        super().__init__()
         self._request = request
-        self._whole = self.write_head(request, headers | {"Content-Length": str(len(body))}) + body
+        headers["Content-Length"] = str(len(body))
+        self._whole = self.write_head(request, headers) + body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
         """Send it. Raises ``ConnectionError`` where the caller has left, or reads nothing of what was sent before."""

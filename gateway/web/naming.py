@@ -37,13 +37,14 @@ class Named:
         is_named: there is a name; without one nothing else here does anything.
     """
 
+    _digest = ""
+    _mine: Replay | None = None
+
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self._request = request
         self._operation = operation
         self._name = request.headers.get(HEADER) if operation in _NAMED else None
         self.is_named = self._name is not None
-        self._digest = ""
-        self._mine: Replay | None = None
 
     async def note_body(self, body: dict[str, Any]) -> None:
         """What is asked for."""

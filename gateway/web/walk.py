@@ -66,6 +66,9 @@ def open_form(request: web.Request) -> FormReader:
 class Walk:
     """One call, on its way through the rooms; ``flow.running.UnderWay`` for whoever looks at it."""
 
+    _call: Call | None = None
+    _grant: Grant | None = None
+    _read_at = 0.0
     _cancelled = False
     _stopped = False
     """It was cancelled, and by way of its task: no visit was under way that could be broken off."""
@@ -77,9 +80,6 @@ class Walk:
         self._named = Named(request, operation)
         self._loop = loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._call: Call | None = None
-        self._grant: Grant | None = None
-        self._read_at = 0.0
         self._arrival = Arrival(
             trace.id,
             request[CALLER],
