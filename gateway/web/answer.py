@@ -42,7 +42,7 @@ class OwnHead(web.StreamResponse):
         return
 
     def write_head(self, request: web.Request, said: dict[str, str], *, until_close: bool = False) -> bytes:
-        """Status 200 and ``said``, with what all answers say added to it; ``until_close``: its end is the connection's."""
+        """Status 200 and ``said``, to which what all answers say is added; ``until_close``: the connection ends it."""
         newer = request.version == HttpVersion11
         self._stays = stays = request.keep_alive and not until_close
         said |= write_signature(request)
