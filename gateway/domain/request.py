@@ -6,6 +6,7 @@ from typing import Literal, Protocol, overload
 
 import attrs
 
+from gateway.domain.frozen import frozen
 from gateway.domain.usage import UsageSource
 
 Ending = Literal["completed", "refused", "upstream_failed", "client_closed", "interrupted", "failed"]
@@ -75,7 +76,7 @@ def fold(text: str) -> str:
     return text.translate(_SMALL)
 
 
-@attrs.frozen
+@frozen
 class RequestRow:
     """One request, written once when it has ended. Times are Unix milliseconds and durations milliseconds.
 

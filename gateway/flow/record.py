@@ -8,6 +8,7 @@ import attrs
 from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Caller
 from gateway.domain.fault import Fault
+from gateway.domain.frozen import frozen
 from gateway.domain.quota import Charge
 from gateway.domain.request import ANSWERED, Ending, RequestRow, Tried, write_error, write_tried
 from gateway.domain.usage import NO_USAGE, Usage
@@ -19,7 +20,7 @@ INTERRUPTED_STATUS = 500
 """The status of a row whose call was cut off by a stop or a crash; what its caller saw of it is not known."""
 
 
-@attrs.frozen
+@frozen
 class Arrival:
     """Who came when: what is known of a request before its body has been read."""
 
@@ -45,7 +46,7 @@ class Delivery:
 
     option: Option | None = None
     attempts: int = 0
-    tried: list[Tried] = attrs.Factory(list)
+    tried: tuple[Tried, ...] = ()
     began_at: float = 0.0
     usage: Usage = NO_USAGE
     first_byte_at: float | None = None
@@ -60,10 +61,10 @@ class Delivery:
     def note_failed(self, attempt: Attempt, fault: Fault, now: float) -> None:
         """It has failed, and nothing of it was sent."""
         ms = round((now - self.began_at) * 1000)
-        self.tried.append(Tried(attempt.channel.name, fault.public_code or fault.code, ms))
+        self.tried += (Tried(attempt.channel.name, fault.public_code or fault.code, ms),)
 
 
-@attrs.frozen
+@frozen
 class Outcome:
     """How a request ended. ``fault`` None is a success; ``now`` is loop time, ``now_ms`` Unix time."""
 
@@ -91,33 +92,25 @@ def write_row(
     reserved_nanos: int = 0,
 ) -> RequestRow:
     """The row of a request that has ended; ``call`` None: its body was never read."""
-    first, usage, option, fault = delivery.first_byte_at, delivery.usage, delivery.option, outcome.fault
+    usage, option, fault = delivery.usage, delivery.option, outcome.fault
     account, key = arrival.caller.account, arrival.caller.key
+    model, stream = (call.model, call.stream) if call else ("", False)
+    first_byte_ms, status = None, 200
+    if delivery.first_byte_at is None:
+        status = _read_status(outcome)
+    else:
+        first_byte_ms = round((delivery.first_byte_at - arrival.started_at) * 1000)
+    total_ms = round((outcome.now - arrival.started_at) * 1000)
+    tried = _write_trail(delivery, outcome) if delivery.attempts > 1 else ""
+    error = write_error(fault.message) if fault else ""
+    # In the order of the fields: so many arguments with their names take twice the time of the row itself.
     return RequestRow(
-        *(arrival.id, arrival.started_ms, outcome.now_ms, arrival.operation),
-        *(account.id, account.name, key.id, key.name),
-        model=call.model if call else "",
-        channel=option.line.channel.name if option else None,
-        status=200 if first is not None else _read_status(outcome),
-        ending=outcome.ending,
-        error_code=fault.public_code if fault else None,
-        stream=call.stream if call else False,
-        attempts=delivery.attempts,
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        cached_tokens=usage.cached_tokens,
-        usage_source=usage.source,
-        cost_nanos=charge.cost_nanos,
-        reserved_nanos=reserved_nanos,
-        overrun_nanos=charge.overrun_nanos,
-        first_byte_ms=None if first is None else round((first - arrival.started_at) * 1000),
-        total_ms=round((outcome.now - arrival.started_at) * 1000),
-        client_request_id=arrival.client_request_id,
-        tried=_write_trail(delivery, outcome) if delivery.attempts > 1 else "",
-        images=usage.images,
-        duration_ms=usage.duration_ms,
-        characters=usage.characters,
-        error=write_error(fault.message) if fault else "",
+        *(arrival.id, arrival.started_ms, outcome.now_ms, arrival.operation, account.id),
+        *(account.name, key.id, key.name, model, option.line.channel.name if option else None),
+        *(status, outcome.ending, fault.public_code if fault else None, stream, delivery.attempts),
+        *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
+        *(reserved_nanos, charge.overrun_nanos, first_byte_ms, total_ms, arrival.client_request_id),
+        *(tried, usage.images, usage.duration_ms, usage.characters, error),
     )
 
 

@@ -135,7 +135,7 @@ def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
     ],
 )
 def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: Fault, code: str) -> None:
-    assert fail_all(fault).tried == [Tried("one", code, 250)]
+    assert fail_all(fault).tried == (Tried("one", code, 250),)
 
 
 def test_the_time_of_all_attempts_and_the_last_one_are_known() -> None:
