@@ -8,10 +8,12 @@ any minute at most ``limit + burst(limit)`` of them.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol
 
 import attrs
+
+from gateway.domain.frozen import frozen
 
 MINUTE_S = 60.0
 MAX_RETRY_AFTER_S = 3_600
@@ -64,34 +66,6 @@ def take(tat: float, limit: int, cost: int, now: float) -> float:
     return max(tat, now) + cost * MINUTE_S / limit
 
 
-def look_ahead(tat: float, limit: int, cost: int, now: float) -> tuple[float, int] | None:
-    """The meter's ``tat`` after ``cost`` units, and what remains then; None where they may not pass now.
-
-    ``wait_s``, ``take`` and ``remaining`` in one step, of which every request makes several.
-    """
-    most = burst(limit)
-    if tat > now:
-        headroom_s = (most - cost) * MINUTE_S / limit if cost < most else 0.0
-        if tat - now - headroom_s > _SLACK_S:
-            return None
-    after = max(tat, now) + cost * MINUTE_S / limit
-    debt_s = after - now - _SLACK_S
-    left = most - debt_s * limit / MINUTE_S if debt_s > 0 else most
-    return after, int(left) if left > 0 else 0
-
-
-def correct(tat: float, limit: int, tokens: int, now: float) -> float:
-    """The meter's ``tat`` after ``tokens`` were posted to it: real units minus the estimate that was taken.
-
-    Too little was taken: the rest is owed from now on. Too much: the debt shrinks, to rest at the least and never to
-    credit. What is counted in the long run are the real units. A correction that comes after its estimate was worked
-    off may relieve the debt of others, and the minute in which it comes may see that much more: it was waited for.
-    """
-    if tokens > 0:
-        return take(tat, limit, tokens, now)
-    return max(tat + tokens * MINUTE_S / limit, now)
-
-
 def change_limit(tat: float, old: int, new: int, now: float) -> float:
     """The meter's ``tat`` under a ``new`` limit: the kinder reading of its debt, in units or in seconds.
 
@@ -124,7 +98,7 @@ def retry_after_s(wait: float) -> int:
     return max(1, min(math.ceil(min(wait, MAX_RETRY_AFTER_S) - _SLACK_S), MAX_RETRY_AFTER_S))
 
 
-@attrs.frozen
+@frozen
 class Allowance:
     """How one limit stands: units a minute, what would pass at this moment, seconds until the meter is at rest.
 
@@ -136,7 +110,7 @@ class Allowance:
     reset_s: float
 
 
-@attrs.frozen
+@frozen
 class Standing:
     """How a caller stands: for each of the two rates the allowance with the fewest remaining; None is unlimited."""
 
@@ -145,6 +119,75 @@ class Standing:
 
 
 UNLIMITED = Standing()
+
+
+class Meter:
+    """One rate of one subject: its ``tat``, and the limit under which that was owed. ``before``: the last taking."""
+
+    __slots__ = ("before", "limit", "tat")
+
+    def __init__(self, limit: int, now: float) -> None:
+        self.tat = self.before = now
+        self.limit = limit
+
+    def use(self, limit: int, now: float) -> None:
+        """Go by ``limit`` from now on."""
+        if limit != self.limit:
+            self.tat = change_limit(self.tat, self.limit, limit, now)
+            self.limit = limit
+
+
+Rate = tuple[Meter, int, int]
+"""A meter, the limit under which it is asked, and its burst."""
+
+
+def take_all(rates: Iterable[Rate], cost: int, now: float) -> Allowance | None:
+    """Let ``cost`` units through every meter, and tell how the strictest stands then; None where one refuses.
+
+    Then nothing is taken. The strictest is that with the fewest remaining, of two that are alike the longer to rest.
+    ``wait_s``, ``take`` and ``remaining`` of all meters in one go, which every request makes for each of its rates.
+    """
+    cost_s = cost * MINUTE_S
+    told, fewest, latest = 0, 0, 0.0
+    for meter, limit, most in rates:
+        tat = meter.tat
+        after = (tat if tat > now else now) + cost_s / limit  # noqa: FURB136 - max() is a call, for every meter
+        debt_s = after - now - _SLACK_S
+        left = most
+        if debt_s > 0:
+            left = int(most - debt_s * limit / MINUTE_S)
+            if left <= 0:  # else less is owed than a burst, the cost counted in: no need to ask
+                if wait_s(tat, limit, cost, now):
+                    put_back(rates, meter)
+                    return None
+                left = 0
+        meter.before, meter.tat = tat, after
+        if not told or left < fewest or (left == fewest and (after, -limit) > (latest, -told)):
+            told, fewest, latest = limit, left, after
+    return Allowance(told, fewest, latest - now)
+
+
+def put_back(rates: Iterable[Rate], until: Meter | None = None) -> None:
+    """Undo the last taking, which was a moment ago, for every meter that comes before ``until``."""
+    for meter, _, _ in rates:
+        if meter is until:
+            return
+        meter.tat = meter.before
+
+
+def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
+    """Post ``tokens`` to every meter: real units minus the estimate that was taken.
+
+    Too little was taken: the rest is owed from now on. Too much: the debt shrinks, to rest at the least and never to
+    credit. What is counted in the long run are the real units. A correction that comes after its estimate was worked
+    off may relieve the debt of others, and the minute in which it comes may see that much more: it was waited for.
+    Where the limit is another by now it counts at the larger one, as the debt does.
+    """
+    tokens_s = tokens * MINUTE_S
+    for meter, limit, _ in rates:
+        since = now if tokens > 0 and meter.tat < now else meter.tat
+        tat = since + tokens_s / max(limit, meter.limit)
+        meter.tat = tat if tat > now else now  # noqa: FURB136
 
 
 @attrs.frozen
@@ -175,19 +218,20 @@ class Refusal:
 
 @attrs.define(eq=False)
 class Turn:
-    """Leave for one request: what was taken, from whom, and how they stood right after.
+    """Leave for one request: how its subjects stood right after it was taken, and what was.
 
-    ``tokens`` is the estimate that was taken from every tokens-a-minute meter.
+    ``tokens`` is the estimate that was taken from every tokens-a-minute meter. ``seat`` is the counters' own: from
+    which meters.
     """
 
-    subjects: tuple[Subject, ...]
     tokens: int
     standing: Standing
+    seat: Any = attrs.field(default=None, repr=False)
     given_back: bool = False
 
 
 class Counters(Protocol):
-    """Where the meters live."""
+    """Where the meters live. ``subjects`` are a caller's, and mostly the very same object as the last time."""
 
     async def take(self, subjects: Sequence[Subject], tokens: int) -> Turn:
         """One request, ``tokens`` tokens and one place of every subject; all of it or nothing.
@@ -205,6 +249,5 @@ class Counters(Protocol):
         """The request has ended and used ``tokens``: free its places, and count what it used, not the estimate.
 
         Never waits; a second time changes nothing. To be called once for every turn, whatever became of the request.
-        Where a limit changed meanwhile, the correction counts at the larger one, as the debt does.
         """
         ...

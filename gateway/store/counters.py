@@ -1,72 +1,66 @@
 """Rate meters in memory: one process, lost with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
 
 from gateway.domain.fault import RateLimited
 from gateway.domain.rate import (
     FULL_WAIT_S,
-    NO_LIMITS,
     Allowance,
     Limits,
+    Meter,
+    Rate,
     Refusal,
     Standing,
     Subject,
     Turn,
-    change_limit,
-    correct,
-    look_ahead,
+    burst,
+    correct_all,
+    put_back,
     remaining,
     reset_s,
     retry_after_s,
+    take_all,
     wait_s,
 )
 
 _FEWEST_TO_SWEEP = 1_024
-_Strictness = tuple[int, float, int]
-"""What remains, minus the ``tat``, the limit: the least is the strictest, of two that are alike the longer to rest."""
-_Step = tuple[_Strictness | None, _Strictness | None]
-"""Of the requests, and of the tokens; None is unlimited."""
 
 
 class _Meters:
-    """The meters of one subject: what runs, and for each rate its ``tat`` and the limit under which that was owed."""
+    """The meters of one subject: what runs, and its two rates."""
 
-    __slots__ = ("limits", "requests_tat", "rpm", "running", "tokens_tat", "tpm")
+    __slots__ = ("limits", "requests", "running", "tokens")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, limits: Limits, now: float) -> None:
         self.running = 0
-        self.requests_tat = self.tokens_tat = now
-        self.rpm = self.tpm = 1
-        self.limits = NO_LIMITS
+        self.requests = Meter(limits.rpm or 1, now)
+        self.tokens = Meter(limits.tpm or 1, now)
+        self.limits = limits
 
     def use(self, limits: Limits, now: float) -> None:
         """Go by ``limits`` from now on."""
         self.limits = limits
-        rpm, tpm = limits.rpm, limits.tpm
-        if rpm is not None and rpm != self.rpm:
-            self.requests_tat = change_limit(self.requests_tat, self.rpm, rpm, now)
-            self.rpm = rpm
-        if tpm is not None and tpm != self.tpm:
-            self.tokens_tat = change_limit(self.tokens_tat, self.tpm, tpm, now)
-            self.tpm = tpm
-
-    def look_ahead(self, tokens: int, now: float) -> "_Step | None":
-        """How its rates stand after one more request; None where a limit is in the way."""
-        limits = self.limits
-        if limits.max_concurrency is not None and self.running >= limits.max_concurrency:
-            return None
-        requests = spent = None
         if limits.rpm is not None:
-            step = look_ahead(self.requests_tat, limits.rpm, 1, now)
-            if step is None:
-                return None
-            requests = (step[1], -step[0], limits.rpm)
+            self.requests.use(limits.rpm, now)
         if limits.tpm is not None:
-            step = look_ahead(self.tokens_tat, limits.tpm, tokens, now)
-            if step is None:
-                return None
-            spent = (step[1], -step[0], limits.tpm)
-        return requests, spent
+            self.tokens.use(limits.tpm, now)
+
+    def is_at_rest(self, now: float) -> bool:
+        """Whether they say nothing."""
+        return not self.running and self.requests.tat <= now and self.tokens.tat <= now
+
+
+@attrs.define(eq=False)
+class _Seat:
+    """A caller's meters, found once: those of its subjects, and of these what is limited."""
+
+    subjects: Sequence[Subject]
+    meters: tuple[_Meters, ...]
+    places: tuple[tuple[_Meters, int], ...]
+    requests: tuple[Rate, ...]
+    tokens: tuple[Rate, ...]
 
 
 class MemoryCounters:
@@ -79,121 +73,117 @@ class MemoryCounters:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._meters: dict[tuple[str, int], _Meters] = {}
+        # By the identity of the subjects, which a seat keeps alive. All are forgotten when a limit of any changes.
+        self._seats: dict[int, _Seat] = {}
         self._sweep_at = _FEWEST_TO_SWEEP
 
     async def take(self, subjects: Sequence[Subject], tokens: int) -> Turn:
         """One request, ``tokens`` tokens and one place of every subject, or ``RateLimited`` and nothing."""
         now = self._clock()
-        if len(self._meters) >= self._sweep_at:
-            self._sweep(now)
-        ahead: list[tuple[_Meters, _Step]] = []
-        for subject in subjects:
-            meters = self._meters.get((subject.kind, subject.id))
-            if meters is None or meters.limits is not subject.limits:
-                meters = self._find(subject, now)
-            step = meters.look_ahead(tokens, now)
-            if step is None:
-                raise self._refuse(subjects, tokens, now)
-            ahead.append((meters, step))
+        seat = self._seats.get(id(subjects)) or self._find_seat(subjects, now)
+        for meters, most in seat.places:
+            if meters.running >= most:
+                raise _refuse(seat, tokens, now)
         requests = spent = None
-        for meters, step in ahead:
+        if seat.requests:
+            requests = take_all(seat.requests, 1, now)
+            if requests is None:
+                raise _refuse(seat, tokens, now)
+        if seat.tokens:
+            spent = take_all(seat.tokens, tokens, now)
+            if spent is None:
+                put_back(seat.requests)
+                raise _refuse(seat, tokens, now)
+        for meters in seat.meters:
             meters.running += 1
-            of_requests, of_tokens = step
-            if of_requests is not None:
-                meters.requests_tat = -of_requests[1]
-                requests = of_requests if requests is None else min(requests, of_requests)
-            if of_tokens is not None:
-                meters.tokens_tat = -of_tokens[1]
-                spent = of_tokens if spent is None else min(spent, of_tokens)
-        return Turn(tuple(subjects), tokens, Standing(_make_allowance(requests, now), _make_allowance(spent, now)))
+        return Turn(tokens, Standing(requests, spent), seat)
 
     async def check(self, subjects: Sequence[Subject]) -> None:
         """Raise ``RateLimited`` where ``take`` would, be the tokens none."""
         now = self._clock()
-        if len(self._meters) >= self._sweep_at:
-            self._sweep(now)
-        for subject in subjects:
-            if self._find(subject, now).look_ahead(0, now) is None:
-                raise self._refuse(subjects, 0, now)
+        seat = self._find_seat(subjects, now)
+        if _list_refusals(seat, 0, now):
+            raise _refuse(seat, 0, now)
 
     def give_back(self, turn: Turn, tokens: int) -> None:
         """Free the places of ``turn`` and count the ``tokens`` it used, once."""
         if turn.given_back:
             return
         turn.given_back = True
-        now = self._clock()
-        for subject in turn.subjects:
-            meters = self._meters[subject.kind, subject.id]
+        seat: _Seat = turn.seat
+        for meters in seat.meters:
             meters.running -= 1
-            tpm = subject.limits.tpm
-            if tpm is not None and tokens != turn.tokens:
-                meters.tokens_tat = correct(meters.tokens_tat, max(tpm, meters.tpm), tokens - turn.tokens, now)
+        if tokens != turn.tokens:
+            correct_all(seat.tokens, tokens - turn.tokens, self._clock())
+
+    def _find_seat(self, subjects: Sequence[Subject], now: float) -> _Seat:
+        """The seat of some subjects, with their meters under their limits of this moment."""
+        seat = self._seats.get(id(subjects))
+        if seat is not None:
+            return seat
+        if max(len(self._meters), len(self._seats)) >= self._sweep_at:
+            self._sweep(now)
+        meters = tuple([self._find(subject, now) for subject in subjects])
+        limited = [(its, subject.limits) for its, subject in zip(meters, subjects, strict=True)]
+        seat = self._seats[id(subjects)] = _Seat(
+            subjects,
+            meters,
+            tuple([(its, most) for its, limits in limited if (most := limits.max_concurrency) is not None]),
+            tuple([(its.requests, rpm, burst(rpm)) for its, limits in limited if (rpm := limits.rpm) is not None]),
+            tuple([(its.tokens, tpm, burst(tpm)) for its, limits in limited if (tpm := limits.tpm) is not None]),
+        )
+        return seat
 
     def _find(self, subject: Subject, now: float) -> _Meters:
         """The subject's meters under its limits of this moment."""
-        meters = self._meters.get((subject.kind, subject.id))
+        who = subject.kind, subject.id
+        meters = self._meters.get(who)
         if meters is None:
-            meters = self._meters[subject.kind, subject.id] = _Meters(now)
-        if meters.limits is not subject.limits:
+            meters = self._meters[who] = _Meters(subject.limits, now)
+        elif meters.limits != subject.limits:
             meters.use(subject.limits, now)
+            self._seats.clear()  # others may sit at these meters under the limits before
         return meters
 
-    def _refuse(self, subjects: Sequence[Subject], tokens: int, now: float) -> RateLimited:
-        """What stands in the way, with the longest wait; something does."""
-        found = [(subject, self._find(subject, now)) for subject in subjects]
-        refusals = [_find_refusal(subject, meters, tokens, now) for subject, meters in found]
-        refusal = max(filter(None, refusals), key=lambda refusal: refusal.wait_s)
-        return RateLimited(
-            refusal.message,
-            standing=_read_standing(found, now),
-            retry_after_s=retry_after_s(refusal.wait_s),
-        )
-
     def _sweep(self, now: float) -> None:
-        """Forget the meters that say nothing: at rest, and nothing running.
+        """Forget every seat, and the meters that say nothing: at rest, and nothing running.
 
         Done when their number has doubled since the last time, so it costs each newcomer the look at two others; and
         before a request looks its own up, which say nothing yet where they are new.
         """
-        self._meters = {
-            who: meters
-            for who, meters in self._meters.items()
-            if meters.running or meters.requests_tat > now or meters.tokens_tat > now
-        }
+        self._seats.clear()
+        self._meters = {who: meters for who, meters in self._meters.items() if not meters.is_at_rest(now)}
         self._sweep_at = max(_FEWEST_TO_SWEEP, 2 * len(self._meters))
 
 
-def _find_refusal(subject: Subject, meters: _Meters, tokens: int, now: float) -> Refusal | None:
-    """The limit of ``subject`` with the longest wait, or None where one more request may pass."""
-    limits = subject.limits
-    refusal: Refusal | None = None
-    if limits.max_concurrency is not None and meters.running >= limits.max_concurrency:
-        refusal = Refusal(subject, "requests at once", limits.max_concurrency, FULL_WAIT_S)
-    if limits.rpm is not None:
-        wait = wait_s(meters.requests_tat, limits.rpm, 1, now)
-        if wait > (refusal.wait_s if refusal else 0):
-            refusal = Refusal(subject, "requests a minute", limits.rpm, wait)
-    if limits.tpm is not None:
-        wait = wait_s(meters.tokens_tat, limits.tpm, tokens, now)
-        if wait > (refusal.wait_s if refusal else 0):
-            refusal = Refusal(subject, "tokens a minute", limits.tpm, wait)
-    return refusal
+def _refuse(seat: _Seat, tokens: int, now: float) -> RateLimited:
+    """What stands in the way, with the longest wait; something does."""
+    refusal = max(_list_refusals(seat, tokens, now), key=lambda refusal: refusal.wait_s)
+    return RateLimited(
+        refusal.message,
+        standing=Standing(_tell(seat.requests, now), _tell(seat.tokens, now)),
+        retry_after_s=retry_after_s(refusal.wait_s),
+    )
 
 
-def _read_standing(found: Sequence[tuple[Subject, _Meters]], now: float) -> Standing:
-    requests: list[_Strictness] = []
-    tokens: list[_Strictness] = []
-    for subject, meters in found:
-        limits = subject.limits
-        if limits.rpm is not None:
-            requests.append((remaining(meters.requests_tat, limits.rpm, now), -meters.requests_tat, limits.rpm))
-        if limits.tpm is not None:
-            tokens.append((remaining(meters.tokens_tat, limits.tpm, now), -meters.tokens_tat, limits.tpm))
-    return Standing(_make_allowance(min(requests, default=None), now), _make_allowance(min(tokens, default=None), now))
+def _list_refusals(seat: _Seat, tokens: int, now: float) -> list[Refusal]:
+    """Every limit that is in the way of one more request, a subject's after the other's."""
+    refusals: list[Refusal] = []
+    for subject, meters in zip(seat.subjects, seat.meters, strict=True):
+        most, rpm, tpm = subject.limits.max_concurrency, subject.limits.rpm, subject.limits.tpm
+        if most is not None and meters.running >= most:
+            refusals.append(Refusal(subject, "requests at once", most, FULL_WAIT_S))
+        if rpm is not None and (wait := wait_s(meters.requests.tat, rpm, 1, now)):
+            refusals.append(Refusal(subject, "requests a minute", rpm, wait))
+        if tpm is not None and (wait := wait_s(meters.tokens.tat, tpm, tokens, now)):
+            refusals.append(Refusal(subject, "tokens a minute", tpm, wait))
+    return refusals
 
 
-def _make_allowance(rate: _Strictness | None, now: float) -> Allowance | None:
-    if rate is None:
+def _tell(rates: Iterable[Rate], now: float) -> Allowance | None:
+    """How the strictest of some meters stands; see ``take_all``."""
+    stand = [(remaining(meter.tat, limit, now), -meter.tat, limit) for meter, limit, _ in rates]
+    if not stand:
         return None
-    left, minus_tat, limit = rate
+    left, minus_tat, limit = min(stand)
     return Allowance(limit, left, reset_s(-minus_tat, now))

@@ -160,7 +160,7 @@ STAGES = {
     "a body read, of a stream": (read_call(STREAMED), 15),
     "two prices": (price, 4),
     "two purses": (pay(), 12),
-    "two meters of two rates": (take_turn(), 22),
+    "two meters of two rates": (take_turn(), 9),
     "a breaker": (lean_on(), 5),
     "an exchange": (exchange, 16),
     "limits said": (lambda: write_limits(STANDING), 3),

@@ -11,17 +11,21 @@ from hypothesis import strategies as st
 
 from gateway.domain.rate import (
     NO_LIMITS,
+    Allowance,
     Limits,
+    Meter,
+    Rate,
     Refusal,
     Subject,
     burst,
     change_limit,
-    correct,
-    look_ahead,
+    correct_all,
+    put_back,
     remaining,
     reset_s,
     retry_after_s,
     take,
+    take_all,
     wait_s,
 )
 
@@ -33,6 +37,18 @@ DEBTS_S = st.floats(0, 10_000)
 
 def times(gaps_ms: list[int]) -> list[float]:
     return [START + ms / 1_000 for ms in accumulate(gaps_ms)]
+
+
+def rate_of(tat: float, limit: int) -> Rate:
+    """A meter that stands so."""
+    return Meter(limit, tat), limit, burst(limit)
+
+
+def correct(tat: float, limit: int, tokens: int, now: float) -> float:
+    """The ``tat`` of a meter after a correction."""
+    rate = rate_of(tat, limit)
+    correct_all([rate], tokens, now)
+    return rate[0].tat
 
 
 def pass_all(limit: int, tries: list[tuple[float, int]]) -> list[tuple[float, int]]:
@@ -231,11 +247,30 @@ def test_a_changed_limit_lets_neither_the_seconds_nor_the_units_of_a_debt_grow(
     assert after == pytest.approx(min(before, before * old / new), rel=1e-6, abs=1e-8)
 
 
-@given(LIMITS, st.integers(0, 10**6), DEBTS_S.map(lambda debt_s: START - 100 + debt_s))
-def test_a_look_ahead_says_what_its_three_parts_say(limit: int, cost: int, tat: float) -> None:
-    after = take(tat, limit, cost, START)
-    passes = wait_s(tat, limit, cost, START) == 0
-    assert look_ahead(tat, limit, cost, START) == ((after, remaining(after, limit, START)) if passes else None)
+TATS = (DEBTS_S | st.floats(0, 0.01)).map(lambda debt_s: START - 100 + debt_s) | st.just(START)
+
+
+@given(st.lists(st.tuples(TATS, LIMITS), min_size=1, max_size=3), st.integers(0, 10**6) | st.integers(0, 3))
+def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[float, int]], cost: int) -> None:
+    rates = [rate_of(tat, limit) for tat, limit in meters]
+    told = take_all(rates, cost, START)
+    if any(wait_s(tat, limit, cost, START) for tat, limit in meters):
+        assert told is None
+        assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
+        return
+    after = [(take(tat, limit, cost, START), limit) for tat, limit in meters]
+    assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in after]
+    left, minus_tat, limit = min((remaining(tat, limit, START), -tat, limit) for tat, limit in after)
+    assert told == Allowance(limit, left, reset_s(-minus_tat, START))
+    put_back(rates)
+    assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
+
+
+def test_a_correction_counts_at_the_larger_limit() -> None:
+    for asked, now in ((60, 600), (600, 60)):
+        meter = Meter(now, START)
+        correct_all([(meter, asked, burst(asked))], 100, START)
+        assert reset_s(meter.tat, START) == pytest.approx(10)
 
 
 def test_a_raised_limit_frees_a_caller_who_was_deep_in_debt() -> None:

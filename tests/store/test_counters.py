@@ -1,7 +1,7 @@
 """The meters in memory: all or nothing, nothing lost, nothing kept for ever."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import attrs
@@ -46,7 +46,7 @@ def account(limits: Limits, number: int = 1) -> Subject:
     return Subject("account", number, limits)
 
 
-def try_take(counters: MemoryCounters, subjects: list[Subject], tokens: int = 0) -> Turn | RateLimited:
+def try_take(counters: MemoryCounters, subjects: Sequence[Subject], tokens: int = 0) -> Turn | RateLimited:
     try:
         return finish(counters.take(subjects, tokens))
     except RateLimited as fault:
@@ -143,11 +143,11 @@ def test_a_refused_request_takes_nothing_and_no_place_is_given_twice(
     """One hears of every attempt, its twin of those alone that passed: both tell the same of each."""
     clock = Clock()
     counters, twin = MemoryCounters(clock), MemoryCounters(clock)
-    running: list[tuple[Turn, Turn, int]] = []
+    running: list[tuple[Turn, Turn, int, int]] = []
     for gap_ms, number, tokens, used, ends in attempts:
         clock.now += gap_ms / 1_000
         if ends and running:
-            turn, other, used_tokens = running.pop(0)
+            turn, other, used_tokens, _ = running.pop(0)
             counters.give_back(turn, used_tokens)
             twin.give_back(other, used_tokens)
             continue
@@ -157,10 +157,10 @@ def test_a_refused_request_takes_nothing_and_no_place_is_given_twice(
             continue
         again = finish(twin.take(subjects, tokens))
         assert again.standing == outcome.standing
-        running.append((outcome, again, used))
+        running.append((outcome, again, used, number))
         assert limits.max_concurrency is None or len(running) <= limits.max_concurrency
         most = keys[number - 1].max_concurrency
-        assert most is None or sum(turn.subjects[0].id == number for turn, _, _ in running) <= most
+        assert most is None or sum(whose == number for _, _, _, whose in running) <= most
 
 
 @given(st.integers(1, 200), st.lists(st.integers(0, 500), min_size=20, max_size=200))
@@ -246,6 +246,33 @@ async def test_changed_limits_hold_from_the_next_request_on() -> None:
         await counters.take([key(Limits(rpm=12))], 0)
 
 
+async def test_limits_that_were_changed_hold_for_a_caller_whose_own_are_still_those_before() -> None:
+    """Its subjects are the same object as before: what was found for them is not good any more."""
+    counters = MemoryCounters(Clock())
+    before, after = (key(Limits(max_concurrency=2)),), (key(Limits(max_concurrency=1)), account(NO_LIMITS))
+    for subjects, most in ((before, 2), (after, 1), (before, 2), (after, 1)):
+        turns = [await counters.take(subjects, 0) for _ in range(most)]
+        with pytest.raises(RateLimited, match=f"limit of {most} request"):
+            await counters.take(subjects, 0)
+        for turn in turns:
+            counters.give_back(turn, 0)
+
+
+async def test_callers_who_share_an_account_share_its_meters_however_often_limits_change() -> None:
+    counters = MemoryCounters(Clock())
+    shared = account(Limits(rpm=600, max_concurrency=4))
+    callers = [(key(Limits(rpm=900), number), shared) for number in range(4)]
+    turns = []
+    for left, subjects in zip(range(59, 55, -1), callers, strict=True):
+        turns.append(await counters.take(subjects, 0))
+        assert turns[-1].standing.requests == Allowance(600, left, pytest.approx((60 - left) / 10))
+        await counters.take([key(Limits(rpm=left), 9)], 0)  # whoever that is, its limits change
+    with pytest.raises(RateLimited, match="4 requests at once"):
+        await counters.take(callers[0], 0)
+    counters.give_back(turns[0], 0)
+    await counters.take(callers[3], 0)
+
+
 async def test_a_raised_limit_frees_a_caller_who_owes_tokens() -> None:
     counters = MemoryCounters(Clock())
     await counters.take([key(Limits(tpm=60))], 3_000)
@@ -295,6 +322,7 @@ async def test_subjects_at_rest_are_forgotten() -> None:
         clock.now += 1
         counters.give_back(await counters.take([key(Limits(60, 600, 1), number)], 1), 1)
     assert len(counters._meters) <= 1_024
+    assert len(counters._seats) <= 1_024
 
 
 async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
@@ -314,6 +342,14 @@ async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
             await counters.take([subject], 1)
     counters.give_back(turn, 0)
     await counters.take([runs], 0)
+
+
+async def test_a_caller_who_is_read_anew_over_and_over_is_not_remembered_as_often() -> None:
+    counters = MemoryCounters(Clock())
+    for _ in range(3_000):
+        await counters.take((key(NO_LIMITS),), 0)
+    assert len(counters._seats) <= 1_024
+    assert len(counters._meters) == 1
 
 
 async def test_a_newcomer_among_many_who_run_costs_no_look_at_all_of_them() -> None:
