@@ -76,6 +76,7 @@ class Line:
     """One channel as it stands.
 
     Attributes:
+        offered: whether calls may be made over it: it was neither disabled nor removed, and leads where it led.
         running: calls under way.
         tat: of its requests a minute; see ``domain/rate.py``.
         turn: which key is the next one's.
@@ -88,6 +89,7 @@ class Line:
     channel: Channel
     keys: tuple[KeyLine, ...]
     breaker: Breaker = attrs.field(factory=Breaker)
+    offered: bool = False
     running: int = 0
     tat: float = 0.0
     turn: int = 0
@@ -98,7 +100,8 @@ class Line:
     def count(self, first_byte_ms: int) -> None:
         """A call has ended that says something of the channel; ``FAILED`` where it failed."""
         self.calls += 1
-        self.failures += first_byte_ms == FAILED
+        if first_byte_ms == FAILED:
+            self.failures += 1
         self.recent.add(first_byte_ms)
 
     def replace(self, channel: Channel, now: float) -> None:
@@ -118,11 +121,12 @@ class Line:
 
         False says nothing.
         """
-        channel, key = self.channel, self.keys[self.turn]
+        key, most = self.keys[self.turn], self.channel.max_concurrency
         return (
-            self.breaker.state == "up"
-            and (channel.max_concurrency is None or self.running < channel.max_concurrency)
-            and channel.rpm is None
+            self.offered
+            and self.breaker.state == "up"
+            and (most is None or self.running < most)
+            and self.channel.rpm is None
             and key.breaker.state == "up"
             and model not in key.limited
         )
@@ -155,6 +159,8 @@ class Line:
 
     def pick_key(self, model: str, now: float) -> KeyLine:
         """The next key in turn that may be used; one may, ``find_obstacle`` having found nothing."""
+        if len(self.keys) == 1:
+            return self.keys[0]
         for step in range(len(self.keys)):
             key = self.keys[(self.turn + step) % len(self.keys)]
             if key.wait_s(model, now) == 0.0:
@@ -177,10 +183,10 @@ class Lease:
     retry: bool
     epoch: int
     key_epoch: int
+    began: float = 0.0
     streak: int | None = None
     places: int = 1
     ended: bool = False
-    began: float = 0.0
     first_byte_ms: int | None = None
 
     def widen(self, more: int) -> int:

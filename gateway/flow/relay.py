@@ -5,9 +5,9 @@ the stream, which then ends without its end mark: no retry, and no exception but
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import structlog
@@ -19,6 +19,7 @@ from gateway.dialects.openai_error import mask
 from gateway.dialects.sse import KEEPALIVE
 from gateway.domain.call import Call
 from gateway.domain.fault import NotExpressible, RequestCancelled, ShuttingDown, UpstreamError, UpstreamFault
+from gateway.domain.frozen import frozen
 from gateway.domain.request import ID_PREFIX
 from gateway.domain.usage import estimate_tokens
 from gateway.flow.admission import Grant
@@ -48,7 +49,7 @@ CROWD = 20
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class Answer:
     """A whole answer, and the type it is of."""
 
@@ -106,25 +107,24 @@ class Relay:
         visit.cancel(make_cancelled())
         return True
 
-    async def answer(self, grant: Grant, route: Route, request_id: str) -> Answer:
+    def answer(self, grant: Grant, route: Route, request_id: str) -> Coroutine[Any, Any, Answer]:
         """A whole answer. Raises the last attempt's ``UpstreamFault``, or ``NoAvailableChannel``."""
-        call = grant.call
-        if not route.options:  # counting tokens, and nobody who serves the model counts: the house's rule of thumb
-            return Answer(write_count_answer(estimate_tokens(call.prompt_chars)))
+        if not route.options:  # counting tokens, and nobody who serves the model counts
+            return _estimate(grant.call)
+        return self.try_each(grant.delivery, route, request_id, partial(self._read, grant))
 
-        async def read(visit: Visit, attempt: Attempt) -> Answer:
-            if call.picture is not None:
-                painting = self._images.answer(attempt, call)
-                body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
-                visit.check()
-            else:
-                reply = await visit.open(self._upstream, attempt, call)
-                raw = await reply.read(MAX_ANSWER_BYTES)
-                body, grant.delivery.usage = attempt.exchange.read_answer(raw, attempt.channel.secrets)
-            self._switchboard.note_answered(attempt.lease)
-            return Answer(body, attempt.exchange.manner.media_type)
-
-        return await self.try_each(grant.delivery, route, request_id, read)
+    async def _read(self, grant: Grant, visit: Visit, attempt: Attempt) -> Answer:
+        call, exchange = grant.call, attempt.exchange
+        if call.picture is None:
+            reply = await visit.open(self._upstream, attempt, call)
+            raw = await reply.read(MAX_ANSWER_BYTES)
+            body, grant.delivery.usage = exchange.read_answer(raw, attempt.channel.secrets)
+        else:
+            painting = self._images.answer(attempt, call)
+            body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
+            visit.check()
+        self._switchboard.note_answered(attempt.lease)
+        return Answer(body, exchange.manner.media_type)
 
     async def stream(
         self,
@@ -246,6 +246,11 @@ class Relay:
         """Hold it against whoever it is held against, and say in the log what the caller is not told."""
         self._switchboard.note_failed(attempt.lease, fault)
         _log_failure(attempt, fault)
+
+
+async def _estimate(call: Call) -> Answer:
+    """The house's rule of thumb for the tokens of a prompt."""
+    return Answer(write_count_answer(estimate_tokens(call.prompt_chars)))
 
 
 def make_cancelled() -> RequestCancelled:

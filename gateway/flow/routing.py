@@ -3,7 +3,6 @@
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from operator import is_
 
 import attrs
 
@@ -84,16 +83,16 @@ class Route:
         self._switchboard = switchboard
         self._sticky = sticky
         self._first: Option | None = None
-        self._tried: set[str] = set()
+        self._tried: tuple[str, ...] = ()
         self._attempts = 0
 
-    def rank(self) -> list[Option]:
+    def rank(self) -> Sequence[Option]:
         """Every option, first the one that is taken if it still can be. Raises ``NoAvailableChannel``."""
         if not self.options:
-            return []
+            return self.options
         self._first = first = self._look()
         if len(self.options) == 1:
-            return [first]
+            return self.options
         return [first, *(option for option in self.options if option is not first)]
 
     def _look(self) -> Option:
@@ -105,7 +104,7 @@ class Route:
     def begin(self, answer_id: str, now_s: int) -> Attempt:
         """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoAvailableChannel``."""
         first = self._first
-        if first is None or not self._is_open(first, self._switchboard.now):
+        if first is None or not self._is_open(first):
             first = self._look()
         return self._take(first, answer_id, now_s)
 
@@ -117,14 +116,13 @@ class Route:
             return False
         # Trouble with one key is not the channel's: its next key is another try.
         if fault.blame not in {"key", "model"} or len(failed.lease.line.keys) == 1:
-            self._tried.add(failed.channel.name)
+            self._tried += (failed.channel.name,)
         return self.is_open
 
     @property
     def is_open(self) -> bool:
         """Whether a channel that was not tried can take the call now."""
-        now = self._switchboard.now
-        return any(self._is_open(option, now) for option in self.options)
+        return any(map(self._is_open, self.options))
 
     def follow(self, failed: Attempt) -> Attempt | None:
         """The attempt after ``failed``; None where no channel can take it any more."""
@@ -132,22 +130,24 @@ class Route:
         return None if option is None else self._take(option, naming.id, naming.now_s)
 
     def _choose(self) -> Option | None:
-        switchboard = self._switchboard
-        now, rules = switchboard.now, switchboard.settings.rules
         if len(self.options) == 1:  # the usual house: there is nothing to weigh
-            return self.options[0] if self._is_open(self.options[0], now) else None
-        ready = [option for option in self.options if self._is_open(option, now)]
+            return self.options[0] if self._is_open(self.options[0]) else None
+        ready = [option for option in self.options if self._is_open(option)]
         if len(ready) <= 1:
             return ready[0] if ready else None
+        switchboard = self._switchboard
+        now, rules = switchboard.now, switchboard.settings.rules
         candidates = [_weigh(option, option.line.breaker.share(now, rules)) for option in ready]
         return choose(candidates, self._sticky, switchboard.throw())
 
-    def _is_open(self, option: Option, now: float) -> bool:
+    def _is_open(self, option: Option) -> bool:
         """Whether it was not tried, and can be. An attempt may take minutes: by then it may be disabled, or gone."""
         line = option.line
-        if line.channel.name in self._tried or not self._switchboard.offers(line):
+        if self._tried and line.channel.name in self._tried:
             return False
-        return line.is_free(option.model) or line.find_obstacle(option.model, now) is None
+        if line.is_free(option.model):
+            return True
+        return line.offered and line.find_obstacle(option.model, self._switchboard.now) is None
 
     def _take(self, option: Option, answer_id: str, now_s: int) -> Attempt:
         lease = self._switchboard.lease(option.line, option.model, retry=self._attempts > 0)
@@ -197,7 +197,7 @@ class Router:
         self.tariff = tariff
         self.models: tuple[Capability, ...] = ()
         self._known: dict[Hashable, list[Option]] = {}
-        self._known_of: tuple[object, ...] = ()
+        self._known_of = self._list_parts()
 
     def route(self, caller: Caller, call: Call) -> Route:
         """Who may serve ``call``.
@@ -227,9 +227,15 @@ class Router:
 
         Remembered while nothing that it is made of has been replaced. Raises what says that the caller may not.
         """
-        made_of = (self._catalog.state, self._switchboard.lines, self.tariff, self.models)
-        if not all(map(is_, made_of, self._known_of)) or not self._known_of or len(self._known) >= _MOST_REMEMBERED:
-            self._known, self._known_of = {}, made_of
+        state, lines, tariff, models = self._known_of
+        if (
+            state is not self._catalog.state
+            or lines is not self._switchboard.lines
+            or tariff is not self.tariff
+            or models is not self.models
+            or len(self._known) >= _MOST_REMEMBERED
+        ):
+            self._known, self._known_of = {}, self._list_parts()
         key = caller.key
         place = (model, operation, key.group, key.models, caller.account.groups)
         options = self._known.get(place)
@@ -238,6 +244,10 @@ class Router:
             caller.check_model(model)
             options = self._known[place] = self.list_options(caller, model, operation)
         return options
+
+    def _list_parts(self) -> tuple[object, object, object, object]:
+        """What options are made of: other objects whenever it has changed."""
+        return self._catalog.state, self._switchboard.lines, self.tariff, self.models
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Option]:
         """Every channel that serves ``model`` to ``caller`` in a language in which ``operation`` can be said."""

@@ -77,7 +77,6 @@ class Patience:
     def __init__(self, sweep: Sweep, patience_s: float) -> None:
         self._sweep = sweep
         self._task: asyncio.Task[object] | None = None
-        self._cancelling = 0
         self._out = False
         self.due_at = asyncio.get_running_loop().time() + patience_s
 

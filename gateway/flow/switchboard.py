@@ -51,6 +51,7 @@ class Switchboard:
 
     Attributes:
         settings: how calls are spread.
+        lines: every channel that there is, by its name; another object whenever one of them has changed.
         running: calls under way.
         retrying: those of them that are not their request's first, and not answered yet.
     """
@@ -58,19 +59,17 @@ class Switchboard:
     def __init__(self, clock: Callable[[], float], dice: Callable[[], float] = random.random) -> None:
         self._clock = clock
         self._dice = dice
-        self._lines: dict[str, Line] = {}
+        self.lines: Mapping[str, Line] = {}
         self.settings = DEFAULT_SETTINGS
         self.running = 0
         self.retrying = 0
 
-    @property
-    def lines(self) -> Mapping[str, Line]:
-        """Every channel that is offered, by its name."""
-        return self._lines
-
     def use(self, channels: Iterable[Channel]) -> None:
         """Offer exactly these. One that was there before keeps how it stands, unless it leads elsewhere now."""
-        before, self._lines = self._lines, {}
+        lines: dict[str, Line] = {}
+        before, self.lines = self.lines, lines
+        for former in before.values():
+            former.offered = False
         for channel in channels:
             line = before.get(channel.name)
             if line is None or line.channel.base_url != channel.base_url or line.channel.provider != channel.provider:
@@ -78,17 +77,14 @@ class Switchboard:
             else:
                 # In its place, not beside it: calls under way end at this line, and free a slot of it.
                 line.replace(channel, self._clock())
-            self._lines[channel.name] = line
+            line.offered = channel.status == "active"
+            lines[channel.name] = line
 
     @property
     def any_open(self) -> bool:
         """Whether a channel could be called now, or is being tried, for all its breaker knows."""
         now = self._clock()
-        return any(not line.breaker.wait_s(now) and line.channel.status == "active" for line in self._lines.values())
-
-    def offers(self, line: Line) -> bool:
-        """Whether calls may still be made over ``line``: it was neither disabled nor removed since it was looked up."""
-        return line.channel.status == "active" and self._lines.get(line.channel.name) is line
+        return any(not line.breaker.wait_s(now) and line.channel.status == "active" for line in self.lines.values())
 
     @property
     def now(self) -> float:
@@ -106,17 +102,18 @@ class Switchboard:
 
     def lease(self, line: Line, model: str, *, retry: bool) -> Lease:
         """Make a call over ``line``, which has no obstacle."""
-        now = self._clock()
+        now, rpm = self._clock(), line.channel.rpm
         key = line.pick_key(model, now)
-        if line.channel.rpm is not None:
-            line.tat = take(line.tat, line.channel.rpm, 1, now)
+        if rpm is not None:
+            line.tat = take(line.tat, rpm, 1, now)
         line.running += 1
         self.running += 1
-        self.retrying += retry
+        if retry:
+            self.retrying += 1
         breaker, keys = line.breaker, key.breaker
         epoch = breaker.epoch if breaker.state == "up" else breaker.begin(now)
         key_epoch = keys.epoch if keys.state == "up" else keys.begin(now)
-        return Lease(line, key, model, retry, epoch, key_epoch, began=now)
+        return Lease(line, key, model, retry, epoch, key_epoch, now)
 
     def note_answered(self, lease: Lease) -> None:
         """The call was answered; to be said once, at its first event or with the whole of it.
@@ -124,12 +121,13 @@ class Switchboard:
         From there a retry is a call like any other, however long its stream goes on.
         """
         now = self._clock()
-        self.retrying -= lease.retry
-        lease.retry = False
+        if lease.retry:
+            lease.retry = False
+            self.retrying -= 1
         lease.first_byte_ms = round((now - lease.began) * 1000)
         lease.streak = lease.line.breaker.failures
         self._note_well(lease, now)
-        lease.key.breaker.note_answered(lease.key_epoch, now, self.settings.rules)
+        self._note_key_well(lease, now)
 
     def note_failed(self, lease: Lease, fault: UpstreamFault) -> None:
         """The call failed, before its first byte or after it."""
@@ -146,7 +144,7 @@ class Switchboard:
                 self._note_ill(lease, fault)
             case "nobody":
                 if fault.answered:
-                    lease.key.breaker.note_answered(lease.key_epoch, self._clock(), self.settings.rules)
+                    self._note_key_well(lease, self._clock())
 
     def note_probe_answered(self, line: Line, epoch: int) -> None:
         """A probe, begun in ``epoch``, found the channel well."""
@@ -166,6 +164,11 @@ class Switchboard:
         breaker.note_answered(lease.epoch, now, self.settings.rules)
         if trial:
             log.info("channel_recovered", channel=lease.line.channel.name)
+
+    def _note_key_well(self, lease: Lease, now: float) -> None:
+        """Of a key nothing is counted: trouble with it trips it at once, and only what has tripped can come up."""
+        if lease.key.breaker.trips:
+            lease.key.breaker.note_answered(lease.key_epoch, now, self.settings.rules)
 
     def _note_ill(self, lease: Lease, fault: UpstreamFault) -> None:
         now, rules, breaker = self._clock(), self.settings.rules, lease.line.breaker
@@ -214,13 +217,14 @@ class Switchboard:
         """The call is over; what nobody has said of it is no verdict."""
         if lease.ended:
             return
-        lease.ended = True
+        lease.ended, line = True, lease.line
         if lease.first_byte_ms is not None:
-            lease.line.count(lease.first_byte_ms)
-        lease.line.running -= lease.places
+            line.count(lease.first_byte_ms)
+        line.running -= lease.places
         self.running -= 1
-        self.retrying -= lease.retry
-        if lease.line.breaker.state == "trial":
-            lease.line.breaker.abandon(lease.epoch)
+        if lease.retry:
+            self.retrying -= 1
+        if line.breaker.state == "trial":
+            line.breaker.abandon(lease.epoch)
         if lease.key.breaker.state == "trial":
             lease.key.breaker.abandon(lease.key_epoch)

@@ -47,31 +47,44 @@ class Visit:
         timeouts = attempt.channel.timeouts
         # What a provider is sent may take longer than what it says first.
         waits = call.stream and not call.files and call.picture is None
-        patience = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
-        reply = await self.run(self._open(upstream, attempt, call), patience)
+        patience_s = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
+        try:
+            with self._be_patient(patience_s):
+                reply = self._reply = await upstream.send(attempt.plan(call))
+                if reply.status not in OK:
+                    raise await self._read_fault(reply, attempt, call)
+                if call.stream:
+                    await _check_type(reply, attempt)
+        except TimeoutError:
+            raise self._find_end() from None
+        finally:
+            self._patience = None
         self.check()
         return reply
 
     async def run(self, work: Awaitable[T], patience_s: float) -> T:
         """``work``, which is bounded, and broken off with the visit. Raises ``UpstreamTimeout`` besides its own."""
         try:
-            self._patience = Patience(self._sweep, patience_s)
-            with self._patience:
+            with self._be_patient(patience_s):
                 return await work
         except TimeoutError:
-            raise (
-                self.cancelled
-                or self._broken
-                or UpstreamTimeout("The provider took too long to answer", phase="headers")
-            ) from None
+            raise self._find_end() from None
         finally:
             self._patience = None
 
+    def _be_patient(self, patience_s: float) -> Patience:
+        self._patience = Patience(self._sweep, patience_s)
+        return self._patience
+
+    def _find_end(self) -> UpstreamFault:
+        """Why there was no more patience."""
+        timeout = UpstreamTimeout("The provider took too long to answer", phase="headers")
+        return self.cancelled or self._broken or timeout
+
     def check(self) -> None:
         """Raise what broke it off: a ``run`` that ended at that very moment has not noticed."""
-        fault = self.cancelled or self._broken
-        if fault is not None:
-            raise fault
+        if self._broken is not None:
+            raise self.cancelled or self._broken
 
     def follow(self, reply: Reply) -> None:
         """From here on the visit is that reply."""
@@ -81,16 +94,12 @@ class Visit:
         """What comes goes there; where the caller is waited for, that has an end when the visit has."""
         self._outlet = outlet
 
-    async def _open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
-        reply = self._reply = await upstream.send(attempt.plan(call))
-        if reply.status not in OK:
-            raw = await reply.read(MAX_ERROR_BYTES)
-            rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
-            read = read_fault if call.picture is None else read_picture_fault
-            raise read(reply.status, raw, attempt.channel.secrets, rest_s=rest_s)
-        if call.stream:
-            await _check_type(reply, attempt)
-        return reply
+    async def _read_fault(self, reply: Reply, attempt: Attempt, call: Call) -> UpstreamFault:
+        """What the provider said instead of an answer."""
+        raw = await reply.read(MAX_ERROR_BYTES)
+        rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+        read = read_fault if call.picture is None else read_picture_fault
+        return read(reply.status, raw, attempt.channel.secrets, rest_s=rest_s)
 
     def cancel(self, fault: RequestCancelled) -> None:
         """Break it off, and let nothing come after it."""
