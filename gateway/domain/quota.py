@@ -11,6 +11,7 @@ from typing import Literal
 import attrs
 
 from gateway.domain.fault import QuotaExhausted
+from gateway.domain.frozen import frozen
 from gateway.domain.price import usd
 
 QuotaPeriod = Literal["none", "lifetime", "daily", "monthly"]
@@ -47,10 +48,11 @@ class Day:
     start_s: int
     month_start_s: int
     month_end_s: int
+    end_s: int = attrs.field(init=False, repr=False, eq=False)
+    """Where the next day begins."""
 
-    @property
-    def end_s(self) -> int:
-        """Where the next day begins."""
+    @end_s.default
+    def _find_end(self) -> int:
         return self.start_s + DAY_S
 
     @property
@@ -70,7 +72,7 @@ class Day:
 
     def holds(self, now_s: float) -> bool:
         """Whether ``now_s`` lies in it."""
-        return self.start_s <= now_s < self.start_s + DAY_S
+        return self.start_s <= now_s < self.end_s
 
 
 def read_day(now_s: float) -> Day:
@@ -118,43 +120,59 @@ Owner = Literal["key", "account"]
 
 @attrs.define(eq=False)
 class Purse:
-    """What one key or one account has spent, holds and may spend. Days and months are counted whatever the cap."""
+    """What one key or one account has spent, holds and may spend. Days and months are counted whatever the cap.
+
+    Which tallies a call is counted in is found once for a day and a quota: nobody but the purse turns its windows to
+    another day.
+    """
 
     owner: Owner
-    quota: Quota = NO_QUOTA
+    quota: Quota = attrs.field(default=NO_QUOTA, init=False)
     held_nanos: int = 0
     lifetime: Tally = attrs.Factory(Tally)
     daily: Window = attrs.Factory(Window)
     monthly: Window = attrs.Factory(Window)
+    _day: Day | None = attrs.field(default=None, init=False)
+    _cap_nanos: int | None = attrs.field(default=None, init=False)
+    _today: Tally = attrs.field(init=False)
+    _month: Tally = attrs.field(init=False)
+    _capped: Tally = attrs.field(init=False)
+    """The tally of the period that the quota caps, of a lifetime where it caps none; those of ``_day``."""
+
+    def __attrs_post_init__(self) -> None:
+        self._today, self._month, self._capped = self.daily.current, self.monthly.current, self.lifetime
 
     def use(self, quota: Quota, day: Day) -> None:
         """Go by ``quota`` from now on. What a lowered cap leaves above it is an overrun on record."""
         if quota is not self.quota:
             self.quota = quota
-            self._restate(self.tally(day))
+            self._cap_nanos = quota.limit_nanos if quota.capped else None
+            self.turn_to(day)
+            self._restate()
+
+    def turn_to(self, day: Day) -> tuple[Tally, Tally]:
+        """Count in ``day`` from now on; returns its tally and that of its month."""
+        self._day = day
+        self._today, self._month = self.daily.at(day.start_s), self.monthly.at(day.month_start_s)
+        before, period = self._capped, self.quota.period
+        self._capped = self._today if period == "daily" else self._month if period == "monthly" else self.lifetime
+        if self._capped is not before:
+            self._recognise()  # holds come along into the new period, yesterday's credit does not
+        return self._today, self._month
 
     def tally(self, day: Day) -> Tally:
         """The tally of the period that the quota caps; of a lifetime where it caps none."""
-        period = self.quota.period
-        if period == "daily":
-            window, start_s = self.daily, day.start_s
-        elif period == "monthly":
-            window, start_s = self.monthly, day.month_start_s
-        else:
-            return self.lifetime
-        if window.current.start_s == start_s:
-            return window.current
-        tally = window.at(start_s)
-        self._recognise(tally)  # holds come along into the new period, yesterday's credit does not
-        return tally
+        if self._day is not day:
+            self.turn_to(day)
+        return self._capped
 
     def find_room(self, day: Day) -> int | None:
         """What may still be held, in nano-USD; negative after an overrun, None where there is no cap."""
-        limit = self.quota.limit_nanos
-        if limit is None or self.quota.period == "none":
+        cap = self._cap_nanos
+        if cap is None:
             return None
-        tally = self.tally(day)
-        return limit + tally.credit_nanos - tally.spent_nanos - self.held_nanos
+        tally = self._capped if self._day is day else self.tally(day)
+        return cap + tally.credit_nanos - tally.spent_nanos - self.held_nanos
 
     def find_reset(self, day: Day) -> int | None:
         """When the capped period ends, in Unix seconds; None for a lifetime."""
@@ -168,51 +186,48 @@ class Purse:
     def restore(self, nanos: int, day: Day) -> None:
         """The same for what was set aside before a start: what of it is above the cap by now is an overrun."""
         self.hold(nanos)
-        self._recognise(self.tally(day))
+        self.tally(day)
+        self._recognise()
 
     def settle(self, held_nanos: int, cost_nanos: int, day: Day) -> int:
         """Spend ``cost_nanos`` and let go of what was held for it; returns what of it is an overrun."""
-        today, month = self.daily.current, self.monthly.current
-        if today.start_s != day.start_s or month.start_s != day.month_start_s:
-            self.tally(day)  # what is held comes along before it is let go of
-            today, month = self.daily.at(day.start_s), self.monthly.at(day.month_start_s)
+        if self._day is not day:
+            self.turn_to(day)  # what is held comes along before it is let go of
         self.held_nanos -= held_nanos
         self.lifetime.spent_nanos += cost_nanos
-        today.spent_nanos += cost_nanos
-        month.spent_nanos += cost_nanos
-        period = self.quota.period
-        return self._recognise(today if period == "daily" else month if period == "monthly" else self.lifetime)
+        self._today.spent_nanos += cost_nanos
+        self._month.spent_nanos += cost_nanos
+        # What cost no more than was held for it leaves no more above the cap than is on record.
+        return self._recognise() if cost_nanos > held_nanos else 0
 
     def add_credit(self, nanos: int, day: Day) -> None:
         """Raise (or with a negative amount lower) what may be spent: for good, this month and today."""
-        tally = self.tally(day)
-        self.lifetime.credit_nanos += nanos
-        self.daily.at(day.start_s).credit_nanos += nanos
-        self.monthly.at(day.month_start_s).credit_nanos += nanos
-        self._restate(tally)
+        for tally in (self.lifetime, *self.turn_to(day)):
+            tally.credit_nanos += nanos
+        self._restate()
 
     def find_balance(self, day: Day) -> int | None:
         """What is left of the cap, held or not, in nano-USD; None where there is no cap."""
         room = self.find_room(day)
         return None if room is None else room + self.held_nanos
 
-    def _restate(self, tally: Tally) -> None:
+    def _restate(self) -> None:
         """The cap is another: on record is what is above it now."""
-        tally.overrun_nanos = 0
-        self._recognise(tally)
+        self._capped.overrun_nanos = 0
+        self._recognise()
 
-    def _recognise(self, tally: Tally) -> int:
+    def _recognise(self) -> int:
         """Put on record what is above the cap and not on record yet; returns it."""
-        limit = self.quota.limit_nanos
-        if limit is None or self.quota.period == "none":
+        cap, tally = self._cap_nanos, self._capped
+        if cap is None:
             return 0
-        bound = limit + tally.credit_nanos + tally.overrun_nanos
+        bound = cap + tally.credit_nanos + tally.overrun_nanos
         excess = max(0, tally.spent_nanos + self.held_nanos - bound)
         tally.overrun_nanos += excess
         return excess
 
 
-@attrs.frozen
+@frozen
 class Charge:
     """How a hold resolved: what was spent, and what of it was above a cap."""
 
@@ -244,16 +259,19 @@ def hold(purses: Sequence[Purse], nanos: int, day: Day, now_s: float) -> Hold:
     Raises ``QuotaExhausted`` for the purse whose end is the more final: a lifetime before a month before a day.
     """
     if nanos:
-        short: Purse | None = None
         for purse in purses:
             room = purse.find_room(day)
-            if room is not None and room < nanos and (short is None or _reset(purse, day) > _reset(short, day)):
-                short = purse
-        if short is not None:
-            raise _exhausted(short, nanos, day, now_s)
+            if room is not None and room < nanos:
+                raise _exhausted(_find_most_final(purses, nanos, day), nanos, day, now_s)
         for purse in purses:
             purse.held_nanos += nanos
     return Hold(purses, nanos)
+
+
+def _find_most_final(purses: Sequence[Purse], nanos: int, day: Day) -> Purse:
+    """Of those that are short of ``nanos``, of which there are, the first with the latest end."""
+    rooms = [(purse, purse.find_room(day)) for purse in purses]
+    return max((purse for purse, room in rooms if room is not None and room < nanos), key=lambda it: _reset(it, day))
 
 
 def _reset(purse: Purse, day: Day) -> float:

@@ -13,7 +13,7 @@ from gateway.domain.call import Call
 from gateway.domain.caller import Caller
 from gateway.domain.fault import QuotaExhausted
 from gateway.domain.ledger import Journal, Spending
-from gateway.domain.quota import Charge, Day, Hold, Owner, Purse, Quota, hold, read_day
+from gateway.domain.quota import Charge, Day, Hold, Owner, Purse, hold, read_day
 from gateway.domain.rate import Counters, Turn
 from gateway.domain.request import RequestRow
 from gateway.domain.usage import estimate_tokens
@@ -45,6 +45,7 @@ class Bank:
         self._day = read_day(clock())
         self._keys: dict[int, Purse] = {}
         self._accounts: dict[int, Purse] = {}
+        self._pairs: dict[tuple[int, int], tuple[Purse, Purse]] = {}
         self.holds: set[Hold] = set()
 
     @property
@@ -61,17 +62,19 @@ class Bank:
     def load(self, spending: Iterable[Spending], day: Day) -> None:
         """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
         for purse, line in self._split(spending):
+            today, month = purse.turn_to(day)
             purse.lifetime.add(line.lifetime_nanos, line.lifetime_credit_nanos)
-            purse.monthly.at(day.month_start_s).add(line.month_nanos, line.month_credit_nanos)
-            purse.daily.at(day.start_s).add(line.day_nanos, line.day_credit_nanos)
+            month.add(line.month_nanos, line.month_credit_nanos)
+            today.add(line.day_nanos, line.day_credit_nanos)
 
     def load_before(self, spending: Iterable[Spending], day: Day) -> None:
         """Take in what was spent on ``day``, the one before that which ``load`` is of: clocks are set back, too."""
         next_day = read_day(day.end_s)
         for purse, line in self._split(spending):
-            purse.daily.at(day.start_s).add(line.day_nanos, line.day_credit_nanos)
+            today, month = purse.turn_to(day)
+            today.add(line.day_nanos, line.day_credit_nanos)
             if next_day.month_start_s != day.month_start_s:
-                purse.monthly.at(day.month_start_s).add(line.month_nanos, line.month_credit_nanos)
+                month.add(line.month_nanos, line.month_credit_nanos)
 
     def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Purse, Spending]]:
         """Every purse that a line is of, with what of the line is the purse's."""
@@ -99,7 +102,7 @@ class Bank:
         """Set ``nanos`` aside in the purses of the key and of its account. Raises ``QuotaExhausted``."""
         now_s = self._clock()
         day = self.day_at(now_s)
-        made = hold(self._open_both(caller, day), nanos, day, now_s)
+        made = hold(self._open(caller, day), nanos, day, now_s)
         self.holds.add(made)
         return made
 
@@ -107,7 +110,7 @@ class Bank:
         """Raise ``QuotaExhausted`` where a purse has nothing left at all, be it held or not."""
         now_s = self._clock()
         day = self.day_at(now_s)
-        balances = [(purse, purse.find_balance(day)) for purse in self._open_both(caller, day)]
+        balances = [(purse, purse.find_balance(day)) for purse in self._open(caller, day)]
         empty = [purse for purse, balance in balances if balance is not None and balance <= 0]
         hold(empty, 1, day, now_s)  # in any of these there is no room for it
 
@@ -129,16 +132,19 @@ class Bank:
         self.holds.discard(made)
         made.settle(0, self.today)
 
-    def _open_both(self, caller: Caller, day: Day) -> tuple[Purse, Purse]:
-        return (
-            self._open("key", caller.key.id, caller.key.quota, day),
-            self._open("account", caller.account.id, caller.account.quota, day),
-        )
-
-    def _open(self, owner: Owner, owner_id: int, quota: Quota, day: Day) -> Purse:
-        purse = self.find_purse(owner, owner_id)
-        purse.use(quota, day)
-        return purse
+    def _open(self, caller: Caller, day: Day) -> tuple[Purse, Purse]:
+        """The purses of the key and of its account, under their quotas of this moment."""
+        key, account = caller.key, caller.account
+        pair = self._pairs.get((key.id, account.id))
+        if pair is None:
+            pair = self.find_purse("key", key.id), self.find_purse("account", account.id)
+            self._pairs[key.id, account.id] = pair
+        mine, shared = pair
+        if mine.quota is not key.quota:
+            mine.use(key.quota, day)
+        if shared.quota is not account.quota:
+            shared.use(account.quota, day)
+        return pair
 
 
 class Admission:

@@ -101,7 +101,9 @@ def price() -> None:
 
 def pay() -> Callable[[], Any]:
     """Out of two purses that have been used today, as they mostly are."""
-    purses = tuple(Purse(owner, Quota(10**15, "monthly")) for owner in OWNERS)
+    purses = tuple(Purse(owner) for owner in OWNERS)
+    for purse in purses:
+        purse.use(Quota(10**15, "monthly"), DAY)
     hold(purses, 1_000, DAY, NOW_S).settle(100, DAY)
     return lambda: hold(purses, 1_000, DAY, NOW_S).settle(100, DAY)
 
@@ -159,7 +161,7 @@ STAGES = {
     "a body read": (read_call(BODY), 12),
     "a body read, of a stream": (read_call(STREAMED), 15),
     "two prices": (price, 4),
-    "two purses": (pay(), 12),
+    "two purses": (pay(), 8),
     "two meters of two rates": (take_turn(), 9),
     "a breaker": (lean_on(), 5),
     "an exchange": (exchange, 16),

@@ -308,6 +308,46 @@ def test_at_every_moment_what_is_spent_and_held_is_covered(
         assert tally.spent_nanos + purse.held_nanos <= limit + tally.credit_nanos + tally.overrun_nanos
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["hold", "settle", "credit", "quota"]),
+            st.integers(-40, 120),
+            st.sampled_from([TODAY, TOMORROW]),
+            st.sampled_from(PERIODS),
+        ),
+        max_size=40,
+    )
+)
+def test_whatever_the_order_of_days_and_quotas_its_sums_are_those_of_its_calls(
+    steps: list[tuple[str, int, Day, QuotaPeriod]],
+) -> None:
+    purse, quota, held = purse_of(50, "daily"), Quota(50, "daily"), list[Hold]()
+    sums = {(start, what): 0 for start in (0, TODAY.start_s, TOMORROW.start_s) for what in ("spent", "credit")}
+    for step, amount, moment, period in steps:
+        day = attrs.evolve(moment)  # as good as the one before, and another object
+        if step == "hold" and 0 <= amount <= (purse.find_room(day) or 0):
+            held.append(hold([purse], amount, day))
+        elif step == "settle" and held and amount >= 0:
+            tally, made = purse.tally(day), held.pop()
+            covered = (quota.limit_nanos or 0) + tally.credit_nanos + tally.overrun_nanos
+            above = max(0, tally.spent_nanos + amount + purse.held_nanos - made.nanos - covered)
+            assert made.settle(amount, day) == Charge(amount, above)
+            sums[0, "spent"] += amount
+            sums[day.start_s, "spent"] += amount
+        elif step == "credit":
+            purse.add_credit(amount, day)
+            sums[0, "credit"] += amount
+            sums[day.start_s, "credit"] += amount
+        elif step == "quota":
+            quota = Quota(max(0, amount), period)
+            purse.use(quota, day)
+        start = day.start_s if quota.period == "daily" else 0  # both days are of one month
+        left = (quota.limit_nanos or 0) + sums[start, "credit"] - sums[start, "spent"]
+        assert (purse.find_balance(day), purse.held_nanos) == (left, sum(made.nanos for made in held))
+        assert (purse.find_room(day) or 0) + purse.tally(day).overrun_nanos >= 0
+
+
 # who is told, and what
 
 
