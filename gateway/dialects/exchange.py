@@ -43,13 +43,14 @@ from gateway.dialects.openai_images_gate import ImagesGate, write_whole
 from gateway.dialects.payload import Said
 from gateway.domain.call import Call, Operation
 from gateway.domain.fault import InvalidRequest, UpstreamError
+from gateway.domain.frozen import frozen
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.domain.wire import Wire
 
 Body = dict[str, Any]
 
 
-@attrs.frozen
+@frozen
 class Naming:
     """What an answer is called where its provider does not say: its id, the model's own name, the time (Unix s)."""
 
@@ -67,15 +68,16 @@ class Manner:
         binary: a stream is no events but bytes, of the type that its provider says: nothing may be put into it, and it
             ends with its transport.
         takes_whole: a provider may answer a call for a stream with a whole JSON answer; the gate takes that, too.
+        accept: what a whole answer may come as.
     """
 
     media_type: str = "application/json"
     binary: bool = False
     takes_whole: bool = False
+    accept: str = attrs.field(init=False)
 
-    @property
-    def accept(self) -> str:
-        """What a whole answer may come as."""
+    @accept.default
+    def _find_accept(self) -> str:
         return self.media_type if self.media_type == "application/json" else "*/*"
 
 
@@ -130,18 +132,14 @@ class _Direct:
     find_manner: Callable[[Call], Manner] | None = None
 
 
-@attrs.frozen
+@frozen
 class _Passed:
     """``Exchange`` without the hub between."""
 
     call: Call
     naming: Naming
     direct: _Direct
-
-    @property
-    def manner(self) -> Manner:
-        find_manner = self.direct.find_manner
-        return PLAIN if find_manner is None else find_manner(self.call)
+    manner: Manner
 
     def write_body(self) -> Said:
         return self.direct.write(self.call, self.naming.model)
@@ -174,7 +172,7 @@ class _Spoken:
     read_answer: Callable[[bytes, Naming, Secrets], list[Event]]
 
 
-@attrs.frozen
+@frozen
 class _Translated:
     """``Exchange`` between two languages."""
 
@@ -373,7 +371,8 @@ def make_exchange(call: Call, wire: Wire, naming: Naming) -> Exchange:
     """``call`` in the language ``wire``, which is one of those that ``domain/wire.py`` names for its operation."""
     if is_translated(call.operation, wire):
         return _Translated(call, naming, _ASKED[call.operation], _SPOKEN[wire])
-    return _Passed(call, naming, _DIRECT.get(wire, _PAINTED))
+    direct = _DIRECT.get(wire, _PAINTED)
+    return _Passed(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
 
 
 def is_translated(operation: Operation, wire: Wire) -> bool:

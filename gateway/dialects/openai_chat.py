@@ -12,12 +12,11 @@ import orjson
 
 from gateway.dialects import sse
 from gateway.dialects.gate import PassingGate
-from gateway.dialects.openai_bounds import bound_output, bound_prompt
+from gateway.dialects.openai_bounds import bound_output
 from gateway.dialects.openai_error import Secrets, read_error_value
 from gateway.dialects.openai_fields import (
     MAX_CHOICES,
     Body,
-    kind_of,
     read_flag,
     read_integer,
     read_list,
@@ -26,6 +25,7 @@ from gateway.dialects.openai_fields import (
     read_object,
     read_text,
 )
+from gateway.dialects.openai_prompt import read_prompt
 from gateway.dialects.tap import Tap
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
@@ -33,9 +33,9 @@ from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_usage
 
 DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
-_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
 MAX_STICKY_CHARS = 256
 _STICKY = ("prompt_cache_key", "user", "safety_identifier")
+_ANY_STICKY = frozenset(_STICKY)
 _BOUNDS = (
     ("temperature", 0.0, 2.0),
     ("top_p", 0.0, 1.0),
@@ -72,22 +72,22 @@ def read_chat_call(body: Body) -> Call:
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
     """
     model = read_model(body)
-    prompt_chars = _read_messages(body)
+    prompt_chars, prompt_bound = read_prompt(body)
     stream, wants_usage = read_stream(body)
     for name, read, bounds in _CHECKS:
         if name in body:
             read(body, name, *bounds)
-    return Call(
-        operation="chat",
-        model=model,
-        body=body,
-        stream=stream,
-        choices=body.get("n") or 1,
-        wants_usage=wants_usage,
-        prompt_chars=prompt_chars,
-        prompt_bound=bound_prompt(body),
-        output_bound=bound_output(body),
-        sticky=find_sticky(body),
+    return Call(  # in the order of its fields: named, they cost more than all of it
+        "chat",
+        model,
+        body,
+        stream,
+        body.get("n") or 1,
+        wants_usage,
+        prompt_chars,
+        prompt_bound,
+        bound_output(body),
+        find_sticky(body),
     )
 
 
@@ -109,43 +109,13 @@ def check_sampling(body: Body) -> None:
 
 def find_sticky(body: Body) -> str | None:
     """What the caller says its calls with the same prompt have in common: its cache key, else whom it calls for."""
+    if _ANY_STICKY.isdisjoint(body):
+        return None
     for name in _STICKY:
         value = body.get(name)
         if isinstance(value, str) and 0 < len(value) <= MAX_STICKY_CHARS:
             return value
     return None
-
-
-def _read_messages(body: Body) -> int:
-    messages = read_list(body, "messages")
-    if not messages:
-        raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
-    chars = 0
-    for index, message in enumerate(messages):
-        if not isinstance(message, dict):
-            where = f"messages[{index}]"
-            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(message)}", param=where)
-        role = message.get("role")
-        if not isinstance(role, str) or role not in _ROLES:
-            where = f"messages[{index}].role"
-            raise InvalidRequest(f"'{where}' must be one of {', '.join(sorted(_ROLES))}", param=where)
-        content = message.get("content")
-        chars += len(content) if isinstance(content, str) else _count_content(content, f"messages[{index}].content")
-    return chars
-
-
-def _count_content(content: object, where: str) -> int:
-    if content is None:
-        return 0
-    if not isinstance(content, list):
-        raise InvalidRequest(f"'{where}' must be a string or an array of parts, not {kind_of(content)}", param=where)
-    chars = 0
-    for index, part in enumerate(content):
-        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise InvalidRequest(f"'{where}[{index}]' must be an object with a 'type'", param=f"{where}[{index}]")
-        text = part.get("text")
-        chars += len(text) if isinstance(text, str) else 0
-    return chars
 
 
 def write_chat_body(call: Call, model: str) -> Body:

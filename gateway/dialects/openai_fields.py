@@ -29,13 +29,13 @@ def read_model(body: Body) -> str:
         if name not in GOVERNED and name.casefold() in GOVERNED:
             raise InvalidRequest(f"{name!r} is spelled {name.casefold()!r}", param=name)
     model = body.get("model")
+    if isinstance(model, str) and 0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable():
+        return model
     if model is None or model == "":
         raise InvalidRequest("Missing required field 'model'", param="model")
     if not isinstance(model, str):
         raise InvalidRequest(f"'model' must be a string, not {kind_of(model)}", param="model")
-    if len(model) > MAX_MODEL_LENGTH or not model.isprintable():
-        raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
-    return model
+    raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
 
 
 def read_text(body: Body, name: str) -> str | None:
@@ -59,25 +59,25 @@ def read_flag(body: Body, name: str, param: str | None = None) -> bool:
 def read_integer(body: Body, name: str, low: int, high: int) -> int | None:
     """An optional integer from ``low`` to ``high``; booleans and floats are not integers."""
     value = body.get(name)
+    if type(value) is int and low <= value <= high:
+        return value
     if value is None:
         return None
     if type(value) is not int:
         raise InvalidRequest(f"'{name}' must be an integer, not {kind_of(value)}", param=name)
-    if not low <= value <= high:
-        raise InvalidRequest(f"'{name}' must be between {low} and {high}", param=name)
-    return value
+    raise InvalidRequest(f"'{name}' must be between {low} and {high}", param=name)
 
 
 def read_number(body: Body, name: str, low: float, high: float) -> float | None:
     """An optional number from ``low`` to ``high``."""
     value = body.get(name)
+    if (type(value) is float or type(value) is int) and low <= value <= high:
+        return float(value)
     if value is None:
         return None
     if type(value) not in {int, float}:
         raise InvalidRequest(f"'{name}' must be a number, not {kind_of(value)}", param=name)
-    if not low <= value <= high:
-        raise InvalidRequest(f"'{name}' must be between {low:g} and {high:g}", param=name)
-    return float(value)
+    raise InvalidRequest(f"'{name}' must be between {low:g} and {high:g}", param=name)
 
 
 def read_list(body: Body, name: str) -> list[Any] | None:

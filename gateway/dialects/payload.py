@@ -56,6 +56,13 @@ def write_payload(said: Said, mark: str) -> tuple[bytes | Content, str]:
     if isinstance(said, Form):
         boundary = _find_boundary(said, mark)
         return Content(tuple(_join(_write_form(said, boundary)))), f"multipart/form-data; boundary={boundary}"
+    try:
+        return orjson.dumps(said), JSON
+    except orjson.JSONEncodeError:  # there are files in it, or it cannot be written at all
+        return _write_around_files(said), JSON
+
+
+def _write_around_files(said: Body) -> Content:
     files: list[Upload] = []
 
     def leave_room(value: object) -> orjson.Fragment:
@@ -65,16 +72,13 @@ def write_payload(said: Said, mark: str) -> tuple[bytes | Content, str]:
         return orjson.Fragment(orjson.dumps(value.before)[:-1] + _ROOM + b'"')
 
     try:
-        raw = orjson.dumps(said, default=leave_room)
+        first, *texts = orjson.dumps(said, default=leave_room).split(_ROOM)
     except orjson.JSONEncodeError:
         raise InvalidRequest("The request is nested too deeply to be passed on") from None
-    if not files:
-        return raw, JSON
-    first, *texts = raw.split(_ROOM)
     pieces: list[bytes | FilePiece] = [first]
     for upload, text in zip(files, texts, strict=True):
         pieces += (FilePiece(upload, base64=True), text)
-    return Content(tuple(pieces)), JSON
+    return Content(tuple(pieces))
 
 
 def _find_boundary(form: Form, mark: str) -> str:

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.domain.frozen import frozen
 from gateway.domain.picture import PictureAsk
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage
@@ -29,7 +30,7 @@ Operation = Literal[
 """What is asked for, and in which of the callers' languages: ``chat`` is the convention's, ``messages`` Anthropic's."""
 
 
-@attrs.frozen
+@frozen
 class Call:
     """One checked request. ``body`` is the parsed JSON; what is forwarded is serialised from it, not from the bytes.
 
@@ -38,12 +39,12 @@ class Call:
         stream: whether the answer is a stream of events.
         choices: how many answers were asked for (``n``).
         wants_usage: the caller asked for the usage frame itself.
-        encoding: the embedding encoding the caller asked for, float where it said nothing.
         prompt_chars: characters of text in the prompt, for an estimate.
         prompt_bound: tokens that the prompt will hardly exceed: no token is shorter than a byte.
         output_bound: tokens of one answer that are set aside for it; 0 where an answer has none.
-        written_bound: tokens of ``prompt_bound`` that may be written into a provider's cache, at a price of their own.
         sticky: what the caller's calls with the same prompt have in common; None where it did not say.
+        encoding: the embedding encoding the caller asked for, float where it said nothing.
+        written_bound: tokens of ``prompt_bound`` that may be written into a provider's cache, at a price of their own.
         features: Anthropic's ``anthropic-beta`` header, which goes with a body in that language.
         version: Anthropic's ``anthropic-version`` header, which says what a body in that language means.
         files: those of a form; its other fields are the ``body``.
@@ -60,12 +61,12 @@ class Call:
     stream: bool = False
     choices: int = 1
     wants_usage: bool = False
-    encoding: Literal["float", "base64"] = "float"
     prompt_chars: int = 0
     prompt_bound: int = 0
     output_bound: int = 0
-    written_bound: int = 0
     sticky: str | None = None
+    encoding: Literal["float", "base64"] = "float"
+    written_bound: int = 0
     features: str | None = None
     version: str | None = None
     files: tuple[Upload, ...] = ()
@@ -78,12 +79,15 @@ class Call:
     @property
     def need(self) -> Usage:
         """The usage to set money aside for."""
-        return Usage(
+        written = self.written_bound
+        return Usage(  # in the order of its fields: named, they cost more than all of it
             self.prompt_bound,
             self.output_bound * self.choices,
-            written_tokens=self.written_bound,
-            written_long_tokens=self.written_bound,
-            images=self.picture.count if self.picture else 0,
-            duration_ms=self.sound_ms,
-            characters=self.characters,
+            0,
+            "none",
+            self.picture.count if self.picture else 0,
+            self.sound_ms,
+            written,
+            written,
+            self.characters,
         )

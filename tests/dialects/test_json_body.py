@@ -1,5 +1,6 @@
 """A request's body: read strictly, whatever it is made of."""
 
+import json
 import time
 from typing import Any
 
@@ -81,6 +82,49 @@ def test_a_repeated_key_is_refused_at_any_depth(value: dict[str, Any], wrappers:
         raw = b"[" + raw + b"]" if wrapper == "list" else b'{"inner: {":' + raw + b"}"
     with pytest.raises(InvalidRequest, match="duplicate"):
         read_json_object(b'{"outer":' + raw + b"}")
+
+
+SPELLINGS = st.lists(
+    st.sampled_from(
+        [b"a", b":", b"\\u003a", b"\\u003A", b"\\u003c", b"\\u0061", b"\\\\", b"\\\\u003a", b'\\"', b"\\n", b"{"]
+    ),
+    max_size=4,
+).map(lambda pieces: b'"' + b"".join(pieces) + b'"')
+"""Strings as they may be written, with colons and what looks like one."""
+SPACES = st.sampled_from([b"", b"", b" ", b"\n"])
+
+
+@st.composite
+def write_object(draw: st.DrawFn, inner: st.SearchStrategy[bytes]) -> bytes:
+    """An object in bytes; a key may be there twice, and be spelled in two ways."""
+    members = draw(st.lists(st.tuples(SPELLINGS, SPACES, SPACES, inner), max_size=3))
+    return b"{" + b",".join(name + one + b":" + two + value for name, one, two, value in members) + b"}"
+
+
+WRITTEN = write_object(
+    st.recursive(
+        SPELLINGS | st.sampled_from([b"1", b"1.50", b"null"]),
+        lambda inner: (
+            write_object(inner) | st.lists(inner, max_size=3).map(lambda items: b"[" + b",".join(items) + b"]")
+        ),
+        max_leaves=6,
+    ),
+)
+
+
+@given(WRITTEN)
+@example(b'{"a":1,"\\u0061":":","b":"\\u003a"}')
+@example(b'{"a":1,"a":"\\u003a"}')
+def test_a_key_is_a_duplicate_where_a_second_reader_sees_it_twice(raw: bytes) -> None:
+    repeated = False
+
+    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        repeated = repeated or len(pairs) > len(dict(pairs))
+        return dict(pairs)
+
+    value = json.loads(raw, object_pairs_hook=note)
+    assert read_or_refuse(raw) == (None if repeated else value)
 
 
 @pytest.mark.parametrize(

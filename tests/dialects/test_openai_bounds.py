@@ -13,11 +13,11 @@ from gateway.dialects.openai_bounds import (
     PART_TOKENS,
     bound_json,
     bound_output,
-    bound_prompt,
     bound_text,
 )
 from gateway.dialects.openai_chat import read_chat_call
 from gateway.dialects.openai_embeddings import read_embeddings_call
+from gateway.dialects.openai_prompt import read_prompt
 from gateway.domain.usage import MAX_TOKENS, Usage
 
 TEXT = st.text(st.characters(codec="utf-8"))  # any text that JSON can carry: no lone surrogates
@@ -56,6 +56,10 @@ def render(messages: list[dict[str, Any]], vocabulary: list[bytes]) -> int:
 
 def body(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": list(messages), **more}
+
+
+def bound_prompt(body: dict[str, Any]) -> int:
+    return read_prompt(body)[1]
 
 
 def said(content: Any, **more: Any) -> dict[str, Any]:
