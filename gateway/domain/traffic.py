@@ -3,7 +3,9 @@
 Sums are written with the rows that they sum, and outlive them. Hours are numbers since 1970, in UTC.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Literal, Protocol
 
 import attrs
@@ -26,6 +28,8 @@ Sums = tuple[int, ...]
 SUMS = ("requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
 
 _NOT_A_MODEL = frozenset({"model_not_found", "model_not_allowed"})
+_place_of = attrgetter("account_id", "key_id", "model", "channel", "status", "ending", "error_code", "attempts")
+_amounts_of = attrgetter(*SUMS[2:])
 
 
 @attrs.frozen
@@ -121,26 +125,23 @@ def sum_up(rows: Iterable[RequestRow]) -> Mapping[Place, Sums]:
 
     A name that no channel knows is no model: callers could fill the sums with their inventions.
     """
-    sums: dict[tuple[int, int, int, str, str, int], list[int]] = {}
+    alike: defaultdict[tuple[int, object], list[RequestRow]] = defaultdict(list)
     for row in rows:
-        model = "" if row.attempts == 0 and row.error_code in _NOT_A_MODEL else row.model
-        place = (row.settled_ms // HOUR_MS, row.account_id, row.key_id, model, row.channel or "", row.status)
-        total = sums.get(place)
-        if total is None:
-            sums[place] = total = [0] * len(SUMS)
-        total[0] += 1
-        total[1] += went_wrong(row)
-        total[2] += row.prompt_tokens
-        total[3] += row.completion_tokens
-        total[4] += row.cached_tokens
-        total[5] += row.cost_nanos
-        total[6] += row.total_ms
+        alike[row.settled_ms // HOUR_MS, _place_of(row)].append(row)
     found: dict[Place, Sums] = {}
-    for place, total in sums.items():
+    for (hour, _), group in alike.items():
+        one = group[0]
+        model = "" if one.attempts == 0 and one.error_code in _NOT_A_MODEL else one.model
+        sums = (len(group), len(group) if went_wrong(one) else 0, *add_columns(group, _amounts_of))
         for span in SPANS:
-            whole = (span, place[0] // span * span, *place[1:])
-            found[whole] = add(found[whole], total) if whole in found else tuple(total)
+            place = (span, hour // span * span, one.account_id, one.key_id, model, one.channel or "", one.status)
+            found[place] = add(found[place], sums) if place in found else sums
     return dict(sorted(found.items()))
+
+
+def add_columns(rows: Iterable[RequestRow], amounts_of: Callable[[RequestRow], tuple[int, ...]]) -> Sums:
+    """The sum of each amount over all rows."""
+    return tuple(map(sum, zip(*map(amounts_of, rows), strict=True)))
 
 
 def add(one: Sums, other: Sequence[int]) -> Sums:

@@ -4,6 +4,7 @@ What is written with every request is given to the driver as it takes it: SQLAlc
 row, which costs more than the database does.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -28,7 +29,7 @@ from gateway.domain.ledger import (
 )
 from gateway.domain.quota import Day
 from gateway.domain.request import RequestRow
-from gateway.domain.traffic import SUMS, sum_up
+from gateway.domain.traffic import SUMS, add_columns, sum_up
 from gateway.store.audit import add_row
 from gateway.store.engine import Database
 from gateway.store.rows import REQUEST_COLUMNS, read_entry, request_values, write_entry
@@ -221,14 +222,12 @@ async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRow]) -> 
 
 
 def _sum_up_days(rows: Iterable[RequestRow]) -> list[tuple[Any, ...]]:
-    sums: dict[tuple[int, int, int, str], list[int]] = {}
+    alike: defaultdict[tuple[int, int, int, str], list[RequestRow]] = defaultdict(list)
     for row in rows:
         if counts_as_usage(row):
-            total = sums.setdefault((day_of(row), row.account_id, row.key_id, row.model), [0] * len(_SUMS))
-            for index, value in enumerate((1, *_tokens_of(row))):
-                total[index] += value
+            alike[day_of(row), row.account_id, row.key_id, row.model].append(row)
     # In one order, so that two writers of a database that has several never wait for each other.
-    return [(*place, *sums[place]) for place in sorted(sums)]
+    return [(*place, len(alike[place]), *add_columns(alike[place], _tokens_of)) for place in sorted(alike)]
 
 
 def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> ColumnElement[Any]:
