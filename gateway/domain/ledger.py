@@ -11,7 +11,7 @@ import attrs
 from gateway.domain.audit import AuditRow
 from gateway.domain.fault import Conflict
 from gateway.domain.quota import DAY_S, Day
-from gateway.domain.request import RequestRow
+from gateway.domain.request import RequestRow, StartedCall
 
 EntryKind = Literal["charge", "top_up", "set"]
 """A request's cost; money added to a cap; the difference that brought a balance to what it was set to."""
@@ -181,8 +181,8 @@ class Journal(Protocol):
         """Whether the last note could not be written."""
         ...
 
-    def start(self, row: RequestRow) -> None:
-        """A call is about to reach a provider: ``row`` is what is left of it if the process ends now.
+    def start(self, call: StartedCall) -> None:
+        """A call is about to reach a provider: this is what is left of it if the process ends now.
 
         Raises ``StoreUnavailable``: then the call must not be made.
         """

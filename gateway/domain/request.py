@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, Protocol, overload
+from typing import Literal, NamedTuple, Protocol, overload
 
 import attrs
 
@@ -16,6 +16,8 @@ stopped under it; a bug of ours."""
 UNHARMED: tuple[Ending, ...] = ("completed", "client_closed")
 """Nothing went wrong: it was answered, or its caller did not wait for that. Every other ending is a failure."""
 
+INTERRUPTED_STATUS = 500
+"""The status of a row whose call was cut off by a stop or a crash; what its caller saw of it is not known."""
 ID_PREFIX = "req_"
 """Of a request's id; 24 hexadecimal digits follow."""
 MAX_ERROR = 300
@@ -120,6 +122,45 @@ class RequestRow:
     duration_ms: int = 0
     characters: int = 0
     error: str = ""
+
+
+class StartedCall(NamedTuple):
+    """What is known of a call when it is about to be made, and all that is if nothing is ever heard of it again.
+
+    The fields are those of its row. One that is added needs a default, as it does there.
+    """
+
+    id: str
+    started_ms: int
+    operation: str
+    account_id: int
+    account: str
+    key_id: int
+    key_name: str
+    model: str
+    channel: str | None
+    stream: bool
+    reserved_nanos: int
+    client_request_id: str | None = None
+
+    def interrupt(self) -> RequestRow:
+        """Its row: cut off by a stop or a crash, in its first attempt."""
+        return RequestRow(
+            **self._asdict(),
+            settled_ms=self.started_ms,
+            status=INTERRUPTED_STATUS,
+            ending="interrupted",
+            error_code=None,
+            attempts=1,
+            prompt_tokens=0,
+            completion_tokens=0,
+            cached_tokens=0,
+            usage_source="none",
+            cost_nanos=0,
+            overrun_nanos=0,
+            first_byte_ms=None,
+            total_ms=0,
+        )
 
 
 Verdict = Literal["ok", "error"]

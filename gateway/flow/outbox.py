@@ -51,7 +51,8 @@ class Outbox:
     def put(self, row: RequestRow) -> None:
         """Add a row."""
         self._rows.append(row)
-        self._arrived.set()
+        if len(self._rows) == 1:
+            self._arrived.set()
 
     def put_back(self, rows: Sequence[RequestRow]) -> None:
         """Rows that could not be stored go to the front again, in their order."""
@@ -64,9 +65,11 @@ class Outbox:
 
     def take(self, most: int) -> list[RequestRow]:
         """The oldest rows, ``most`` of them at the most."""
-        rows = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
-        if not self._rows:
-            self._arrived.clear()
+        if len(self._rows) > most:
+            return [self._rows.popleft() for _ in range(most)]
+        rows = list(self._rows)
+        self._rows.clear()
+        self._arrived.clear()
         return rows
 
     def look(self) -> Sequence[RequestRow]:

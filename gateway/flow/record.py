@@ -10,14 +10,21 @@ from gateway.domain.caller import Caller
 from gateway.domain.fault import Fault
 from gateway.domain.frozen import frozen
 from gateway.domain.quota import Charge
-from gateway.domain.request import ANSWERED, Ending, RequestRow, Tried, write_error, write_tried
+from gateway.domain.request import (
+    ANSWERED,
+    INTERRUPTED_STATUS,
+    Ending,
+    RequestRow,
+    StartedCall,
+    Tried,
+    write_error,
+    write_tried,
+)
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.flow.attempt import Attempt, Option
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a row whose caller left before it was answered; no caller ever sees it."""
-INTERRUPTED_STATUS = 500
-"""The status of a row whose call was cut off by a stop or a crash; what its caller saw of it is not known."""
 
 
 @frozen
@@ -135,10 +142,23 @@ def write_attempts(delivery: Delivery) -> dict[str, str]:
     return headers
 
 
-def write_interrupted(arrival: Arrival, call: Call, option: Option | None, reserved_nanos: int) -> RequestRow:
-    """The row of a call that is about to be made, for if nothing more should ever be heard of it."""
-    outcome = Outcome("interrupted", arrival.started_at, arrival.started_ms)
-    return write_row(arrival, call, outcome, delivery=Delivery(option, 1), reserved_nanos=reserved_nanos)
+def write_interrupted(arrival: Arrival, call: Call, option: Option | None, reserved_nanos: int) -> StartedCall:
+    """What is left of a call that is about to be made, if nothing more should ever be heard of it."""
+    account, key = arrival.caller.account, arrival.caller.key
+    return StartedCall(
+        arrival.id,
+        arrival.started_ms,
+        arrival.operation,
+        account.id,
+        account.name,
+        key.id,
+        key.name,
+        call.model,
+        option.line.channel.name if option else None,
+        call.stream,
+        reserved_nanos,
+        arrival.client_request_id,
+    )
 
 
 def _read_status(outcome: Outcome) -> int:

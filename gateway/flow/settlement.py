@@ -30,20 +30,15 @@ class Settlement:
         """A granted call has ended: once. Whoever says so again is given the first row."""
         if grant.row is None:
             delivery = grant.delivery
-            usage = delivery.usage
-            cost = delivery.option.cost(usage) if delivery.option else 0
+            usage, option = delivery.usage, delivery.option
+            cost = option.cost(usage) if option else 0
             tokens = usage.prompt_tokens + usage.completion_tokens
             charge = self._admission.end(grant, cost, tokens, outcome.now_ms / 1000)
-            grant.row = write_row(
-                arrival,
-                grant.call,
-                outcome,
-                delivery=delivery,
-                charge=charge,
-                reserved_nanos=grant.hold.nanos,
-            )
-            self._journal.settle(grant.row)
-            self._outbox.put(grant.row)
+            reserved = grant.hold.nanos
+            row = write_row(arrival, grant.call, outcome, delivery=delivery, charge=charge, reserved_nanos=reserved)
+            grant.row = row
+            self._journal.settle(row)
+            self._outbox.put(row)
         return grant.row
 
     def refuse(self, arrival: Arrival, call: Call | None, outcome: Outcome) -> RequestRow:

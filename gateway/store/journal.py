@@ -4,8 +4,10 @@ A commit takes milliseconds and a call does not wait for it; but a process can e
 noted here before it is made and again when it has ended, in one ``write`` each (about a microsecond): what was written
 is the kernel's, and outlives ``kill -9``. A power cut it need not outlive; the database's commits do.
 
-The file is one line of field names, then a line a note: ``[0 started | 1 settled, values…]``. It is read once, at the
-next start, where a call's last note counts. When it has grown, it is written anew with the notes that still matter.
+The file is one line of field names, then a line a note: ``[2 started, values…]`` of what is known of a call by then,
+``[0 interrupted | 1 settled, values…]`` of its row. It is read once, at the next start; a call's last note counts.
+When it has grown, it is written anew with the notes that still matter. A call that an earlier process had only started
+is noted as the interrupted row that it is; earlier versions noted every start so.
 """
 
 import os
@@ -19,15 +21,19 @@ import structlog
 
 from gateway.domain.fault import StoreUnavailable
 from gateway.domain.ledger import Leftover
-from gateway.domain.request import RequestRow
+from gateway.domain.request import RequestRow, StartedCall
 
 ROTATE_BYTES = 4 * 1024 * 1024
 _FIELDS = tuple(field.name for field in attrs.fields(RequestRow))
 _VALUES = attrgetter(*_FIELDS)
-_STARTED, _SETTLED = 0, 1
+_HEAD = orjson.dumps({"fields": _FIELDS, "started": StartedCall._fields}, option=orjson.OPT_APPEND_NEWLINE)
+_INTERRUPTED, _SETTLED, _STARTED = 0, 1, 2
 _NOTE_BYTES = 512
 """About two notes."""
 _OWNER_ONLY = 0o600
+
+_Names = tuple[Sequence[str], Sequence[str]]
+"""Of a row's fields, and of those of a call that has started."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -44,25 +50,24 @@ class FileJournal:
         self._path = path
         self._rotate_bytes = self._rotate_at = rotate_bytes
         self.leftovers = _read(path)
-        self._open = {left.row.id: _write_note(int(left.settled), left.row) for left in self.leftovers}
+        self._open = {left.row.id: _write_note(left) for left in self.leftovers}
         self._size = 0
         self.failing = self._torn = False
         self._file = self._write_anew()
 
-    def start(self, row: RequestRow) -> None:
+    def start(self, call: StartedCall) -> None:
         """A call is about to be made. Raises ``StoreUnavailable``."""
-        note = orjson.dumps((_STARTED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
+        note = orjson.dumps((_STARTED, *call), option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append(note)
         except OSError as error:
             self._report(error)
             raise StoreUnavailable("The gateway cannot record requests at the moment", retry_after_s=5) from error
-        self._open[row.id] = note
+        self._open[call.id] = note
 
     def settle(self, row: RequestRow) -> None:
         """A call has ended."""
-        note = orjson.dumps((_SETTLED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
-        self._open[row.id] = note
+        self._open[row.id] = note = _write_row(_SETTLED, row)
         try:
             self._append(note)
         except OSError as error:
@@ -127,7 +132,7 @@ class FileJournal:
     def _write_anew(self) -> int:
         """A file with the notes that matter, in place of the one there is; returns its descriptor."""
         draft = self._path.with_name(f"{self._path.name}.new")
-        content = b"".join((orjson.dumps({"fields": _FIELDS}), b"\n", *self._open.values()))
+        content = b"".join((_HEAD, *self._open.values()))
         made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
         try:
             _write_whole(made, content)
@@ -147,8 +152,12 @@ def _write_whole(file: int, content: bytes) -> None:
         raise OSError("the journal could not be written whole")
 
 
-def _write_note(kind: int, row: RequestRow) -> bytes:
-    return orjson.dumps((kind, *_VALUES(row))) + b"\n"
+def _write_row(kind: int, row: RequestRow) -> bytes:
+    return orjson.dumps((kind, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _write_note(left: Leftover) -> bytes:
+    return _write_row(_SETTLED if left.settled else _INTERRUPTED, left.row)
 
 
 def _read(path: Path) -> list[Leftover]:
@@ -159,30 +168,40 @@ def _read(path: Path) -> list[Leftover]:
         return []
     found: dict[str, Leftover] = {}
     skipped: list[int] = []
-    try:
-        fields = orjson.loads(head)["fields"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        fields = ()
+    names = _read_head(head)
     for number, line in enumerate(lines):
         if not line:
             continue
         try:
-            kind, row = _read_note(line, fields)
+            left = _read_note(line, names)
         except (orjson.JSONDecodeError, TypeError, ValueError):
             skipped.append(number)
             continue
-        found[row.id] = Leftover(row, settled=kind == _SETTLED)
+        found[left.row.id] = left
     if skipped and skipped != [len(lines) - 1]:
         _keep_aside(path, len(skipped))
     return list(found.values())
 
 
-def _read_note(line: bytes, fields: Sequence[str]) -> tuple[int, RequestRow]:
+def _read_head(head: bytes) -> _Names:
+    """The names of the fields; none where there is no such line."""
+    try:
+        told = orjson.loads(head)
+        return told["fields"], told.get("started", ())
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return (), ()
+
+
+def _read_note(line: bytes, names: _Names) -> Leftover:
     """Raises ``ValueError`` or ``TypeError`` where it is none."""
     note = orjson.loads(line)
-    if not isinstance(note, list) or not note or note[0] not in (_STARTED, _SETTLED):  # an object has an order, too
-        raise ValueError("not a note")
-    return note[0], RequestRow(**dict(zip(fields, note[1:], strict=True)))
+    if not isinstance(note, list) or not note or note[0] not in (_INTERRUPTED, _SETTLED, _STARTED):
+        raise ValueError("not a note")  # an object has an order, too
+    kind, *values = note
+    of_row, of_started = names
+    if kind == _STARTED:
+        return Leftover(StartedCall(**dict(zip(of_started, values, strict=True))).interrupt(), settled=False)
+    return Leftover(RequestRow(**dict(zip(of_row, values, strict=True))), settled=kind == _SETTLED)
 
 
 def _keep_aside(path: Path, skipped: int) -> None:

@@ -18,7 +18,7 @@ from gateway.domain.ledger import Journal
 from gateway.domain.price import Price
 from gateway.domain.quota import Quota
 from gateway.domain.rate import Limits
-from gateway.domain.request import RequestRow
+from gateway.domain.request import RequestRow, StartedCall
 from gateway.domain.usage import Usage
 from gateway.flow.admission import Admission, Bank
 from gateway.flow.attempt import Option
@@ -48,7 +48,7 @@ CAPPED = Quota(10**15, "monthly")
 class NoJournal:
     failing = False
 
-    def start(self, row: RequestRow) -> None:
+    def start(self, call: StartedCall) -> None:
         """Nothing."""
 
     def settle(self, row: RequestRow) -> None:

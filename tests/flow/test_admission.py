@@ -13,7 +13,7 @@ from gateway.domain.ledger import Spending
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.quota import Purse, read_day
 from gateway.domain.rate import Limits
-from gateway.domain.request import RequestRow
+from gateway.domain.request import RequestRow, StartedCall
 from gateway.flow.admission import Admission, Bank
 from gateway.store.counters import MemoryCounters
 from gateway.store.journal import FileJournal
@@ -23,8 +23,8 @@ from tests.flow.books import NANO_A_TOKEN, NOON, Books, call_for, caller_of, cap
 class FullJournal(FileJournal):
     """A journal on a disk without space."""
 
-    def start(self, row: RequestRow) -> None:
-        raise StoreUnavailable(f"no space left on device for {row.id}")
+    def start(self, call: StartedCall) -> None:
+        raise StoreUnavailable(f"no space left on device for {call.id}")
 
 
 def purses(books: Books, caller: Caller) -> tuple[Purse, Purse]:

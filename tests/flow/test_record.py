@@ -180,7 +180,7 @@ def test_a_providers_own_code_cannot_break_out_of_the_header(code: object) -> No
 
 
 def test_a_call_that_is_about_to_be_made_is_one_attempt_without_a_trail() -> None:
-    row = write_interrupted(ARRIVAL, CALL, option_of(), 70)
+    row = write_interrupted(ARRIVAL, CALL, option_of(), 70).interrupt()
     assert (row.ending, row.status, row.channel, row.attempts, row.tried) == ("interrupted", 500, "up", 1, "")
     assert (row.reserved_nanos, row.total_ms) == (70, 0)
     assert write_interrupted(ARRIVAL, CALL, None, 0).channel is None

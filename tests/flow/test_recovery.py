@@ -19,27 +19,11 @@ from gateway.store.memory import MemoryStore
 from gateway.store.requests import SqlRequestLog
 from tests.store.books import ALWAYS, read_ids, read_spending, read_totals
 from tests.store.conftest import copy_template
-from tests.store.notes import find
+from tests.store.notes import begin, find, interrupted
 from tests.store.rows import make_row
 
 NOW_MS = 1_790_000_000_456
-RUNNING = make_row(
-    "running",
-    settled_ms=make_row(0).started_ms,
-    ending="interrupted",
-    status=500,
-    error_code=None,
-    attempts=1,
-    prompt_tokens=0,
-    completion_tokens=0,
-    cached_tokens=0,
-    usage_source="none",
-    cost_nanos=0,
-    reserved_nanos=700,
-    overrun_nanos=0,
-    first_byte_ms=None,
-    total_ms=0,
-)
+RUNNING = interrupted(make_row("running", reserved_nanos=700))
 """As it is noted before a provider is asked."""
 ENDED = make_row("ended", cost_nanos=50, reserved_nanos=90)
 
@@ -53,9 +37,9 @@ def crash(path: Path, *settled: RequestRow, running: Sequence[RequestRow] = ()) 
     """A process that had noted these calls is no more."""
     journal = FileJournal(path)
     for row in running:
-        journal.start(row)
+        journal.start(begin(row))
     for row in settled:
-        journal.start(attrs.evolve(RUNNING, id=row.id))
+        journal.start(begin(attrs.evolve(RUNNING, id=row.id)))
         journal.settle(row)
     journal.close()
 

@@ -20,7 +20,7 @@ from gateway.store.requests import SqlRequestLog
 from tests.jobs.loop import run_hurried
 from tests.store.books import read_ids, read_totals
 from tests.store.conftest import copy_template
-from tests.store.notes import find
+from tests.store.notes import begin, find
 from tests.store.rows import make_row
 
 
@@ -128,7 +128,7 @@ async def test_only_what_is_stored_is_forgotten(path: Path, journal: FileJournal
     """A batch that was stored before the store failed, and not the one that it refused, nor a call that still runs."""
     outbox, store = Outbox(), MoodyStore(unavailable, None, unavailable)
     flush = FlushLedger(outbox, store, journal)
-    journal.start(make_row("running"))
+    journal.start(begin(make_row("running")))
     expected = put(outbox, journal, 0, BATCH + 2)
     assert not await flush.flush()
     assert find(path) == {"req_running": False, **dict.fromkeys(expected, True)}

@@ -5,10 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from gateway.domain.ledger import Leftover
-from gateway.domain.request import RequestRow
+from gateway.domain.request import RequestRow, StartedCall
 from gateway.store.journal import FileJournal
 
 
@@ -34,6 +32,11 @@ def find(path: Path) -> dict[str, bool]:
     return {left.row.id: left.settled for left in read_again(path.read_bytes(), path.parent)}
 
 
-def begin(row: RequestRow) -> RequestRow:
+def begin(row: RequestRow) -> StartedCall:
     """The same call before it had ended."""
-    return attrs.evolve(row, ending="interrupted", cost_nanos=0)
+    return StartedCall(*(getattr(row, name) for name in StartedCall._fields))
+
+
+def interrupted(row: RequestRow) -> RequestRow:
+    """The same call if nothing more had been heard of it."""
+    return begin(row).interrupt()

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.ledger import Leftover
 from gateway.domain.request import RequestRow
-from tests.store.notes import begin, find, opened, read_again
+from tests.store.notes import begin, find, interrupted, opened, read_again
 from tests.store.rows import ROW, make_row, make_rows
 
 FIELDS = [field.name for field in attrs.fields(RequestRow)]
@@ -37,7 +37,7 @@ def test_a_note_is_read_back_as_it_was_written(path: Path) -> None:
     with opened(path) as journal:
         journal.start(begin(ROW))
         journal.settle(bare)
-        assert read_again(path.read_bytes(), path.parent) == [Leftover(begin(ROW), False), Leftover(bare, True)]
+        assert read_again(path.read_bytes(), path.parent) == [Leftover(interrupted(ROW), False), Leftover(bare, True)]
 
 
 _TEXT = st.text() | st.sampled_from(["\n", '{"fields":[]}\n[1,', "\u2028\r\n\x00", "日本", "\U0001f600"])
@@ -74,9 +74,9 @@ def test_the_last_note_of_a_call_counts(path: Path) -> None:
             journal.start(begin(row))
         journal.settle(two)
         assert read_again(path.read_bytes(), path.parent) == [
-            Leftover(begin(one), False),
+            Leftover(interrupted(one), False),
             Leftover(two, True),
-            Leftover(begin(three), False),
+            Leftover(interrupted(three), False),
         ]
 
 
@@ -100,7 +100,7 @@ def test_what_was_left_stays_until_it_is_forgotten(path: Path) -> None:
     for number in range(3):
         with opened(path) as journal:
             assert len(journal.leftovers) == 2 + number
-            journal.start(make_row(f"of {number}"))
+            journal.start(begin(make_row(f"of {number}")))
             assert find(path) == {
                 "req_1": False,
                 "req_2": True,
@@ -123,11 +123,11 @@ def test_a_last_line_that_was_cut_off_is_skipped_and_the_one_before_counts(path:
 def test_after_a_line_that_was_cut_off_notes_are_whole(path: Path) -> None:
     with opened(path) as journal:
         journal.settle(make_row(1))
-        journal.start(make_row(2))
+        journal.start(begin(make_row(2)))
         content = path.read_bytes()
     path.write_bytes(content[:-30])
     with opened(path) as journal:
-        journal.start(make_row(3))
+        journal.start(begin(make_row(3)))
         assert find(path) == {"req_1": True, "req_3": False}
 
 
@@ -155,7 +155,7 @@ def test_garbage_between_the_notes_hides_none_of_them(
         head, one, two, _ = (folder / "x").read_bytes().split(b"\n")
     before, between, after = garbage
     found = read_again(b"\n".join((head, before, one, between, two, after)), folder)
-    assert found == [Leftover(begin(make_row(1)), False), Leftover(make_row(2), True)]
+    assert found == [Leftover(interrupted(make_row(1)), False), Leftover(make_row(2), True)]
 
 
 @pytest.mark.parametrize("head", [b"", b"{}", b"[]", b"5", b'{"fields":5}', b'{"fields":[[1]]}', b'{"fields":["id"]}'])
@@ -168,7 +168,7 @@ def test_under_a_head_that_names_no_fields_nothing_is_read_and_the_file_is_kept(
         path.write_bytes(head + b"\n" + rest)
         with capture_logs() as told, opened(path) as journal:
             assert journal.leftovers == []
-            journal.start(make_row(3))
+            journal.start(begin(make_row(3)))
             assert find(path) == {"req_3": False}
         kept = path.with_name(f"{path.name}.unread-{number}")
         assert kept.read_bytes() == head + b"\n" + rest, "it is somebody's money"
@@ -185,14 +185,25 @@ def test_fields_are_found_by_name(path: Path) -> None:
         assert journal.leftovers == [Leftover(attrs.evolve(ROW, client_request_id=None), True)]
 
 
+def test_a_start_that_an_earlier_version_noted_is_found_and_kept(path: Path) -> None:
+    """As the row that would be left of it."""
+    rows = [interrupted(row) for row in make_rows(1, 2)]
+    notes = ([0, *(getattr(row, name) for name in FIELDS)] for row in rows)
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in ({"fields": FIELDS}, *notes)))
+    for _ in range(2):
+        with opened(path) as journal:
+            assert journal.leftovers == [Leftover(row, False) for row in rows]
+
+
 def test_ten_thousand_open_calls_are_left_and_forgotten(path: Path) -> None:
     rows = make_rows(*range(10_000))
     with opened(path, rotate_bytes=2**20) as journal:
         for row in rows:
-            journal.start(row)
+            journal.start(begin(row))
         for row in rows[::2]:
             journal.settle(row)
-        assert [left.row for left in read_again(path.read_bytes(), path.parent)] == rows
+        left = [one.row for one in read_again(path.read_bytes(), path.parent)]
+        assert left == [row if number % 2 == 0 else interrupted(row) for number, row in enumerate(rows)]
         journal.forget(row.id for row in rows[1:])
         assert find(path) == {"req_0": True}
         journal.forget(["req_0"])

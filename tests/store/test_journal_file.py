@@ -17,7 +17,7 @@ import gateway.store.journal
 from gateway.domain.fault import StoreUnavailable
 from gateway.domain.ledger import Leftover
 from gateway.store.journal import FileJournal
-from tests.store.notes import begin, find, opened
+from tests.store.notes import begin, find, interrupted, opened
 from tests.store.rows import make_row, make_rows
 
 
@@ -72,11 +72,12 @@ BUSY = """
 import os, sys
 from pathlib import Path
 from gateway.store.journal import FileJournal
+from tests.store.notes import begin
 from tests.store.rows import make_row
 journal = FileJournal(Path(sys.argv[1]), rotate_bytes=3000)
 for number in range(10**6):
     row = make_row(number)
-    journal.start(row)
+    journal.start(begin(row))
     os.write(1, f"started {row.id}\\n".encode())
     if number % 7 == 6:
         continue
@@ -94,7 +95,7 @@ def test_a_journal_that_has_grown_is_written_anew_with_what_is_open(path: Path) 
         journal.start(begin(make_row("long")))
         sizes = []
         for number in range(100):
-            journal.start(make_row(number))
+            journal.start(begin(make_row(number)))
             journal.settle(make_row(number))
             journal.forget([f"req_{number}"])
             sizes.append(path.stat().st_size)
@@ -111,7 +112,7 @@ def test_what_stays_open_is_not_written_anew_again_and_again(path: Path) -> None
     """Where what is open is more than a file may grow by: only when it has grown by as much again."""
     with opened(path, rotate_bytes=2_000) as journal:
         for row in make_rows(*range(50)):
-            journal.start(row)
+            journal.start(begin(row))
         files = set()
         for _ in range(100):
             journal.forget(["req_0"])
@@ -171,9 +172,9 @@ def test_a_process_that_is_killed_while_it_writes_the_file_anew_loses_nothing(pa
             (folder / draft.name).write_bytes(beside[: len(beside) // 2])
         with opened(folder / path.name) as again:
             found = {left.row.id: left for left in again.leftovers}
-            assert found.pop("req_3", None) in (None, Leftover(begin(make_row(3)), False))
+            assert found.pop("req_3", None) in (None, Leftover(interrupted(make_row(3)), False))
             assert found == {
-                "req_1": Leftover(begin(make_row(1)), False),
+                "req_1": Leftover(interrupted(make_row(1)), False),
                 "req_2": Leftover(make_row(2), True),
             }
         assert [item.name for item in folder.iterdir()] == [path.name]
@@ -182,7 +183,7 @@ def test_a_process_that_is_killed_while_it_writes_the_file_anew_loses_nothing(pa
 def test_a_draft_that_was_left_is_no_part_of_the_next(path: Path) -> None:
     path.with_name("requests.journal.new").write_bytes(b"left\n" * 1_000)
     with opened(path) as journal:
-        journal.start(make_row(1))
+        journal.start(begin(make_row(1)))
         assert find(path) == {"req_1": False}
     assert find(path) == {"req_1": False}
 
@@ -215,19 +216,20 @@ def test_a_file_that_cannot_be_written_anew_stays_and_is_written_on(
 ) -> None:
     with opened(path, rotate_bytes=1_000) as journal:
         for row in make_rows(*range(10)):
-            journal.start(row)
+            journal.start(begin(row))
         break_it(path)
         file = path.stat().st_ino
         with capture_logs() as told:
             journal.forget(["req_0"])
-            journal.start(make_row("more"))
+            journal.start(begin(make_row("more")))
         assert [line["event"] for line in told] == ["journal_not_written", "journal_written_again"]
         assert find(path).keys() >= {f"req_{number}" for number in range(1, 10)} | {"req_more"}
         mend_it(path)
         journal.forget(["req_1"])  # not tried again at once: it has grown by a line only
         assert path.stat().st_ino == file
         for row in make_rows(*"abcdef"):
-            journal.start(row)
+            journal.start(begin(row))
+            journal.settle(row)
         journal.forget(["req_2"])
         assert path.stat().st_ino != file
         assert find(path).keys() == {f"req_{name}" for name in (*range(3, 10), "more", *"abcdef")}
@@ -268,13 +270,13 @@ def test_a_journal_that_cannot_be_opened_is_left_as_it_is(
 def test_a_file_that_is_written_anew_in_part_only_does_not_take_the_place_of_the_whole_one(path: Path) -> None:
     with opened(path, rotate_bytes=1_000) as journal:
         for row in make_rows(*range(10)):
-            journal.start(row)
+            journal.start(begin(row))
         content = path.read_bytes()
         with full_disk(len(content) // 2):
             journal.forget(["req_0"])
         assert path.read_bytes() == content
         assert count_open(path) == 1
-        journal.start(make_row("more"))
+        journal.start(begin(make_row("more")))
         assert find(path).keys() == {f"req_{name}" for name in (*range(10), "more")}
     assert find(path).keys() == {f"req_{name}" for name in (*range(1, 10), "more")}
 
@@ -282,15 +284,15 @@ def test_a_file_that_is_written_anew_in_part_only_does_not_take_the_place_of_the
 @pytest.mark.parametrize("room", [0, 1, 40])
 def test_a_call_that_cannot_be_noted_whole_is_refused_and_leaves_no_trace(path: Path, room: int) -> None:
     with opened(path) as journal:
-        journal.start(make_row(1))
+        journal.start(begin(make_row(1)))
         content = path.read_bytes()
         with full_disk(len(content) + room):
             for _ in range(3):
                 with pytest.raises(StoreUnavailable) as caught:
-                    journal.start(make_row(2))
+                    journal.start(begin(make_row(2)))
         assert caught.value.retry_after_s
         assert path.read_bytes() == content
-        journal.start(make_row(3))
+        journal.start(begin(make_row(3)))
         assert find(path) == {"req_1": False, "req_3": False}
     assert find(path) == {"req_1": False, "req_3": False}
 
@@ -304,7 +306,7 @@ def test_a_call_that_ends_on_a_full_disk_is_noted_when_the_file_is_written_anew(
             journal.settle(make_row(1))
         assert path.read_bytes() == content
         assert find(path) == {"req_1": False}
-        journal.start(make_row(2))
+        journal.start(begin(make_row(2)))
         assert find(path) == {"req_1": False, "req_2": False}
     assert find(path) == {"req_1": True, "req_2": False}
 
@@ -316,7 +318,7 @@ def test_a_full_disk_is_told_once_and_so_is_its_end(path: Path) -> None:
                 journal.settle(row)
         with capture_logs() as told_later:
             for row in make_rows(4, 5):
-                journal.start(row)
+                journal.start(begin(row))
     assert [line["event"] for line in told] == ["journal_not_written"]
     assert [line["event"] for line in told_later] == ["journal_written_again"]
 
@@ -331,5 +333,5 @@ def test_what_comes_after_the_end_is_written_nowhere(path: Path) -> None:
             stack.enter_context(other.open("wb"))
         journal.settle(make_row(1))
         with pytest.raises(StoreUnavailable):
-            journal.start(make_row(2))
+            journal.start(begin(make_row(2)))
     assert [other.stat().st_size for other in others] == [0] * 5
