@@ -3,10 +3,11 @@
 import attrs
 
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
+from gateway.domain.frozen import frozen
 from gateway.domain.upload import Content
 
 
-@attrs.frozen
+@frozen
 class Plan:
     """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own.
 

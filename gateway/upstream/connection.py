@@ -9,6 +9,7 @@ from collections import deque
 from typing import Protocol, cast
 
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.upstream.content import Peek, find_peek, see_nothing
 from gateway.upstream.framing import Framing, read_chunks
 from gateway.upstream.port import Sink
 
@@ -48,10 +49,10 @@ class Connection(asyncio.Protocol):
     Attributes:
         idle: those it may wait with for its next request.
         deadline: on the loop's clock; what passes then depends on what it is doing.
-        asked: how many requests it has had.
         heard: whether any byte of an answer to the last has come.
         gone: it is closed, or being closed.
-        refused: the answer is an error.
+        peek: see ``content.find_peek``.
+        pusher: the reply to the last request, as long as it is wanted.
         sent: all of the request has been given to the transport.
         choked: the transport holds more than it should; see ``wait``.
         fault: what it was broken with from our side.
@@ -60,9 +61,8 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_ending", "_held", "_keeper", "_loop", "_pusher", "_sink", "_waiter", "asked", "backlog", "broken", "busy",
-        "choked", "deadline", "fault", "framing", "gone", "heard", "idle", "met", "refused", "sent", "transport",
-        "waiting_bytes",
+        "_ending", "_held", "_keeper", "_loop", "_sink", "_waiter", "backlog", "broken", "busy", "choked", "deadline",
+        "fault", "framing", "gone", "heard", "idle", "met", "peek", "pusher", "sent", "transport", "waiting_bytes",
     )  # fmt: skip
 
     transport: asyncio.Transport | None
@@ -75,44 +75,41 @@ class Connection(asyncio.Protocol):
         self.transport = None
         self.backlog: deque[bytes] = deque()
         self.waiting_bytes = 0
-        self.asked = 0
         self.deadline = NEVER
         self._sink: Sink | None = None
-        self._pusher: Pusher | None = None
+        self.pusher: Pusher | None = None
+        self.peek: Peek = see_nothing
         self._waiter: asyncio.Future[None] | None = None
-        self._held = self._ending = self.choked = self.gone = self.busy = False
-        self.heard = self.refused = self.sent = False
+        self._held = self._ending = self.choked = self.gone = self.busy = self.heard = False
+        self.sent = True
         self.fault: UpstreamFault | None = None
         self.broken: UpstreamFault | None = None
         self.met: Exception | None = None
 
     # What is done with it.
 
-    def ask(self, deadline: float) -> None:
-        """A request is about to be sent."""
+    @property
+    def refused(self) -> bool:
+        """Whether the answer is an error."""
+        return self.framing.headed and self.framing.status >= _REFUSED
+
+    def ask(self, data: bytes) -> None:
+        """Send a request, or what of it is sent at once."""
         self.framing.begin()
-        self.asked += 1
-        self.deadline = deadline
-        self.busy = self.sent = True
-        self.heard = self.refused = False
+        self.busy = True
+        self.heard = False
         self.met = None
+        self.write(data)
 
     def write(self, data: bytes) -> None:
         """Send. A connection that is gone takes nothing."""
         if self.transport is not None and not self.gone:
             self.transport.write(data)
 
-    def lead_to(self, pusher: Pusher) -> None:
-        """The answer has its reply."""
-        self._pusher = pusher
-
-    async def wait(self) -> None:
-        """Until something has happened. Only one may wait."""
+    def wait(self) -> asyncio.Future[None]:
+        """Done when something has happened. Only one may wait."""
         waiter = self._waiter = self._loop.create_future()
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+        return waiter
 
     async def follow(self, sink: Sink | None) -> bool:
         """Push what comes into ``sink`` until it has had enough (True), or something else has happened."""
@@ -152,10 +149,11 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> None:
         """Done with the answer: the connection is used again where nothing at all speaks against it."""
-        self._pusher = self._sink = None
+        self.pusher = self._sink = None
         if self.framing.complete and not (self.backlog or self.gone or self.fault):
             self.busy = self._ending = False
-            self._let_flow()
+            if self._held:
+                self._let_flow()
             self._keeper.rest(self)
         else:
             self.abort()
@@ -189,6 +187,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+        self.peek = find_peek(self.transport)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the provider."""
@@ -227,7 +226,7 @@ class Connection(asyncio.Protocol):
     # What comes of it.
 
     def _push(self, sink: Sink, payload: bytes, framed: bytes | None) -> None:
-        pusher = self._pusher
+        pusher = self.pusher
         if pusher is None:
             return
         pusher.framed = framed
@@ -243,14 +242,11 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         framing = self.framing
-        late = framing.complete
         self.heard = True
         payload = framing.take(data)
-        if framing.headed:
-            self.refused = framing.status >= _REFUSED
         if framing.complete:
             unsent = not self.sent or self.transport is None or self.transport.get_write_buffer_size()
-            if late or framing.excess or unsent or not framing.keep_alive:
+            if framing.excess or unsent or not framing.keep_alive:
                 self._hang_up()
         elif framing.broken is not None:
             self._break("The provider's answer is not valid HTTP", framing.broken)
@@ -258,7 +254,7 @@ class Connection(asyncio.Protocol):
             self._end_early(payload)
         elif payload:
             self._give(payload)
-        if self._sink is None or self.broken is not None or framing.complete:
+        if self._sink is None or framing.complete:
             self._wake()
 
     def _give(self, payload: bytes) -> None:
@@ -309,5 +305,7 @@ class Connection(asyncio.Protocol):
 
     def _wake(self) -> None:
         waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)

@@ -3,7 +3,7 @@
 import asyncio
 import binascii
 import select
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -19,13 +19,19 @@ BASE64_BYTES = PIECE_BYTES // 4 * 3
 """The same for base64, whose every three bytes are four: pieces of a multiple of three fit together."""
 _TURNS = 3
 
+Peek = Callable[[float], Sequence[object]]
+"""Asked with 0; what it answers is true or not, as a flag is."""
+
 
 class Line(Protocol):
     """The connection that a body goes over."""
 
     transport: asyncio.Transport | None
-    refused: bool
-    """Whether an error has come as the answer."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether an error has come as the answer."""
+        ...
 
     def force_close(self) -> None:
         """It is not to be used again."""
@@ -79,12 +85,22 @@ async def is_refused(line: Line) -> bool:
 
 def is_readable(transport: asyncio.Transport | None) -> bool:
     """Whether something has come over it that the loop has not read yet, be it its end."""
-    sock = None if transport is None or transport.is_closing() else transport.get_extra_info("socket")
+    return transport is not None and not transport.is_closing() and bool(find_peek(transport)(0))
+
+
+def find_peek(transport: asyncio.Transport) -> Peek:
+    """What says, called with 0, whether something has come over ``transport`` that the loop has not read yet."""
+    sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
-        return False
+        return see_nothing
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
+    return poll.poll
+
+
+def see_nothing(_: float) -> Sequence[object]:
+    """What says so where there is no socket."""
+    return ()
 
 
 async def read_content(content: Content) -> AsyncGenerator[bytes, None]:

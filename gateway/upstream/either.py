@@ -1,6 +1,7 @@
 """The way out: the relay's own connections for whatever they can send, the ordinary client for the rest."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from gateway.domain.fault import UpstreamError
 from gateway.domain.plan import Plan
@@ -22,11 +23,14 @@ class EitherUpstream:
         self._wire = None if ordinary else _open_wire()
         self._ordinary: Upstream | None = None
 
-    async def send(self, plan: Plan) -> Reply:
+    def send(self, plan: Plan) -> Coroutine[Any, Any, Reply]:
         """Send and wait for the headers; see ``port.Upstream``."""
         wire = self._wire
-        if wire is not None and wire.takes(plan):
-            return await wire.send(plan)
+        if wire is not None and (route := wire.find(plan)) is not None:
+            return wire.send_along(route, plan)
+        return self._send_ordinarily(plan)
+
+    async def _send_ordinarily(self, plan: Plan) -> Reply:
         if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
             raise UpstreamError(
                 "A SOCKS proxy needs the relay's own connections, which are not in use", phase="connect"

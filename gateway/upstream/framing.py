@@ -1,8 +1,10 @@
 """What of received bytes is an answer's head and body, by llhttp; knows no sockets.
 
 llhttp decides what is HTTP. Around it stands what it does not tell: where exactly an answer ended (what follows is
-never to be taken for the next one), and how much a head may be. Most pieces of a stream are one chunk, whole; of these
-llhttp need not be shown any, for it would stand behind them where it stood before (``read_chunks``).
+never to be taken for the next one), and how much a head may be. It is not asked for the fields of a head, one by one:
+a head that it has read has a field in each line, and few of them are ever looked at. Most pieces of a stream are one
+chunk, whole; of these llhttp need not be shown any, for it would stand behind them where it stood before
+(``read_chunks``).
 """
 
 import re
@@ -16,7 +18,10 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_FIELD_BYTES = 8190
 MAX_FIELDS = 200
 MAX_INTERIM = 16
+_SMALL_HEAD_BYTES = 4 * MAX_FIELDS
+"""No head of so few has too many fields, or too large ones: the smallest is a name of one byte, a colon and CRLF."""
 _HEAD_END = b"\r\n\r\n"
+_FRAMING = re.compile(rb"\r\n(content-length|content-encoding|transfer-encoding):[ \t]*([^\r]*)")
 _SIZE_LINE = re.compile(rb"[0-9A-Fa-f]{1,8}\r\n")
 _INTERIM = 100
 _SWITCHING = 101
@@ -24,13 +29,22 @@ _FINAL = 200
 _LF = 10
 
 
+def _split(head: bytes) -> list[tuple[bytes, bytes]]:
+    """Names, in lower case, and values. llhttp has read the head: it passes no folded line, and no bare CR or LF."""
+    lines = head.strip(b"\r\n").split(b"\r\n")
+    pairs = [line.partition(b":") for line in lines[1:]]
+    return [(name.lower(), value.lstrip(b" \t")) for name, _, value in pairs]
+
+
 class Fields(Mapping[str, str]):
-    """Header fields, case-insensitive; of a name that came twice, the first."""
+    """The fields of a head, case-insensitive; of a name that came twice, the first."""
 
     __slots__ = ("_raw",)
 
-    def __init__(self, raw: dict[bytes, bytes]) -> None:
-        self._raw = raw
+    def __init__(self, head: bytes) -> None:
+        self._raw: dict[bytes, bytes] = {}
+        for name, value in _split(head):
+            self._raw.setdefault(name, value)
 
     def __getitem__(self, name: str) -> str:
         return self._raw[name.lower().encode("utf-8", "surrogatepass")].strip(b" \t").decode("latin-1")
@@ -84,7 +98,8 @@ class Framing:
     """The answers of one connection, one after the other. ``begin`` before each; then ``take`` what comes.
 
     Attributes:
-        headed: the head is there, and with it ``status``, ``fields``, ``encoding`` and ``length``.
+        headed: the head is there, and with it ``status``, ``head``, ``encoding``, ``length`` and ``chunked``.
+        head: as it came.
         encoding: the body's, lower-case; empty for none, None where it was given twice.
         length: bytes of the body, where its head says so.
         complete: all of the answer is there.
@@ -92,34 +107,32 @@ class Framing:
         excess: something came after it.
         broken: what is wrong with it, or None.
         at_chunk: llhttp awaits the first byte of a chunk of a body that is not encoded.
+        on_body: for llhttp, which has some of the body.
     """
 
     __slots__ = (
-        "_dry", "_edge", "_interim", "_left", "_more", "_parser", "_parts", "_room", "_tail", "_twice", "at_chunk",
-        "broken", "chunked", "complete", "encoding", "excess", "fields", "headed", "keep_alive", "length", "status",
+        "_dry", "_edge", "_interim", "_left", "_parser", "_parts", "_seen", "_tail", "at_chunk", "broken", "chunked",
+        "complete", "encoding", "excess", "head", "headed", "keep_alive", "length", "on_body", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.on_body = self._parts.append
         self._parser = HttpResponseParser(self)
         # Older servers pad their sizes; aiohttp is as lenient.
         self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
-        self._parts: list[bytes] = []
+        self._seen = self._tail = self.head = b""
+        self._left: int | None = None
+        self.length: int | None = None
+        self.encoding: str | None = ""
+        self.broken: Exception | None = None
+        self._edge = self.at_chunk = self.chunked = self.excess = False
         self.begin()
 
     def begin(self) -> None:
-        """Forget the last answer; the next byte is of another."""
-        self._room = MAX_HEAD_BYTES
-        self._more = MAX_FIELDS
+        """The next byte is of another answer; the last was complete, and nothing came after it."""
         self._dry = self._interim = self.status = 0
-        self._tail = b""
-        self._left: int | None = None
-        self.length: int | None = None
-        self.fields: dict[bytes, bytes] = {}
-        self._twice: set[bytes] | None = None
-        self.encoding: str | None = ""
-        self.broken: Exception | None = None
-        self._edge = self.at_chunk = self.chunked = False
-        self.headed = self.complete = self.keep_alive = self.excess = False
+        self.headed = self.complete = self.keep_alive = False
 
     def drop(self) -> None:
         """Nothing more will come; llhttp's object and this one hold each other."""
@@ -127,24 +140,21 @@ class Framing:
 
     def take(self, data: bytes) -> bytes:
         """What of the body is in ``data``, the next bytes that came. What is wrong with them is said by ``broken``."""
-        self._dry += len(data)
+        size = len(data)
         try:
             if not self.headed:
                 data = self._take_head(data)
             if data:
                 self._take_body(data)
-        except (HttpParserError, HttpParserUpgrade) as error:
-            self.at_chunk = False
-            if self.complete:
-                self.excess = True
-            else:
-                self.broken = error
+        except (HttpParserError, HttpParserUpgrade, ValueError) as error:
+            self._fail(error)
         parts = self._parts
         if parts:
             self._dry = 0
             payload = parts[0] if len(parts) == 1 else b"".join(parts)
             parts.clear()
             return payload
+        self._dry += size
         if self._dry > MAX_HEAD_BYTES and self.broken is None and not self.complete:
             self.broken = HttpParserError("More than a head may be")
         return b""
@@ -154,34 +164,82 @@ class Framing:
         if self.headed and self.length is None and not self.chunked and self.broken is None:
             self.complete = True
 
+    def _fail(self, error: Exception) -> None:
+        self.at_chunk = False
+        if self.headed and self.complete:
+            self.excess = True
+        else:  # a head without a body ends the answer before it has been looked at
+            self.complete = False
+            self.broken = error
+
     def _take_head(self, data: bytes) -> bytes:
         """Feed heads; returns what came after the last of them."""
         while data and not self.headed:
-            seen = self._tail + data
-            at = seen.find(_HEAD_END)
-            end = len(data) if at < 0 else at + len(_HEAD_END) - len(self._tail)
-            self._tail = seen[-3:] if at < 0 else b""
-            interim = self._interim
-            self._parser.feed_data(data[:end])
+            fed = len(self._seen)
+            seen = self._seen + data
+            at = seen.find(_HEAD_END, max(0, fed - 3))
+            end = len(seen) if at < 0 else at + 4
+            self._parser.feed_data(seen[fed:end])
             # Where a head ends must not be a matter of opinion.
-            ended = self._interim > interim or self.headed
-            if ended != (at >= 0):
+            if (at < 0) != (self.status == 0):
                 raise HttpParserError("An empty line that ends no head, or none where one ended")
-            data = data[end:]
+            if at < 0:
+                self._seen = seen
+                return b""
+            self._seen = b""
+            self._read_head(seen[:end])
+            data = seen[end:]
         return data
+
+    def _read_head(self, head: bytes) -> None:
+        """What a head says that has just ended."""
+        if len(head) > _SMALL_HEAD_BYTES:
+            _check_size(head)
+        if self.status < _FINAL:
+            self._pass_over()
+            return
+        self._left = self.length = None
+        self.encoding = ""
+        self.chunked = False
+        lower = head.lower()
+        for name, value in _FRAMING.findall(lower):
+            if name == b"content-length":  # llhttp passes no second one
+                self._left = self.length = int(value)
+            elif name == b"content-encoding":
+                self.encoding = _name_encoding(value) if lower.count(b"\r\ncontent-encoding:") == 1 else None
+            # llhttp takes away the spaces behind it, and nothing else: whoever reads more leniently reads another body.
+            elif value.rstrip(b" ") != b"chunked" or self.chunked:
+                raise HttpParserError("A transfer coding that was not asked for")
+            else:
+                self.chunked = self._edge = True
+                self._tail = b""
+        self.at_chunk = self.chunked and self.encoding == "" and not self.complete
+        self.head = head
+        self.headed = True
+
+    def _pass_over(self) -> None:
+        """An interim answer."""
+        self._interim += 1
+        if self.status < _INTERIM or self.status == _SWITCHING or self._interim > MAX_INTERIM:
+            raise HttpParserError("Interim answers without end, or to what was not asked")
+        self.status = 0
 
     def _take_body(self, data: bytes) -> None:
         left = self._left
         if self.complete:
             self.excess = True
-        elif left is not None:
-            self._left = left - len(data)
-            self.excess = len(data) > left
-            self._parser.feed_data(data[:left] if self.excess else data)
-        else:
-            self._parser.feed_data(data)
-            if self.chunked:
-                self._find_edge(data)
+            return
+        if left is not None:
+            if len(data) > left:
+                self.excess = True
+                data = data[:left]
+            left = self._left = left - len(data)
+        self._parser.feed_data(data)
+        if self.chunked:
+            self._find_edge(data)
+        # Nor is where a body ends.
+        elif self.complete != (left == 0):
+            raise HttpParserError("An end that the head does not say, or none where it does")
 
     def _find_edge(self, data: bytes) -> None:
         # llhttp passes over line ends between two answers. An answer in chunks ends with one such byte that is none of
@@ -195,62 +253,11 @@ class Framing:
 
     # What llhttp calls. What is raised here comes out of ``feed_data`` as an ``HttpParserError``.
 
-    def on_message_begin(self) -> None:
-        """The first byte of an answer."""
-        if self.complete:
-            raise HttpParserError("An answer that nobody asked for")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One field, of the head or behind the body."""
-        if self.headed:
-            return
-        length = len(name) + len(value)
-        self._room -= length + 4
-        self._more -= 1
-        if length > MAX_FIELD_BYTES or self._room < 0 or self._more < 0:
-            raise HttpParserError("More than a head may be")
-        name = name.lower()
-        if name not in self.fields:
-            self.fields[name] = value
-        elif self._twice is None:
-            self._twice = {name}
-        else:
-            self._twice.add(name)
-
     def on_headers_complete(self) -> None:
         """The end of a head."""
-        status = self.status = self._parser.get_status_code()
-        if status < _FINAL:
-            self._interim += 1
-            self.fields = {}
-            self._twice = None
-            self._room = MAX_HEAD_BYTES
-            self._more = MAX_FIELDS
-            if status < _INTERIM or status == _SWITCHING or self._interim > MAX_INTERIM:
-                raise HttpParserError("Interim answers without end, or to what was not asked")
-            return
-        fields = self.fields
-        twice = self._twice or ()
-        length = fields.get(b"content-length")
-        if length is not None:
-            self.length = self._left = int(length)
-        coding = fields.get(b"transfer-encoding")
-        if coding is not None:
-            # llhttp takes away the spaces behind it, and nothing else: whoever reads more leniently reads another body.
-            if coding.rstrip(b" ").lower() != b"chunked" or b"transfer-encoding" in twice:
-                raise HttpParserError("A transfer coding that was not asked for")
-            self.chunked = True
-        encoding = fields.get(b"content-encoding")
-        if encoding is not None:
-            name = encoding.strip().lower().decode("latin-1")
-            self.encoding = None if b"content-encoding" in twice else "" if name == "identity" else name
-        self._edge = self.chunked
-        self.at_chunk = self.chunked and self.encoding == ""
-        self.headed = True
-
-    def on_body(self, data: bytes) -> None:
-        """Some of the body."""
-        self._parts.append(data)
+        if self.status:
+            raise HttpParserError("An answer that nobody asked for")
+        self.status = self._parser.get_status_code()
 
     def on_chunk_header(self) -> None:
         """The end of a size line."""
@@ -261,8 +268,22 @@ class Framing:
         self._edge = True
 
     def on_message_complete(self) -> None:
-        """The end of an answer."""
-        if self.headed:
+        """The end of an answer, which an interim one is not."""
+        if self.status >= _FINAL:
             self.complete = True
             self.at_chunk = False
             self.keep_alive = self._parser.should_keep_alive()
+
+
+def _name_encoding(value: bytes) -> str:
+    name = value.strip().decode("latin-1")
+    return "" if name == "identity" else name
+
+
+def _check_size(head: bytes) -> None:
+    """Raises ``HttpParserError``."""
+    fields = head.strip(b"\r\n").count(b"\r\n")
+    # No field can be larger than all of the head, and few heads are.
+    sizes = [len(name) + len(value) for name, value in _split(head)] if len(head) > MAX_FIELD_BYTES else []
+    if fields > MAX_FIELDS or max(sizes, default=0) > MAX_FIELD_BYTES or sum(sizes) + 4 * fields > MAX_HEAD_BYTES:
+        raise HttpParserError("More than a head may be")

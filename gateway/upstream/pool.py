@@ -5,7 +5,6 @@ import asyncio
 import attrs
 
 from gateway.upstream.connection import NEVER, Connection
-from gateway.upstream.content import is_readable
 
 KEEPALIVE_S = 30.0
 """A connection that nobody needed for so long is closed."""
@@ -44,19 +43,24 @@ class Pool:
         """A connection that is still to be made."""
         return Connection(self, origin.idle)
 
-    def add(self, line: Connection) -> None:
-        """It has been made."""
+    def add(self, line: Connection, deadline: float) -> None:
+        """It has been made. Its first request is to end by ``deadline``."""
         self._all.add(line)
+        line.deadline = deadline
+        self.remind(deadline)
 
-    def take(self, origin: Origin) -> Connection | None:
-        """One that was used before, if one waits and nothing has come over it since.
+    def take(self, origin: Origin, deadline: float) -> Connection | None:
+        """One that was used before, if one waits and nothing has come over it since. Its next request has ``deadline``.
 
         What lies in the kernel, unread, came before anybody asked: it would be the answer to another question.
         """
         idle = origin.idle
         while idle:
             line = idle.popitem()[0]
-            if not is_readable(line.transport):
+            if not line.peek(0):
+                line.deadline = deadline
+                if deadline < self._next:
+                    self.remind(deadline)
                 return line
             line.abort()
         return None

@@ -64,11 +64,13 @@ class Routes:
         self._routes: dict[tuple[str, str, str | None], Route] = {}
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
+    def get(self, plan: Plan) -> Route | None:
+        """The route of ``plan``, if it is known."""
+        return self._routes.get((plan.method, plan.url, plan.proxy))
+
     def find(self, plan: Plan) -> Route:
         """The route of ``plan``. Raises ``UpstreamError`` where its URL leads nowhere."""
-        key = (plan.method, plan.url, plan.proxy)
-        route = self._routes.get(key)
-        return self._add(key) if route is None else route
+        return self.get(plan) or self._add((plan.method, plan.url, plan.proxy))
 
     def _add(self, key: tuple[str, str, str | None]) -> Route:
         if len(self._routes) >= MAX_ROUTES:

@@ -7,8 +7,9 @@ translated here, in ``connection.py`` and in ``dial.py``.
 import asyncio
 import ssl
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
+from typing import Any, NoReturn
 
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.domain.plan import Plan
@@ -21,37 +22,41 @@ from gateway.upstream.inflate import Inflation
 from gateway.upstream.names import Resolve, resolve
 from gateway.upstream.pool import Origin, Pool
 from gateway.upstream.port import Pumped, Reply, Sink
-from gateway.upstream.route import Routes
+from gateway.upstream.route import Route, Routes
 from gateway.upstream.whole import read_pushed
 
 ONE_WRITE_BYTES = 256 * 1024
 """A larger body is sent in pieces, at the provider's pace, and with an ear for its refusal."""
-_DECODED = frozenset({"", "gzip", "deflate"})
+_INFLATED = frozenset({"gzip", "deflate"})
 _SCHEMES = ("http://", "https://")
 _PROXIES = ("http://", *SOCKS)
 _TURN = 32
 
 
 class WireReply:
-    """A reply over a connection of our own."""
+    """A reply over a connection of our own, at its headers. Raises ``UpstreamError`` where it cannot be decoded."""
 
-    __slots__ = ("_fault", "_inflation", "_line", "framed", "headers", "status")
-
-    headers: Mapping[str, str]
+    __slots__ = ("_fault", "_head", "_inflation", "_line", "framed", "status")
 
     def __init__(self, line: Connection) -> None:
         framing = line.framing
+        encoding = framing.encoding
         self._line: Connection | None = line
         self._fault: UpstreamFault | None = None
-        self._inflation = Inflation(framing.encoding) if framing.encoding else None
+        self._inflation = None if encoding == "" else _open_inflation(encoding)
+        self._head = framing.head
         self.status = framing.status
-        self.headers = Fields(framing.fields)
         self.framed: bytes | None = None
-        line.lead_to(self)
+        line.pusher = self
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, case-insensitive."""
+        return Fields(self._head)
 
     async def read(self, limit: int) -> bytes:
         """The whole body; see ``port.Reply``."""
-        line = self._get_line()
+        line = self._line or self._refuse_line()
         framing = line.framing
         if framing.complete and len(line.backlog) == 1 and self._inflation is None and line.fault is None:
             body = line.pop()
@@ -65,7 +70,7 @@ class WireReply:
 
     async def pump(self, sink: Sink) -> Pumped:
         """Push pieces; see ``port.Reply``."""
-        line = self._get_line()
+        line = self._line or self._refuse_line()
         take = Connection.pop if self._inflation is None else self._inflate
         turns = 0
         while True:
@@ -100,14 +105,13 @@ class WireReply:
 
     def close(self) -> None:
         """Give the connection back, or break it."""
-        if self._line is not None:
-            line, self._line = self._line, None
+        line = self._line
+        if line is not None:
+            self._line = None
             line.release()
 
-    def _get_line(self) -> Connection:
-        if self._line is None:
-            raise self._fault or UpstreamError("The provider broke the connection", phase="body")
-        return self._line
+    def _refuse_line(self) -> NoReturn:
+        raise self._fault or UpstreamError("The provider broke the connection", phase="body")
 
     def _refuse_size(self, limit: int) -> UpstreamError:
         fault = UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
@@ -154,24 +158,42 @@ class WireUpstream:
             and (proxy is None or proxy.lower().startswith(_PROXIES))
         )
 
-    async def send(self, plan: Plan) -> Reply:
+    def find(self, plan: Plan) -> Route | None:
+        """The route of ``plan``; None where it cannot be sent by these means. Raises ``UpstreamError``."""
+        route = self._routes.get(plan)
+        return self._routes.find(plan) if route is None and self.takes(plan) else route
+
+    def send(self, plan: Plan) -> Coroutine[Any, Any, Reply]:
         """Send and wait for the headers; see ``port.Upstream``."""
-        route = self._routes.find(plan)
-        body = plan.body
-        length = None if body is None else len(body) if isinstance(body, bytes) else body.length
-        head = route.write_head(plan.headers, length)
-        origin = route.origin
+        return self.send_along(self._routes.find(plan), plan)
+
+    async def send_along(self, route: Route, plan: Plan) -> Reply:
+        """The same, where the route has been found."""
         deadline = self._loop.time() + plan.timeouts.total_s
-        line = None if plan.once else self._pool.take(origin)
-        if line is not None:
-            reply = await self._ask(line, head, body, deadline)
-            if reply is not None:
-                return reply
-        line = await self._open(origin, plan.timeouts.connect_s, deadline)
-        reply = await self._ask(line, head, body, deadline)
-        if reply is None:
-            raise line.broken or UpstreamError("The provider broke the connection", phase="headers")
-        return reply
+        data, rest = _write(route, plan)
+        line = None if plan.once else self._pool.take(route.origin, deadline)
+        fresh = line is None
+        while True:
+            if line is None:
+                line = await self._open(route.origin, plan.timeouts.connect_s, deadline)
+            framing = line.framing
+            try:
+                line.ask(data)
+                if rest is not None:
+                    await _pour(line, rest)
+                while not (framing.headed or line.gone):
+                    await line.wait()
+                if framing.headed and line.fault is None:
+                    return WireReply(line)
+            except BaseException:
+                line.abort()
+                raise
+            line.check()
+            if line.broken is not None and (fresh or line.heard):
+                raise line.broken
+            if fresh:
+                raise UpstreamError("The provider broke the connection", phase="headers")
+            line, fresh = None, True
 
     async def close(self) -> None:
         """Close every connection."""
@@ -188,48 +210,32 @@ class WireUpstream:
         if self._pool.closed:
             line.abort()
             raise UpstreamError("The gateway is being stopped", phase="connect")
-        self._pool.add(line)
+        self._pool.add(line, deadline)
         return line
 
-    async def _ask(
-        self, line: Connection, head: bytes, body: bytes | Content | None, deadline: float
-    ) -> WireReply | None:
-        """The answer at its headers; None where the connection closed before any byte of one. Raises otherwise."""
-        line.ask(deadline)
-        self._pool.remind(deadline)
-        framing = line.framing
-        try:
-            if body is None:
-                line.write(head)
-            elif isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
-                line.write(head + body)
-            else:
-                await _pour(line, head, body)
-            while not (framing.headed or line.gone):
-                await line.wait()
-            if framing.headed and line.fault is None:
-                if framing.encoding not in _DECODED:
-                    raise UpstreamError(  # noqa: TRY301 - the line is aborted as for any other
-                        "The provider's answer is encoded in a way that was not asked for", phase="headers"
-                    )
-                return WireReply(line)
-        except BaseException:
-            line.abort()
-            raise
-        line.check()
-        if line.heard and line.broken is not None:
-            raise line.broken
-        return None
+
+def _open_inflation(encoding: str | None) -> Inflation:
+    if encoding not in _INFLATED:
+        raise UpstreamError("The provider's answer is encoded in a way that was not asked for", phase="headers")
+    return Inflation(encoding)
 
 
-async def _pour(line: Connection, head: bytes, body: bytes | Content) -> None:
-    """Send what is large; no more than the provider takes, and nothing more once it has refused.
+def _write(route: Route, plan: Plan) -> tuple[bytes, Content | None]:
+    """What is sent at once, and the body where it is sent after that."""
+    body = plan.body
+    if isinstance(body, bytes):
+        if len(body) <= ONE_WRITE_BYTES:
+            return route.write_head(plan.headers, len(body)) + body, None
+        body = Content((body,))
+    return route.write_head(plan.headers, None if body is None else body.length), body
+
+
+async def _pour(line: Connection, content: Content) -> None:
+    """Send a body in pieces; no more than the provider takes, and nothing more once it has refused.
 
     Raises what reading a file raises.
     """
     line.sent = False
-    line.write(head)
-    content = Content((body,)) if isinstance(body, bytes) else body
     async with aclosing(read_content(content)) as pieces:
         async for piece in pieces:
             while line.choked and not (line.gone or line.refused or line.framing.complete):

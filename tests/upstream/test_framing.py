@@ -75,13 +75,20 @@ class Reference:
 
     def __init__(self, data: bytes) -> None:
         self.body = b""
-        self.complete = self.broken = False
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.headed = self.complete = self.broken = False
         try:
             parser = HttpResponseParser(self)
             parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
             parser.feed_data(data)
         except HttpParserError:
             self.broken = not self.complete
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name.lower(), value.strip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        self.headed = True
 
     def on_body(self, data: bytes) -> None:
         if not self.complete:
@@ -306,17 +313,73 @@ def test_what_is_no_body_has_an_end(head: bytes) -> None:
 def test_sixteen_interim_answers_are_passed_over() -> None:
     seen, framing = read_all([b"HTTP/1.1 100 Continue\r\nX-Early: y\r\n\r\n" * 16 + answer(b"hello")])
     assert (seen.body, framing.complete) == (b"hello", True)
-    assert "x-early" not in Fields(framing.fields)
+    assert "x-early" not in Fields(framing.head)
 
 
 def test_fields_are_found_whatever_their_case_and_the_first_of_two_counts() -> None:
     _, framing = read_all([OK + b"X-Name:  caf\xe9\t \r\nX-Empty:\r\nX-NAME: two\r\nContent-Length: 0\r\n\r\n"])
-    fields = Fields(framing.fields)
+    fields = Fields(framing.head)
     assert fields["x-nAmE"] == "caf\xe9"
     assert fields["X-Empty"] == ""
     assert fields.get("Café", "none") == fields.get("\ud800", "none") == "none"
     assert list(fields) == ["x-name", "x-empty", "content-length"]
     assert len(fields) == 3
+
+
+odd = st.text("aB-:;,= \t\r\n\x00\x0b\x85\xe9", max_size=6)
+names = st.one_of(odd, st.sampled_from(["Content-Length", "content-encoding", "TRANSFER-ENCODING", "X", "x"]))
+values = st.one_of(odd, st.sampled_from(["0", "5", " 5\t", "chunked", "Chunked ", "gzip", "a\r\n b", "a\r\nX: b"]))
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(names, st.sampled_from([":", ": ", ":\t "]), values, st.sampled_from(["\r\n"] * 9 + ["\n", "\r"]))
+    ),
+    st.sampled_from(
+        ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 200\r\n", "\r\nHTTP/1.1 200 a: b\r\n", "HTTP/1.1 200 \n", "ICE/1.0 200 \r\n"]
+    ),
+    cuts,
+)
+@example([("A", ": ", "b", "\r\n")] * 2, "\r\nHTTP/1.1 200 a: b\r\n", [])
+def test_the_fields_of_a_head_are_those_that_llhttp_would_tell(
+    lines: list[tuple[str, str, str, str]], start: str, at: list[int]
+) -> None:
+    head = (start + "".join("".join(line) for line in lines) + "\r\n").encode("latin-1")
+    alone, (_, framing) = Reference(head), read_all(cut(head, at))
+    if framing.headed:
+        fields = Reference(head[: head.index(b"\r\n\r\n") + 4]).fields
+        told = dict(reversed(fields))
+        assert alone.headed
+        assert dict(Fields(framing.head)) == {
+            name.decode("latin-1"): said.decode("latin-1") for name, said in told.items()
+        }
+        assert (framing.length is None) == (b"content-length" not in told)
+        assert framing.chunked == (b"transfer-encoding" in told)
+        codings = [said for name, said in fields if name == b"content-encoding"]
+        assert framing.encoding == (None if len(codings) > 1 else b"".join(codings).strip().lower().decode("latin-1"))
+    elif alone.headed:
+        assert framing.broken is not None
+
+
+@pytest.mark.parametrize(
+    ("lines", "taken"),
+    [
+        (b"X:y\r\n" * MAX_FIELDS, True),
+        (b"X:" + b"y" * (MAX_FIELD_BYTES - 1) + b"\r\n", True),
+        (b"X:  " + b"y" * (MAX_FIELD_BYTES - 1) + b"\r\n", True),
+        (b"X:" + b"y" * MAX_FIELD_BYTES + b"\r\n", False),
+        (b"X: " + b"y" * MAX_FIELD_BYTES + b"\r\n", False),
+        ((b"X:" + b"y" * 8187 + b"\r\n") * 8, True),
+        ((b"X:" + b"y" * 8187 + b"\r\n") * 8 + b"X:\r\n", False),
+        (b"a:\r\n" * (MAX_FIELDS + 1), False),
+    ],
+)
+@pytest.mark.parametrize("interim", [False, True])
+def test_how_much_a_head_may_be_is_known_to_the_byte(lines: bytes, taken: bool, interim: bool) -> None:
+    head = b"HTTP/1.1 103 Early\r\n" + lines + b"\r\n" if interim else OK + lines + b"\r\n"
+    _, framing = read_all([head + (answer(b"hello") if interim else b"x")])
+    assert (framing.headed, framing.broken is None) == (taken, taken)
 
 
 @pytest.mark.parametrize(
