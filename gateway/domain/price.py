@@ -18,6 +18,7 @@ NANOS_PER_USD = 1_000_000_000
 _PER_MILLION = 1_000_000
 ONE_PPM = 1_000_000
 """A multiplier of one, in parts per million."""
+_PER_MILLION_PPM = _PER_MILLION * ONE_PPM
 
 _MOST_REMEMBERED = 4_096
 
@@ -93,16 +94,23 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     if price is None:
         return 0
     rates: Price | Tier = (price.find_tier(usage.prompt_tokens) if price.tiers else None) or price
-    cached = usage.cached_tokens or usage.written_tokens
-    per_million = (
-        (_prompt_nanos(rates, usage) if cached else usage.prompt_tokens * rates.input_nanos_per_million)
-        + usage.completion_tokens * rates.output_nanos_per_million
-        + usage.images * price.image_nanos * _PER_MILLION
+    if usage.cached_tokens or usage.written_tokens:
+        per_million = _prompt_nanos(rates, usage)
+    else:
+        per_million = usage.prompt_tokens * rates.input_nanos_per_million
+    per_million += usage.completion_tokens * rates.output_nanos_per_million
+    if usage.images or usage.characters or usage.duration_ms:
+        per_million += _made_nanos(price, usage)
+    return -(-per_million * multiplier_ppm // _PER_MILLION_PPM)
+
+
+def _made_nanos(price: Price, usage: Usage) -> int:
+    """The cost of what is no token, times a million."""
+    return (
+        usage.images * price.image_nanos * _PER_MILLION
         + usage.characters * price.character_nanos_per_million
+        + usage.duration_ms * price.find_second_nanos(usage.size) * (_PER_MILLION // 1_000)
     )
-    if usage.duration_ms:
-        per_million += usage.duration_ms * price.find_second_nanos(usage.size) * (_PER_MILLION // 1_000)
-    return -(-per_million * multiplier_ppm // (_PER_MILLION * ONE_PPM))
 
 
 def _prompt_nanos(rates: Price | Tier, usage: Usage) -> int:

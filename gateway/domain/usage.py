@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-import attrs
+from gateway.domain.frozen import frozen
 
 UsageSource = Literal["upstream", "estimate", "none"]
 
@@ -20,7 +20,7 @@ CHARS_PER_TOKEN = 4
 """The rule of thumb of the estimate: four characters of English or one event's worth of a delta."""
 
 
-@attrs.frozen
+@frozen
 class Usage:
     """Counts. ``images`` are made, ``duration_ms`` made or heard, ``characters`` spoken; ``size`` is of a video.
 
@@ -41,6 +41,8 @@ class Usage:
 
 
 NO_USAGE = Usage()
+_PLAIN = 3
+"""Fields of the usage of many: the tokens of the prompt, those of the completion and their sum, and nothing else."""
 _NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -66,7 +68,10 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
     completion = read_count(raw.get("completion_tokens", None if completes else 0))
     if prompt is None or completion is None:
         return None
-    if raw.get("total_tokens") != prompt + completion:
+    if raw.get("total_tokens") == prompt + completion:
+        if len(raw) == _PLAIN and "completion_tokens" in raw:
+            return Usage(prompt, completion, 0, "upstream")
+    else:
         completion = min(completion + _find_reasoning_beside(raw, prompt + completion), MAX_TOKENS)
     said: Any = raw.get("prompt_tokens_details")
     details = said if isinstance(said, dict) else _NOTHING_SAID

@@ -205,14 +205,12 @@ class Admission:
         Raises as ``open`` does.
         """
         grant = await self.open(arrival, call, options)
-        noted = False
         try:
             first = options[0] if options else None
             self._journal.start(write_interrupted(arrival, call, first, grant.hold.nanos))
-            noted = True
-        finally:
-            if not noted:
-                self.give_back(grant)
+        except BaseException:
+            self.give_back(grant)
+            raise
         return grant
 
     async def open(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
@@ -228,16 +226,14 @@ class Admission:
         for option in options:
             reserve = max(reserve, option.cost(option.bound(call)))
         held = self._bank.hold(arrival.caller, reserve)
-        turn: Turn | None = None
-        taken = False
+        subjects = arrival.caller.subjects
+        if not subjects:
+            return Grant(call, held)
         try:
-            subjects = arrival.caller.subjects
-            if subjects:
-                turn = await self._counters.take(subjects, estimate_tokens(call.prompt_chars))
-            taken = True
-        finally:
-            if not taken:
-                self._bank.release(held)
+            turn = await self._counters.take(subjects, estimate_tokens(call.prompt_chars))
+        except BaseException:
+            self._bank.release(held)
+            raise
         return Grant(call, held, turn)
 
     def give_back(self, grant: Grant) -> None:

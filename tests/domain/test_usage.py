@@ -102,6 +102,27 @@ def test_whatever_a_provider_says_no_count_is_out_of_range(raw: Any) -> None:
         assert 0 <= usage.completion_tokens <= MAX_TOKENS
 
 
+@given(COUNTS, COUNTS, st.sampled_from(["total_tokens", "cached_tokens", "prompt_tokens_details"]), st.booleans())
+def test_what_nobody_knows_beside_it_changes_nothing(prompt: int, completion: int, third: str, completes: bool) -> None:
+    """The plain usage is read at a look, that with more in it step by step."""
+    values: dict[str, Any] = {
+        "total_tokens": prompt + completion,
+        "cached_tokens": prompt // 2,
+        "prompt_tokens_details": {"cached_tokens": prompt // 3},
+    }
+    raw = {"prompt_tokens": prompt, "completion_tokens": completion, third: values[third]}
+    usage = read_usage(raw, completes=completes)
+    assert usage == read_usage(raw | {"queue_time": 0.5}, completes=completes)
+    assert usage is not None
+    assert usage.cached_tokens == {"cached_tokens": prompt // 2, "prompt_tokens_details": prompt // 3}.get(third, 0)
+
+
+def test_three_fields_of_which_one_is_of_a_cache_are_not_the_plain_three() -> None:
+    told = {"prompt_tokens": 5, "total_tokens": 5, "cached_tokens": 2}
+    assert read_usage(told) == Usage(5, 0, 2, "upstream")
+    assert read_usage(told, completes=True) is None
+
+
 @given(st.integers(-(10**6), 10**12))
 def test_an_estimate_is_rounded_up_and_never_negative(chars: int) -> None:
     tokens = estimate_tokens(chars)
