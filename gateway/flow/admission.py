@@ -205,12 +205,14 @@ class Admission:
         Raises as ``open`` does.
         """
         grant = await self.open(arrival, call, options)
+        noted = False
         try:
             first = options[0] if options else None
             self._journal.start(write_interrupted(arrival, call, first, grant.hold.nanos))
-        except BaseException:
-            self.give_back(grant)
-            raise
+            noted = True
+        finally:
+            if not noted:
+                self.give_back(grant)
         return grant
 
     async def open(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
@@ -229,11 +231,12 @@ class Admission:
         subjects = arrival.caller.subjects
         if not subjects:
             return Grant(call, held)
+        turn: Turn | None = None
         try:
             turn = await self._counters.take(subjects, estimate_tokens(call.prompt_chars))
-        except BaseException:
-            self._bank.release(held)
-            raise
+        finally:
+            if turn is None:
+                self._bank.release(held)
         return Grant(call, held, turn)
 
     def give_back(self, grant: Grant) -> None:
