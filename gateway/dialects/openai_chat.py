@@ -42,15 +42,12 @@ _BOUNDS = (
     ("presence_penalty", -2.0, 2.0),
     ("frequency_penalty", -2.0, 2.0),
 )
-_CHECKS: tuple[tuple[str, Callable[..., object], tuple[float, ...]], ...] = (
-    ("max_tokens", read_integer, (1, MAX_TOKENS)),
-    ("max_completion_tokens", read_integer, (1, MAX_TOKENS)),
-    *((name, read_number, (low, high)) for name, low, high in _BOUNDS),
-    ("tools", read_list, ()),
-    ("user", read_text, ()),
-    ("n", read_integer, (1, MAX_CHOICES)),
+_NUMBERS: tuple[tuple[str, Callable[..., object], float, float], ...] = (
+    ("max_tokens", read_integer, 1, MAX_TOKENS),
+    ("max_completion_tokens", read_integer, 1, MAX_TOKENS),
+    *((name, read_number, low, high) for name, low, high in _BOUNDS),
 )
-"""Fields beside the messages, in the order in which they are refused: how each is read, and between what."""
+"""In the order in which they are refused: how each is read, and between what."""
 _CHUNK_BEGINS = (b"data: {", b"data:{")
 _NAMED = b"\nevent:"
 _LF, _CR = b"\n\r"
@@ -74,15 +71,20 @@ def read_chat_call(body: Body) -> Call:
     model = read_model(body)
     prompt_chars, prompt_bound = read_prompt(body)
     stream, wants_usage = read_stream(body)
-    for name, read, bounds in _CHECKS:
+    for name, read, low, high in _NUMBERS:
         if name in body:
-            read(body, name, *bounds)
+            read(body, name, low, high)
+    if "tools" in body:
+        read_list(body, "tools")
+    if "user" in body:
+        read_text(body, "user")
+    choices = read_integer(body, "n", 1, MAX_CHOICES) if "n" in body else None
     return Call(  # in the order of its fields: named, they cost more than all of it
         "chat",
         model,
         body,
         stream,
-        body.get("n") or 1,
+        choices or 1,
         wants_usage,
         prompt_chars,
         prompt_bound,

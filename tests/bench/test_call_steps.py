@@ -164,7 +164,7 @@ STAGES = {
     "two purses": (pay(), 8),
     "two meters of two rates": (take_turn(), 9),
     "a breaker": (lean_on(), 5),
-    "an exchange": (exchange, 16),
+    "an exchange": (exchange, 15),
     "limits said": (lambda: write_limits(STANDING), 3),
     "100 events": (pass_events(), 112),
 }
