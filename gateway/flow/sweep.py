@@ -5,6 +5,7 @@ it was ever needed. Here a deadline costs an entry and its removal.
 """
 
 import asyncio
+import math
 from types import TracebackType
 from typing import Protocol
 
@@ -67,18 +68,19 @@ class Patience:
 
     Args:
         sweep: watches over it.
-        patience_s: from now.
+        patience_s: from when it is entered, which is once.
 
     Raises ``TimeoutError`` at its end where it ran out.
     """
 
-    __slots__ = ("_cancelling", "_out", "_sweep", "_task", "due_at")
+    __slots__ = ("_cancelling", "_out", "_patience_s", "_sweep", "_task", "due_at")
 
     def __init__(self, sweep: Sweep, patience_s: float) -> None:
         self._sweep = sweep
+        self._patience_s = patience_s
         self._task: asyncio.Task[object] | None = None
         self._out = False
-        self.due_at = asyncio.get_running_loop().time() + patience_s
+        self.due_at = math.inf
 
     def end(self) -> None:
         """Run out at once.
@@ -96,9 +98,11 @@ class Patience:
             self._task.cancel()
 
     def __enter__(self) -> None:
-        self._task = task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        self._task = task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("only a task can be patient")
+        self.due_at = loop.time() + self._patience_s
         self._cancelling = task.cancelling()
         self._sweep.enter(self)
 

@@ -49,7 +49,8 @@ class Visit:
         waits = call.stream and not call.files and call.picture is None
         patience_s = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
         try:
-            with self._be_patient(patience_s):
+            self._patience = Patience(self._sweep, patience_s)
+            with self._patience:
                 reply = self._reply = await upstream.send(attempt.plan(call))
                 if reply.status not in OK:
                     raise await self._read_fault(reply, attempt, call)
@@ -65,16 +66,13 @@ class Visit:
     async def run(self, work: Awaitable[T], patience_s: float) -> T:
         """``work``, which is bounded, and broken off with the visit. Raises ``UpstreamTimeout`` besides its own."""
         try:
-            with self._be_patient(patience_s):
+            self._patience = Patience(self._sweep, patience_s)
+            with self._patience:
                 return await work
         except TimeoutError:
             raise self._find_end() from None
         finally:
             self._patience = None
-
-    def _be_patient(self, patience_s: float) -> Patience:
-        self._patience = Patience(self._sweep, patience_s)
-        return self._patience
 
     def _find_end(self) -> UpstreamFault:
         """Why there was no more patience."""
