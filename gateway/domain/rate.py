@@ -241,6 +241,10 @@ class Counters(Protocol):
         """
         ...
 
+    def take_at_once(self, subjects: Sequence[Subject], tokens: int) -> Turn | None:
+        """``take`` where it need not wait; None, and nothing is taken, where it has to be awaited."""
+        ...
+
     async def check(self, subjects: Sequence[Subject]) -> None:
         """Raise ``RateLimited`` where ``take`` would whatever the tokens are; takes nothing."""
         ...

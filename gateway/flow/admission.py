@@ -55,9 +55,11 @@ class Bank:
 
     def day_at(self, now_s: float) -> Day:
         """The day of a moment, in Unix seconds; of moments near to each other it is read once."""
-        if not self._day.holds(now_s):
-            self._day = read_day(now_s)
-        return self._day
+        day = self._day
+        if day.start_s <= now_s < day.end_s:
+            return day
+        self._day = day = read_day(now_s)
+        return day
 
     def load(self, spending: Iterable[Spending], day: Day) -> None:
         """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
@@ -233,7 +235,8 @@ class Admission:
             return Grant(call, held)
         turn: Turn | None = None
         try:
-            turn = await self._counters.take(subjects, estimate_tokens(call.prompt_chars))
+            tokens = estimate_tokens(call.prompt_chars)
+            turn = self._counters.take_at_once(subjects, tokens) or await self._counters.take(subjects, tokens)
         finally:
             if turn is None:
                 self._bank.release(held)

@@ -113,11 +113,7 @@ def take_turn() -> Callable[[], Any]:
     counters = MemoryCounters(lambda: NOW_S)
 
     def take() -> None:
-        taking = counters.take(SUBJECTS, 100)
-        try:
-            taking.send(None)
-        except StopIteration as ended:
-            counters.give_back(ended.value, 29)
+        counters.give_back(counters.take_at_once(SUBJECTS, 100), 29)
 
     take()
     return take
