@@ -39,6 +39,8 @@ class Envelope:
 class KeyLine:
     """One key of a channel. ``limited``: model -> when the provider's rate limit for it ends.
 
+    ``breaker``: trouble with a key trips it at once, so that its calls need not be counted: until it has tripped, an
+    answer changes nothing.
     ``envelopes``: of calls made with it, by what they are; see ``flow/attempt.py``.
     """
 
@@ -159,8 +161,6 @@ class Line:
 
     def pick_key(self, model: str, now: float) -> KeyLine:
         """The next key in turn that may be used; one may, ``find_obstacle`` having found nothing."""
-        if len(self.keys) == 1:
-            return self.keys[0]
         for step in range(len(self.keys)):
             key = self.keys[(self.turn + step) % len(self.keys)]
             if key.wait_s(model, now) == 0.0:

@@ -88,12 +88,14 @@ class Route:
 
     def rank(self) -> Sequence[Option]:
         """Every option, first the one that is taken if it still can be. Raises ``NoAvailableChannel``."""
-        if not self.options:
-            return self.options
+        options = self.options
+        if not options:
+            return options
+        if len(options) == 1 and self._is_open(options[0]):  # the usual house: there is nothing to weigh
+            self._first = options[0]
+            return options
         self._first = first = self._look()
-        if len(self.options) == 1:
-            return self.options
-        return [first, *(option for option in self.options if option is not first)]
+        return [first, *(option for option in options if option is not first)]
 
     def _look(self) -> Option:
         option = self._choose()
@@ -130,8 +132,6 @@ class Route:
         return None if option is None else self._take(option, naming.id, naming.now_s)
 
     def _choose(self) -> Option | None:
-        if len(self.options) == 1:  # the usual house: there is nothing to weigh
-            return self.options[0] if self._is_open(self.options[0]) else None
         ready = [option for option in self.options if self._is_open(option)]
         if len(ready) <= 1:
             return ready[0] if ready else None

@@ -103,7 +103,7 @@ class Switchboard:
     def lease(self, line: Line, model: str, *, retry: bool) -> Lease:
         """Make a call over ``line``, which has no obstacle."""
         now, rpm = self._clock(), line.channel.rpm
-        key = line.pick_key(model, now)
+        key = line.keys[0] if len(line.keys) == 1 else line.pick_key(model, now)
         if rpm is not None:
             line.tat = take(line.tat, rpm, 1, now)
         line.running += 1
@@ -127,7 +127,8 @@ class Switchboard:
         lease.first_byte_ms = round((now - lease.began) * 1000)
         lease.streak = lease.line.breaker.failures
         self._note_well(lease, now)
-        self._note_key_well(lease, now)
+        if lease.key.breaker.trips:  # else there is nothing to note: see KeyLine
+            lease.key.breaker.note_answered(lease.key_epoch, now, self.settings.rules)
 
     def note_failed(self, lease: Lease, fault: UpstreamFault) -> None:
         """The call failed, before its first byte or after it."""
@@ -144,7 +145,7 @@ class Switchboard:
                 self._note_ill(lease, fault)
             case "nobody":
                 if fault.answered:
-                    self._note_key_well(lease, self._clock())
+                    lease.key.breaker.note_answered(lease.key_epoch, self._clock(), self.settings.rules)
 
     def note_probe_answered(self, line: Line, epoch: int) -> None:
         """A probe, begun in ``epoch``, found the channel well."""
@@ -164,11 +165,6 @@ class Switchboard:
         breaker.note_answered(lease.epoch, now, self.settings.rules)
         if trial:
             log.info("channel_recovered", channel=lease.line.channel.name)
-
-    def _note_key_well(self, lease: Lease, now: float) -> None:
-        """Of a key nothing is counted: trouble with it trips it at once, and only what has tripped can come up."""
-        if lease.key.breaker.trips:
-            lease.key.breaker.note_answered(lease.key_epoch, now, self.settings.rules)
 
     def _note_ill(self, lease: Lease, fault: UpstreamFault) -> None:
         now, rules, breaker = self._clock(), self.settings.rules, lease.line.breaker

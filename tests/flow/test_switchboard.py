@@ -647,6 +647,19 @@ class Exchange(RuleBasedStateMachine):
             kind, wait = self.board.obstacle(name) or ("none", 1.0)
             assert 0 < wait <= RULES.max_cooldown_s, kind
 
+    @invariant()
+    def what_is_plain_to_see_is_true(self) -> None:
+        for line in self.board.lines.values():
+            for model in "mn":
+                assert not line.is_free(model) or line.find_obstacle(model, self.board.time) is None
+
+    @invariant()
+    def an_answer_changes_nothing_of_a_key_that_has_not_tripped(self) -> None:
+        for line in self.board.lines.values():
+            for key in line.keys:
+                breaker = key.breaker
+                assert breaker.trips or (breaker.state, breaker.failures, breaker.reason) == ("up", 0, None)
+
     def teardown(self) -> None:
         for lease in self.leases:
             self.board.end(lease)
