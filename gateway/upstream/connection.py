@@ -137,6 +137,14 @@ class Connection(asyncio.Protocol):
         self.waiting_bytes -= len(piece)
         return piece
 
+    def pop_all(self) -> bytes:
+        """Every piece that nobody has had yet."""
+        pieces = self.backlog
+        data = b"".join(pieces)
+        pieces.clear()
+        self.waiting_bytes = 0
+        return data
+
     def finish(self) -> None:
         """The dialect is complete: nothing but the transport's end is wanted any more."""
         if self.framing.complete or self.backlog or self.gone:

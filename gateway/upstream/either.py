@@ -1,7 +1,6 @@
 """The way out: the relay's own connections for whatever they can send, the ordinary client for the rest."""
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gateway.domain.fault import UpstreamError
 from gateway.domain.plan import Plan
@@ -9,7 +8,7 @@ from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.port import Reply, Upstream
 
 if TYPE_CHECKING:
-    from gateway.upstream.wire import WireUpstream
+    from gateway.upstream.wire import Send, WireUpstream
 
 
 class EitherUpstream:
@@ -17,18 +16,15 @@ class EitherUpstream:
 
     Args:
         ordinary: send everything over the ordinary client.
+
+    Attributes:
+        send: see ``port.Upstream``.
     """
 
     def __init__(self, *, ordinary: bool = False) -> None:
-        self._wire = None if ordinary else _open_wire()
         self._ordinary: Upstream | None = None
-
-    def send(self, plan: Plan) -> Coroutine[Any, Any, Reply]:
-        """Send and wait for the headers; see ``port.Upstream``."""
-        wire = self._wire
-        if wire is not None and (route := wire.find(plan)) is not None:
-            return wire.send_along(route, plan)
-        return self._send_ordinarily(plan)
+        self._wire = None if ordinary else _open_wire(self._send_ordinarily)
+        self.send: Send = self._send_ordinarily if self._wire is None else self._wire.send
 
     async def _send_ordinarily(self, plan: Plan) -> Reply:
         if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
@@ -47,11 +43,11 @@ class EitherUpstream:
             await self._ordinary.close()
 
 
-def _open_wire() -> "WireUpstream | None":
+def _open_wire(other: "Send") -> "WireUpstream | None":
     try:
         import httptools  # noqa: F401, PLC0415 - where it cannot be had, everything is sent the ordinary way
     except ImportError:
         return None
     from gateway.upstream.wire import WireUpstream  # noqa: PLC0415
 
-    return WireUpstream()
+    return WireUpstream(other=other)

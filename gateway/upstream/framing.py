@@ -140,21 +140,23 @@ class Framing:
 
     def take(self, data: bytes) -> bytes:
         """What of the body is in ``data``, the next bytes that came. What is wrong with them is said by ``broken``."""
-        size = len(data)
+        rest = data
         try:
-            if not self.headed:
-                data = self._take_head(data)
-            if data:
-                self._take_body(data)
+            while rest and not self.headed:
+                rest = self._take_head(rest)
+            if rest:
+                self._take_body(rest)
         except (HttpParserError, HttpParserUpgrade, ValueError) as error:
             self._fail(error)
         parts = self._parts
         if parts:
             self._dry = 0
-            payload = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
+            payload = parts.pop()
+            if parts:
+                payload = b"".join((*parts, payload))
+                parts.clear()
             return payload
-        self._dry += size
+        self._dry += len(data)
         if self._dry > MAX_HEAD_BYTES and self.broken is None and not self.complete:
             self.broken = HttpParserError("More than a head may be")
         return b""
@@ -173,23 +175,22 @@ class Framing:
             self.broken = error
 
     def _take_head(self, data: bytes) -> bytes:
-        """Feed heads; returns what came after the last of them."""
-        while data and not self.headed:
-            fed = len(self._seen)
-            seen = self._seen + data
-            at = seen.find(_HEAD_END, max(0, fed - 3))
-            end = len(seen) if at < 0 else at + 4
-            self._parser.feed_data(seen[fed:end])
-            # Where a head ends must not be a matter of opinion.
-            if (at < 0) != (self.status == 0):
-                raise HttpParserError("An empty line that ends no head, or none where one ended")
-            if at < 0:
-                self._seen = seen
-                return b""
-            self._seen = b""
-            self._read_head(seen[:end])
-            data = seen[end:]
-        return data
+        """Feed a head, or what there is of it; returns what came after it."""
+        fed = len(self._seen)
+        seen = self._seen + data
+        at = seen.find(_HEAD_END, fed and max(0, fed - 3))
+        whole = at >= 0
+        end = at + 4
+        self._parser.feed_data(seen[fed:end] if whole else data)
+        # Where a head ends must not be a matter of opinion.
+        if whole != (self.status > 0):
+            raise HttpParserError("An empty line that ends no head, or none where one ended")
+        if not whole:
+            self._seen = seen
+            return b""
+        self._seen = b""
+        self._read_head(seen[:end])
+        return seen[end:]
 
     def _read_head(self, head: bytes) -> None:
         """What a head says that has just ended."""
@@ -211,9 +212,11 @@ class Framing:
             elif value.rstrip(b" ") != b"chunked" or self.chunked:
                 raise HttpParserError("A transfer coding that was not asked for")
             else:
-                self.chunked = self._edge = True
-                self._tail = b""
-        self.at_chunk = self.chunked and self.encoding == "" and not self.complete
+                self.chunked = True
+        if self.chunked:
+            self._edge = True
+            self._tail = b""
+            self.at_chunk = self.encoding == "" and not self.complete
         self.head = head
         self.headed = True
 

@@ -22,7 +22,7 @@ from gateway.upstream.inflate import Inflation
 from gateway.upstream.names import Resolve, resolve
 from gateway.upstream.pool import Origin, Pool
 from gateway.upstream.port import Pumped, Reply, Sink
-from gateway.upstream.route import Route, Routes
+from gateway.upstream.route import Routes
 from gateway.upstream.whole import read_pushed
 
 ONE_WRITE_BYTES = 256 * 1024
@@ -31,6 +31,8 @@ _INFLATED = frozenset({"gzip", "deflate"})
 _SCHEMES = ("http://", "https://")
 _PROXIES = ("http://", *SOCKS)
 _TURN = 32
+
+Send = Callable[[Plan], Coroutine[Any, Any, Reply]]
 
 
 class WireReply:
@@ -58,8 +60,8 @@ class WireReply:
         """The whole body; see ``port.Reply``."""
         line = self._line or self._refuse_line()
         framing = line.framing
-        if framing.complete and len(line.backlog) == 1 and self._inflation is None and line.fault is None:
-            body = line.pop()
+        if framing.complete and self._inflation is None and line.fault is None:
+            body = line.pop_all()
             if len(body) <= limit:
                 return body
             raise self._refuse_size(limit)
@@ -141,13 +143,20 @@ class WireUpstream:
     Args:
         resolve: from names to addresses; raises ``OSError``.
         trust: what TLS trusts; called once, when the first connection needs it.
+        other: sends what cannot be sent over these connections.
     """
 
-    def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:
+    def __init__(
+        self,
+        resolve: Resolve = resolve,
+        trust: Callable[[], ssl.SSLContext] = open_context,
+        other: Send | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool()
         self._routes = Routes()
         self._dialer = Dialer(resolve, trust)
+        self._other = other
 
     def takes(self, plan: Plan) -> bool:
         """Whether it can send ``plan``."""
@@ -158,19 +167,20 @@ class WireUpstream:
             and (proxy is None or proxy.lower().startswith(_PROXIES))
         )
 
-    def find(self, plan: Plan) -> Route | None:
-        """The route of ``plan``; None where it cannot be sent by these means. Raises ``UpstreamError``."""
-        route = self._routes.get(plan)
-        return self._routes.find(plan) if route is None and self.takes(plan) else route
-
-    def send(self, plan: Plan) -> Coroutine[Any, Any, Reply]:
+    async def send(self, plan: Plan) -> Reply:
         """Send and wait for the headers; see ``port.Upstream``."""
-        return self.send_along(self._routes.find(plan), plan)
-
-    async def send_along(self, route: Route, plan: Plan) -> Reply:
-        """The same, where the route has been found."""
+        route = self._routes.get(plan)
+        if route is None:
+            if self._other is not None and not self.takes(plan):
+                return await self._other(plan)
+            route = self._routes.find(plan)
+        body = plan.body
+        if isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
+            data, rest = route.write_head(plan.headers, len(body)) + body, None
+        else:
+            rest = Content((body,)) if isinstance(body, bytes) else body
+            data = route.write_head(plan.headers, None if rest is None else rest.length)
         deadline = self._loop.time() + plan.timeouts.total_s
-        data, rest = _write(route, plan)
         line = None if plan.once else self._pool.take(route.origin, deadline)
         fresh = line is None
         while True:
@@ -188,11 +198,7 @@ class WireUpstream:
             except BaseException:
                 line.abort()
                 raise
-            line.check()
-            if line.broken is not None and (fresh or line.heard):
-                raise line.broken
-            if fresh:
-                raise UpstreamError("The provider broke the connection", phase="headers")
+            _check_unheard(line, fresh=fresh)
             line, fresh = None, True
 
     async def close(self) -> None:
@@ -220,14 +226,13 @@ def _open_inflation(encoding: str | None) -> Inflation:
     return Inflation(encoding)
 
 
-def _write(route: Route, plan: Plan) -> tuple[bytes, Content | None]:
-    """What is sent at once, and the body where it is sent after that."""
-    body = plan.body
-    if isinstance(body, bytes):
-        if len(body) <= ONE_WRITE_BYTES:
-            return route.write_head(plan.headers, len(body)) + body, None
-        body = Content((body,))
-    return route.write_head(plan.headers, None if body is None else body.length), body
+def _check_unheard(line: Connection, *, fresh: bool) -> None:
+    """No head has come. Raises what is to blame, but where a connection that was used before closed without a byte."""
+    line.check()
+    if line.broken is not None and (fresh or line.heard):
+        raise line.broken
+    if fresh:
+        raise UpstreamError("The provider broke the connection", phase="headers")
 
 
 async def _pour(line: Connection, content: Content) -> None:

@@ -14,11 +14,13 @@ import pytest
 from gateway.domain.channel import Timeouts
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.domain.plan import Plan
+from gateway.upstream.content import see_nothing
 from gateway.upstream.names import MAX_NAMES, Names, find_literal, resolve
 from gateway.upstream.port import Upstream
 from gateway.upstream.wire import WireUpstream
 from tests.fakes.upstream import FIN, STALL, ScriptedUpstream, answer
 from tests.upstream.asking import HEADERS, LIMIT, TIMEOUTS, ask, plan, until
+from tests.upstream.lines import list_lines
 from tests.upstream.proxies import make_context, socks, tunnel
 
 HELLO = answer(b"hello")
@@ -212,6 +214,7 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
             await get(driver, f"https://127.0.0.1:{up.port}/v1")
         assert [seen.connection for seen in up.received] == [1, 1, 2]
         assert len(trusted) == 1
+        assert all(line.peek is not see_nothing for line in list_lines(driver))
 
 
 async def test_a_certificate_that_nobody_vouches_foris_refused(

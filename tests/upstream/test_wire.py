@@ -294,6 +294,18 @@ async def test_a_json_answer_that_is_there_is_read_without_a_wait(wire: WireUpst
         reply.close()
 
 
+async def test_an_answer_that_has_come_in_pieces_is_read_whole(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([HELLO[:-4], 0.02, HELLO[-4:-2], 0.02, HELLO[-2:]], [HELLO]) as up:
+        reply, line = await open_reply(wire, up)
+        await until(lambda: line.framing.complete)
+        assert len(line.backlog) == 3
+        assert await reply.read(LIMIT) == b"hello"
+        assert line.waiting_bytes == 0
+        reply.close()
+        assert await ask(wire, up) == b"hello"
+        assert [seen.connection for seen in up.received] == [1, 1]
+
+
 @pytest.mark.parametrize("size", [5001, 70_000])
 async def test_a_whole_body_over_the_limit_is_an_error(wire: WireUpstream, size: int) -> None:
     async with ScriptedUpstream([SSE_HEAD + chunk(b"x" * size) + LAST_CHUNK]) as up:
