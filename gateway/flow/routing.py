@@ -233,7 +233,6 @@ class Router:
             or lines is not self._switchboard.lines
             or tariff is not self.tariff
             or models is not self.models
-            or len(self._known) >= _MOST_REMEMBERED
         ):
             self._known, self._known_of = {}, self._list_parts()
         key = caller.key
@@ -242,6 +241,8 @@ class Router:
         if options is None:
             caller.check_group()
             caller.check_model(model)
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
             options = self._known[place] = self.list_options(caller, model, operation)
         return options
 
