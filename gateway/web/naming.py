@@ -26,29 +26,31 @@ _VIDEOS: frozenset[Operation] = frozenset({"videos", "video_remixes"})
 _PIECE_BYTES = 256 * 1024
 
 
-class Named:
-    """The name of one call, where it has one. Closed without an answer, the call may be made again under it.
+def find_name(request: web.Request, operation: Operation) -> "Named":
+    """The name of a call; of most operations it says nothing."""
+    name = request.headers.get(HEADER)
+    return NAMELESS if name is None or operation not in _NAMED else Named(request, operation, name)
 
-    Args:
-        request: the call's.
-        operation: what is asked for; of most the name says nothing.
+
+class Named:
+    """The name of one call. Closed without an answer, the call may be made again under it.
 
     Attributes:
         is_named: there is a name; without one nothing else here does anything.
     """
 
+    is_named = True
     _digest = ""
     _mine: Replay | None = None
 
-    def __init__(self, request: web.Request, operation: Operation) -> None:
+    def __init__(self, request: web.Request, operation: Operation, name: str) -> None:
         self._request = request
         self._operation = operation
-        self._name = request.headers.get(HEADER) if operation in _NAMED else None
-        self.is_named = self._name is not None
+        self._name = name
 
     async def note_body(self, body: dict[str, Any]) -> None:
         """What is asked for."""
-        if self._name is None:
+        if not self.is_named:
             return
         if (self._request.content_length or 0) > _PIECE_BYTES:
             self._digest = await asyncio.to_thread(self._sum_up_body, body)
@@ -63,7 +65,7 @@ class Named:
 
     async def note_form(self, form: ReceivedForm) -> None:
         """The same of a form, in whatever order its fields came, and whatever stood between them."""
-        if self._name is not None:
+        if self.is_named:
             files = [(file.field, await _sum_up_file(file)) for file in form.files]  # which is first may matter
             self._digest = self._sum_up(orjson.dumps((sorted(form.fields), files)))
 
@@ -75,7 +77,7 @@ class Named:
 
         Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
         """
-        if self._name is None or call.stream:
+        if not self.is_named or call.stream:
             return None
         if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
             raise InvalidRequest(f"'{HEADER}' must have 1 to {MAX_KEY_CHARS} printable characters", param=HEADER)
@@ -115,7 +117,9 @@ class Named:
 
     def hand_over(self) -> "Named":
         """The same for whoever carries the call to its end, however long that takes."""
-        other = Named(self._request, self._operation)
+        if not self.is_named:
+            return self
+        other = Named(self._request, self._operation, self._name)
         other._mine, self._mine = self._mine, None
         return other
 
@@ -125,6 +129,18 @@ class Named:
         if mine is not None:
             rooms = self._request.app[ROOMS]
             rooms.videos.run(rooms.replays.forget(mine))
+
+
+class _Nameless(Named):
+    """No name, shared by all calls that have none."""
+
+    is_named = False
+
+    def __init__(self) -> None:
+        """Nothing."""
+
+
+NAMELESS = _Nameless()
 
 
 def _write_again(known: Replay) -> web.Response:

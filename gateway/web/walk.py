@@ -32,7 +32,7 @@ from gateway.web.entrance import check_still_signed
 from gateway.web.form import FormReader
 from gateway.web.keys import CALLER, ROOMS, TRACE
 from gateway.web.middleware import check_address, find_caller_address, find_origin
-from gateway.web.naming import Named
+from gateway.web.naming import find_name
 from gateway.web.outlet import StreamOutlet, write_answer
 
 ReadCall = Callable[[dict[str, Any]], Call]
@@ -77,7 +77,7 @@ class Walk:
         self._request = request
         self._trace = trace = request[TRACE]
         self._rooms = rooms = request.app[ROOMS]
-        self._named = Named(request, operation)
+        self._named = find_name(request, operation)
         self._loop = loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._arrival = Arrival(
