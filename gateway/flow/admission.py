@@ -4,6 +4,7 @@ Money is decided in memory, in one go on the event loop, over the key and its ac
 provider before it, and nothing that was set aside outlives its call.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -20,6 +21,9 @@ from gateway.domain.usage import estimate_tokens
 from gateway.flow.attempt import Option
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Delivery, write_interrupted
+
+BREATH_S = 0.1
+"""How much later a call is made while the store is behind."""
 
 
 @attrs.define(eq=False)
@@ -225,7 +229,8 @@ class Admission:
 
         Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
         """
-        self._outbox.check_room()
+        if self._outbox.crowded:
+            await self._wait_for_room()
         reserve = 0
         for option in options:
             reserve = max(reserve, option.cost(option.bound(call)))
@@ -241,6 +246,16 @@ class Admission:
             if turn is None:
                 self._bank.release(held)
         return Grant(call, held, turn)
+
+    async def _wait_for_room(self) -> None:
+        """Let the store catch up, unless it cannot. Raises ``StoreUnavailable``.
+
+        A commit takes some twenty turns of the event loop: with a thousand callers at once, who leave it no rest, rows
+        would come faster than they are stored.
+        """
+        if not self._outbox.failing:
+            await asyncio.sleep(BREATH_S)
+        self._outbox.check_room()
 
     def give_back(self, grant: Grant) -> None:
         """The call is not made: its turn and what was held for it are free again."""

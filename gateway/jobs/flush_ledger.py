@@ -13,7 +13,9 @@ from gateway.domain.fault import StoreUnavailable
 from gateway.domain.ledger import Journal, Ledger
 from gateway.flow.outbox import Outbox
 
-BATCH = 500
+BATCH = 10_000
+"""Rows of a commit at most. It takes some twenty turns of the event loop whatever it holds, and with hundreds of
+callers a turn takes tens of milliseconds: with a few hundred rows in each the store would fall behind."""
 REST_S = 0.05
 MANY = 25
 LONG_REST_S = 0.25

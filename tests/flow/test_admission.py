@@ -14,7 +14,8 @@ from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.quota import Purse, read_day
 from gateway.domain.rate import Limits
 from gateway.domain.request import RequestRow, StartedCall
-from gateway.flow.admission import Admission, Bank
+from gateway.flow.admission import BREATH_S, Admission, Bank
+from gateway.flow.outbox import Outbox
 from gateway.store.counters import MemoryCounters
 from gateway.store.journal import FileJournal
 from tests.flow.books import NANO_A_TOKEN, NOON, Books, call_for, caller_of, capped, option_of, unix
@@ -301,6 +302,28 @@ async def test_while_the_store_is_behind_nothing_is_admitted_not_even_for_free(b
     books.disk.full = False
     await books.flush.flush()
     await books.admit(caller, call_for(0))
+
+
+async def test_a_call_waits_a_moment_for_a_store_that_is_busy(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    caller, small = caller_of(), Outbox(most=4)
+    await books.spend(caller, 5)
+    row = books.outbox.look()[0]
+    crowded = Admission(books.bank, MemoryCounters(lambda: 0.0), books.journal, small)
+    for index in range(4):
+        small.put(attrs.evolve(row, id=f"req_{index}"))
+    monkeypatch.setattr("gateway.flow.admission.asyncio.sleep", rest)
+    with pytest.raises(StoreUnavailable):  # it did not help
+        await crowded.open(books.arrive(caller), call_for(1), [])
+    small.take(2)
+    assert await crowded.open(books.arrive(caller), call_for(1), [])
+    small.take(1)
+    assert await crowded.open(books.arrive(caller), call_for(1), [])
+    assert rests == [BREATH_S, BREATH_S]
 
 
 # the bank
