@@ -38,6 +38,12 @@ class GatewayProtocol(RequestHandler):
 
     __slots__ = ()
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # The parser, full, keeps what follows until it is asked again, which it is once the protocol was full, too. It
+        # counts a request whose body came late once too often, so the protocol has to be full one request sooner.
+        self._max_msg_queue_size -= 1
+
     @property
     def connections(self) -> int:
         """How many there are to this server, itself among them."""
@@ -55,8 +61,13 @@ class GatewayProtocol(RequestHandler):
             self.transport.close()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Go on after a pause. aiohttp asks for it whenever a body was read; mostly there was none."""
-        if self._reading_paused:
+        """Go on after a pause. aiohttp asks for it whenever of a body was read; mostly all of it was there already.
+
+        Of one that is not, the parser may keep the rest though nothing is paused: a pause that the end of the body
+        before has lifted from the connection stays with the parser until it comes to a body again.
+        """
+        request = self._current_request
+        if self._reading_paused or request is None or not request.content.is_eof():
             super().resume_reading(resume_parser)
 
     def handle_error(

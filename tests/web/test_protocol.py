@@ -2,15 +2,17 @@
 
 import asyncio
 import inspect
+from unittest import mock
 
 import pytest
 from aiohttp import http_parser, web
+from aiohttp.helpers import DEFAULT_CHUNK_SIZE
 from aiohttp.test_utils import make_mocked_request
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import MAX_MSG_QUEUE_SIZE, RequestHandler
 
 from gateway.web.protocol import GatewayProtocol, GatewayRunner, GatewayServer
 from tests.conftest import StartGateway
-from tests.web.wire import connect, read_answer
+from tests.web.wire import connect, post, read_answer
 
 
 async def test_the_runner_makes_gateway_protocols() -> None:
@@ -97,6 +99,50 @@ async def test_the_shortcut_takes_what_the_long_way_would(
     writer.write(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
     assert (await read_answer(reader)).status == status
     writer.close()
+
+
+async def test_requests_that_come_all_at_once_after_a_body_in_two_pieces_are_all_answered(
+    gateway_with: StartGateway,
+) -> None:
+    """The parser's count of those that wait is one too high then: it is full before the connection is."""
+    gateway = await gateway_with({})
+    reader, writer = await connect(gateway.url)
+    head, _, body = post(b"{}").partition(b"\r\n\r\n")
+    writer.write(head + b"\r\n\r\n")
+    await asyncio.sleep(0.05)
+    writer.write(body)
+    assert (await read_answer(reader)).status == 400
+    for raw in (post(b"{}"), b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"):
+        many = 2 * MAX_MSG_QUEUE_SIZE
+        writer.write(raw * many)
+        assert len({(await read_answer(reader)).status for _ in range(many)}) == 1
+    writer.close()
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 2])
+async def test_a_pause_that_a_parser_has_kept_does_not_hold_up_the_next_body(more: int) -> None:
+    """A body in so many chunks that its last one pauses the connection, which its end lets go on at once."""
+    heard: asyncio.Queue[int] = asyncio.Queue()
+
+    async def hear(request: web.BaseRequest) -> web.StreamResponse:
+        heard.put_nowait(len(b"".join([piece async for piece in request.content.iter_any()])))
+        return web.Response()
+
+    made = GatewayServer(hear)()
+    transport = mock.create_autospec(asyncio.Transport, instance=True)
+    transport.is_closing.return_value = False
+    transport.get_extra_info.return_value = None
+    made.connection_made(transport)
+    await asyncio.sleep(0)
+    chunks = DEFAULT_CHUNK_SIZE // 16 + more
+    made.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    made.data_received(b"1\r\nx\r\n" * chunks + b"0\r\n\r\n")
+    async with asyncio.timeout(2):
+        assert await heard.get() == chunks
+    made.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+    async with asyncio.timeout(2):
+        assert await heard.get() == 3
+    made.force_close()
 
 
 async def test_a_caller_who_left_before_the_first_byte_is_no_bug() -> None:
