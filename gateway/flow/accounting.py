@@ -192,8 +192,7 @@ def _copy(bank: Bank, day: Day) -> dict[tuple[Owner, int], Sums]:
     copies: dict[tuple[Owner, int], Sums] = {}
     for owner in _OWNERS:
         for owner_id, purse in bank.list_purses(owner):
-            purse.tally(day)  # what a new day leaves above the cap goes on record
-            month, today = purse.monthly.at(day.month_start_s), purse.daily.at(day.start_s)
+            today, month = purse.turn_to(day)  # what a new day leaves above the cap goes on record
             sums = (
                 purse.lifetime.spent_nanos,
                 purse.lifetime.credit_nanos,

@@ -8,7 +8,8 @@ from gateway.domain.fault import StoreUnavailable
 from gateway.domain.request import RequestRow
 
 MAX_WAITING = 20_000
-"""Rows, of about 1 KB each. A store that is this far behind has to catch up before there is new work."""
+"""Rows, of about 1 KB each, beside those of the commit under way. A store that is this far behind has to catch up
+before there is new work."""
 _RETRY_AFTER_S = 5
 
 

@@ -5,7 +5,11 @@ import asyncio
 import pytest
 
 from gateway.domain.fault import StoreUnavailable
+from gateway.domain.rate import Limits
+from gateway.flow.admission import Admission
 from gateway.flow.outbox import MAX_WAITING, Outbox
+from gateway.store.counters import MemoryCounters
+from tests.flow.books import Books, call_for, caller_of
 from tests.store.rows import make_rows
 
 
@@ -103,3 +107,19 @@ async def test_twenty_thousand_rows_are_its_bound() -> None:
     outbox.put(row)
     with pytest.raises(StoreUnavailable):
         outbox.check_room()
+
+
+async def test_nothing_is_held_for_a_call_that_waits_for_a_busy_store(books: Books) -> None:
+    caller, outbox, counters = caller_of(limits=Limits(max_concurrency=1)), Outbox(most=2), MemoryCounters(lambda: 0.0)
+    outbox.put(make_rows(1)[0])
+    admission = Admission(books.bank, counters, books.journal, outbox)
+    waiting = asyncio.create_task(admission.admit(books.arrive(caller), call_for(1), []))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert not books.bank.holds
+    await counters.check(caller.subjects)  # nobody is at its only place
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not books.bank.holds
+    await counters.check(caller.subjects)
