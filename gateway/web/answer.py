@@ -43,7 +43,7 @@ class OwnHead(web.StreamResponse):
 
     def write_head(self, request: web.Request, said: dict[str, str], *, until_close: bool = False) -> bytes:
         """Status 200 and ``said``, to which what all answers say is added; ``until_close``: the connection ends it."""
-        newer = request.version == HttpVersion11
+        newer = request.version >= HttpVersion11
         self._stays = stays = request.keep_alive and not until_close
         said |= write_signature(request)
         said["Date"] = rfc822_formatted_time()

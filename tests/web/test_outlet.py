@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiohttp import HttpVersion
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.web.answer import WRITE_TIMEOUT_S, SmallAnswer, await_reader
+from gateway.web.answer import WRITE_TIMEOUT_S, OwnHead, SmallAnswer, await_reader
 from gateway.web.keys import TRACE, Trace
 from tests.faults.skipping import run_skipping
 
@@ -32,6 +33,16 @@ class Buffer(asyncio.Transport):
     async def drain(self) -> None:
         while self.get_write_buffer_size():  # noqa: ASYNC110 - what a transport does has no event
             await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"), [((1, 0), b"HTTP/1.0 200 "), ((1, 1), b"HTTP/1.1 200 "), ((2, 0), b"HTTP/1.1 200 ")]
+)
+def test_an_answer_is_of_the_version_that_was_asked_in_and_of_none_that_is_not_spoken(
+    asked: tuple[int, int], said: bytes
+) -> None:
+    request = make_mocked_request("POST", "/", version=HttpVersion(*asked))
+    assert OwnHead().write_head(request, {}).startswith(said)
 
 
 def test_a_reader_who_reads_on_is_waited_for_for_hours() -> None:
