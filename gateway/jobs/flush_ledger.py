@@ -1,6 +1,6 @@
 """Writes rows and their charges to the store: group commit, with a short rest between two of them.
 
-A commit costs about a millisecond of CPU whatever it holds, and nobody waits for it: the journal has the rows until
+A commit costs about a millisecond of CPU before its first row, and nobody waits for it: the journal has the rows until
 then. Without the rest a busy gateway would commit rows one by one. After many at once it rests for longer: fifty rows a
 commit cost 31 us each, five hundred 11.5 (``tests/bench/test_ledger_cost.py``).
 """
@@ -13,9 +13,10 @@ from gateway.domain.fault import StoreUnavailable
 from gateway.domain.ledger import Journal, Ledger
 from gateway.flow.outbox import Outbox
 
-BATCH = 10_000
-"""Rows of a commit at most. It takes some twenty turns of the event loop whatever it holds, and with hundreds of
-callers a turn takes tens of milliseconds: with a few hundred rows in each the store would fall behind."""
+BATCH = 2_000
+"""Rows of a commit at most. It takes some twenty turns of the event loop whatever it holds, and with many callers a turn
+takes tens of milliseconds: with fewer rows in each the store would fall behind. With more, the loop would stand still
+for longer while they are put together."""
 REST_S = 0.05
 MANY = 25
 LONG_REST_S = 0.25

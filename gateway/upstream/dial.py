@@ -48,6 +48,8 @@ class Dialer:
     async def dial(self, origin: Origin, line: Connection) -> None:
         """Connect ``line`` to ``origin``. Raises ``UpstreamError``; ``TimeoutError`` where somebody's clock did."""
         try:
+            if origin.scheme == "https" and self._context is None:
+                self._context = self._trust()
             sock = await self._reach(origin)
             await self._join(sock, origin, line)
         except ssl.SSLError as error:
@@ -112,19 +114,29 @@ class Dialer:
 
     async def _join(self, sock: socket.socket, origin: Origin, line: Connection) -> None:
         loop = asyncio.get_running_loop()
+        context = self._context if origin.scheme == "https" else None
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if origin.scheme == "https":
-                if self._context is None:
-                    self._context = self._trust()
+            if context is not None:
                 name = origin.host.rstrip(".")
-                await loop.create_connection(lambda: line, sock=sock, ssl=self._context, server_hostname=name)
+                await loop.create_connection(lambda: line, sock=sock, ssl=context, server_hostname=name)
             else:
                 await loop.create_connection(lambda: line, sock=sock)
         except BaseException:
             line.abort()
-            sock.close()
+            _let_go(sock, loop)
             raise
+
+
+def _let_go(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    """Forget a socket that ``loop`` was given and could make no connection of.
+
+    asyncio closes the very object. uvloop closes its descriptor, and where the other end was gone before the handshake
+    it leaves the number in ``sock``: closing that too would close whatever has the number by then.
+    """
+    if isinstance(loop, asyncio.BaseEventLoop):
+        sock.close()
+    else:
+        sock.detach()
 
 
 def _refused_by_proxy() -> UpstreamError:

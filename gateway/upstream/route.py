@@ -84,7 +84,8 @@ class Routes:
             host, port = url.raw_host, url.port
         except ValueError as error:
             raise refuse() from error
-        if not host or not port or url.scheme not in {"http", "https"} or url.user is not None:
+        named = url.user is not None or url.password is not None  # a proxy would be told so
+        if not host or not port or url.scheme not in {"http", "https"} or named:
             raise refuse()
         place = (url.scheme, host, port, proxy)
         origin = self._origins.setdefault(place, Origin(*place))

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -234,6 +235,25 @@ async def test_tls_to_a_plaintext_port_is_not_downgraded(upstream: Upstream) -> 
             await get(upstream, f"https://127.0.0.1:{up.port}/v1")
         assert caught.value.phase == "connect"
         assert not up.received
+
+
+async def test_a_descriptor_is_closed_once_where_the_other_end_was_gone_before_the_handshake(
+    wire: WireUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sock = socket.create_connection(listening.getsockname())
+        taken, _ = listening.accept()
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        taken.close()
+    sock.setblocking(False)
+
+    async def reach(_origin: object) -> socket.socket:
+        return sock
+
+    monkeypatch.setattr(wire._dialer, "_reach", reach)
+    with pytest.raises(UpstreamError):
+        await get(wire, "https://127.0.0.1:1/")
+    assert sock.fileno() == -1  # else it would close whatever has the number by then
 
 
 async def test_a_large_body_and_a_stream_go_over_tls(

@@ -83,6 +83,7 @@ def test_a_proxy_for_plain_http_is_told_all_of_the_url() -> None:
         {"url": "http://"},
         {"url": "ftp://host/"},
         {"url": "http://me:hidden@host/"},
+        {"url": "http://:hidden@host/"},
         {"url": "http://[::1/"},
         {"url": "http://host:70000/"},
         {"url": "/v1"},
