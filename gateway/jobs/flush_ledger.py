@@ -14,9 +14,9 @@ from gateway.domain.ledger import Journal, Ledger
 from gateway.flow.outbox import Outbox
 
 BATCH = 2_000
-"""Rows of a commit at most. It takes some twenty turns of the event loop whatever it holds, and with many callers a turn
-takes tens of milliseconds: with fewer rows in each the store would fall behind. With more, the loop would stand still
-for longer while they are put together."""
+"""Rows of a commit at most. It takes some twenty turns of the event loop whatever it holds, and with many callers a
+turn takes tens of milliseconds: with fewer rows the store would fall behind. With more, the loop would stand still for
+longer while they are put together."""
 REST_S = 0.05
 MANY = 25
 LONG_REST_S = 0.25
