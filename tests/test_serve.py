@@ -22,7 +22,7 @@ import pytest
 
 from gateway.store.folder import find_holder
 from tests.fakes.forked import Forked
-from tests.fakes.gateway import CHAT, HELLO, KEY
+from tests.fakes.gateway import CHAT, HELLO, KEY, channel
 from tests.fakes.upstream import (
     COMPLETION,
     DONE,
@@ -37,6 +37,7 @@ from tests.fakes.upstream import (
     delta,
     event,
 )
+from tests.faults.process import GatewayProcess
 
 pytestmark = pytest.mark.slow
 
@@ -213,6 +214,22 @@ def test_a_first_start_answers_soon_rests_small_and_prints_a_key_that_works(serv
     assert served.rss() < MAX_RSS
     assert served.end() == 0
     assert find_holder(served.data) is None
+
+
+async def test_an_answer_tells_what_of_its_time_was_the_gateways_to_parts_of_a_millisecond(tmp_path: Path) -> None:
+    tables: dict[str, Any] = {"account": [{"name": "acme"}], "key": [{"name": "a", "account": "acme", "secret": KEY}]}
+    async with ScriptedUpstream([answer(COMPLETION)] * 8) as up:
+        tables["channel"] = [channel(up.base_url)]
+        async with (
+            GatewayProcess(tmp_path / "data", tables) as gateway,
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
+        ):
+            told = []
+            for _ in range(8):
+                async with session.post(gateway.url + CHAT, json=HELLO) as response:
+                    told.append(float(response.headers["x-gateway-overhead-ms"]))
+    assert all(ms > 0 for ms in told)
+    assert any(ms % 1 for ms in told)
 
 
 def test_a_second_start_is_quicker_knows_its_key_and_does_not_print_another(serve: Serve) -> None:

@@ -7,6 +7,7 @@ the stream, which then ends without its end mark: no retry, and no exception but
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar
 
 import attrs
@@ -208,6 +209,7 @@ class Relay:
         while True:
             visit = self._visits[request_id] = Visit(self._clock, self.sweep)
             delivery.begin(attempt, loop.time())
+            began = monotonic()  # the loop's clock stands still for as long as it is busy
             try:
                 return await make(visit, attempt)
             except UpstreamFault as fault:
@@ -215,7 +217,7 @@ class Relay:
                 delivery.note_failed(attempt, met, loop.time())
                 self._note_failed(attempt, met)
             finally:
-                delivery.upstream_s += loop.time() - delivery.began_at
+                delivery.upstream_s += monotonic() - began
                 self._visits.pop(request_id, None)
                 self._switchboard.end(attempt.lease)
                 visit.close()

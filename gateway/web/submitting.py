@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from time import monotonic
 
 import attrs
 import orjson
@@ -105,7 +106,7 @@ class _VideoWalk(Walk):
         headers = {
             "Content-Type": "application/json",
             POLL_AFTER: str(find_poll_after_ms(0)),
-            "x-gateway-overhead-ms": f"{(self._loop.time() - self._read_at - upstream_s) * 1000:.2f}",
+            "x-gateway-overhead-ms": f"{(monotonic() - self._read_at - upstream_s) * 1000:.2f}",
             "x-gateway-cost-usd": usd(job.cost_nanos),
         }
         self._settle("completed")

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 
 import attrs
@@ -123,7 +124,7 @@ class Walk:
         request = self._request
         if request.content.is_eof():  # nothing has changed since its headers were looked at
             body = read_arrived_json(request)
-            self._read_at = self._loop.time()
+            self._read_at = monotonic()
         else:
             body = await read_json(request)
             await self._note_read()
@@ -195,7 +196,7 @@ class Walk:
     async def _note_read(self) -> None:
         """The body may have taken minutes to arrive: what the key may do is looked at as it is now."""
         await check_still_signed(self._request)
-        self._read_at = self._loop.time()
+        self._read_at = monotonic()
         before = self._arrival.caller
         caller = self._rooms.directory.refresh(before)
         if caller is not before:
@@ -205,11 +206,11 @@ class Walk:
     async def _answer(self, grant: Grant, route: Route) -> web.StreamResponse:
         delivery = grant.delivery
         answer = await self._rooms.relay.answer(grant, route, self._arrival.id)
-        delivery.first_byte_at = now = self._loop.time()
+        delivery.first_byte_at = self._loop.time()
         self._settle("completed")
         row = self._trace.row
         headers = {
-            "x-gateway-overhead-ms": f"{(now - self._read_at - delivery.upstream_s) * 1000:.2f}",
+            "x-gateway-overhead-ms": f"{(monotonic() - self._read_at - delivery.upstream_s) * 1000:.2f}",
             "x-gateway-cost-usd": usd(row.cost_nanos if row else 0),
             "Content-Type": answer.media_type,
         }
