@@ -68,16 +68,15 @@ class Manner:
         binary: a stream is no events but bytes, of the type that its provider says: nothing may be put into it, and it
             ends with its transport.
         takes_whole: a provider may answer a call for a stream with a whole JSON answer; the gate takes that, too.
-        accept: what a whole answer may come as.
     """
 
     media_type: str = "application/json"
     binary: bool = False
     takes_whole: bool = False
-    accept: str = attrs.field(init=False)
 
-    @accept.default
-    def _find_accept(self) -> str:
+    @property
+    def accept(self) -> str:
+        """What a whole answer may come as."""
         return self.media_type if self.media_type == "application/json" else "*/*"
 
 

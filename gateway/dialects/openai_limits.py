@@ -4,6 +4,8 @@ Source: the OpenAI API reference, "Rate limits in headers". A reset is a duratio
 ``time.Duration``: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m0.25s``; the clients that read it take that form only.
 """
 
+import math
+
 from gateway.domain.rate import Standing
 
 _MS_PER_S = 1_000
@@ -19,21 +21,18 @@ def write_limits(standing: Standing) -> dict[str, str]:
     nothing is owed any more, in milliseconds rounded up.
     """
     headers: dict[str, str] = {}
-    if (rate := standing.requests) is not None:
-        headers["x-ratelimit-limit-requests"] = f"{rate.limit}"
-        headers["x-ratelimit-remaining-requests"] = f"{rate.remaining}"
-        headers["x-ratelimit-reset-requests"] = _write_duration(rate.reset_s)
-    if (rate := standing.tokens) is not None:
-        headers["x-ratelimit-limit-tokens"] = f"{rate.limit}"
-        headers["x-ratelimit-remaining-tokens"] = f"{rate.remaining}"
-        headers["x-ratelimit-reset-tokens"] = _write_duration(rate.reset_s)
+    for unit, allowance in (("requests", standing.requests), ("tokens", standing.tokens)):
+        if allowance is not None:
+            headers[f"x-ratelimit-limit-{unit}"] = str(allowance.limit)
+            headers[f"x-ratelimit-remaining-{unit}"] = str(allowance.remaining)
+            headers[f"x-ratelimit-reset-{unit}"] = _write_duration(allowance.reset_s)
     return headers
 
 
 def _write_duration(seconds: float) -> str:
     """Seconds as Go prints a duration: the largest unit first, no unit left out after it, no trailing zeros."""
-    # Rounded up, but for what is less than half a microsecond: 9 ms would be 10 for what a float makes of 0.009.
-    ms = int(seconds * _MS_PER_S + 0.999_5) if seconds < _MAX_RESET_S else _MAX_RESET_S * _MS_PER_S
+    # Rounded first, or 9 ms would be 10 for what a float makes of 0.009.
+    ms = math.ceil(round(min(seconds, _MAX_RESET_S) * _MS_PER_S, 3))
     if ms < _MS_PER_S:
         return f"{ms}ms" if ms else "0s"
     whole, ms = divmod(ms, _MS_PER_S)

@@ -48,11 +48,10 @@ class Day:
     start_s: int
     month_start_s: int
     month_end_s: int
-    end_s: int = attrs.field(init=False, repr=False, eq=False)
-    """Where the next day begins."""
 
-    @end_s.default
-    def _find_end(self) -> int:
+    @property
+    def end_s(self) -> int:
+        """Where the next day begins."""
         return self.start_s + DAY_S
 
     @property

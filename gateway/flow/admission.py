@@ -60,9 +60,8 @@ class Bank:
     def day_at(self, now_s: float) -> Day:
         """The day of a moment, in Unix seconds; of moments near to each other it is read once."""
         day = self._day
-        if day.start_s <= now_s < day.end_s:
-            return day
-        self._day = day = read_day(now_s)
+        if not day.holds(now_s):
+            day = self._day = read_day(now_s)
         return day
 
     def load(self, spending: Iterable[Spending], day: Day) -> None:

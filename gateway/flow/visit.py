@@ -48,18 +48,7 @@ class Visit:
         # What a provider is sent may take longer than what it says first.
         waits = call.stream and not call.files and call.picture is None
         patience_s = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
-        try:
-            self._patience = Patience(self._sweep, patience_s)
-            with self._patience:
-                reply = self._reply = await upstream.send(attempt.plan(call))
-                if reply.status not in OK:
-                    raise await self._read_fault(reply, attempt, call)
-                if call.stream:
-                    await _check_type(reply, attempt)
-        except TimeoutError:
-            raise self._find_end() from None
-        finally:
-            self._patience = None
+        reply = await self.run(self._open(upstream, attempt, call), patience_s)
         self.check()
         return reply
 
@@ -70,14 +59,10 @@ class Visit:
             with self._patience:
                 return await work
         except TimeoutError:
-            raise self._find_end() from None
+            timeout = UpstreamTimeout("The provider took too long to answer", phase="headers")
+            raise self.cancelled or self._broken or timeout from None
         finally:
             self._patience = None
-
-    def _find_end(self) -> UpstreamFault:
-        """Why there was no more patience."""
-        timeout = UpstreamTimeout("The provider took too long to answer", phase="headers")
-        return self.cancelled or self._broken or timeout
 
     def check(self) -> None:
         """Raise what broke it off: a ``run`` that ended at that very moment has not noticed."""
@@ -91,6 +76,14 @@ class Visit:
     def lead_to(self, outlet: Outlet) -> None:
         """What comes goes there; where the caller is waited for, that has an end when the visit has."""
         self._outlet = outlet
+
+    async def _open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
+        reply = self._reply = await upstream.send(attempt.plan(call))
+        if reply.status not in OK:
+            raise await self._read_fault(reply, attempt, call)
+        if call.stream:
+            await _check_type(reply, attempt)
+        return reply
 
     async def _read_fault(self, reply: Reply, attempt: Attempt, call: Call) -> UpstreamFault:
         """What the provider said instead of an answer."""
