@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 PINS   := scripts/pins.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench profile clean pins
+.PHONY: help run test soak check format bench profile clean pins
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z]+:.*##/ {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,10 +15,13 @@ run: $(VENV)/run.stamp  ## Set up and start the gateway (ARGS="--port 9000" for 
 	@$(BIN)/gateway serve $(ARGS)
 
 # What was compiled is kept, whatever the environment says: every process of a test would compile the house anew.
-test check: export PYTHONDONTWRITEBYTECODE =
+test soak check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/dev.stamp  ## Set up and run all tests (ARGS="-k name" for pytest's options)
 	@$(BIN)/python -m pytest $(ARGS)
+
+soak: $(VENV)/dev.stamp  ## Run the long load and crash tests, one after another (minutes to an hour)
+	@$(BIN)/python -m pytest --numprocesses=0 --timeout=0 -m soak $(ARGS)
 
 check: $(VENV)/dev.stamp  ## Lint, types, import floors and sizes
 	$(BIN)/ruff check
