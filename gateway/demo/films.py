@@ -22,6 +22,7 @@ from gateway.demo.forms import receive_form
 from gateway.demo.replies import json_reply, read_json
 from gateway.demo.sight import look_at
 from gateway.demo.slate import Slate, find_slate, open_slate
+from gateway.domain.byte_range import RangeNotSatisfiable, read_range
 
 POLL_AFTER = "openai-poll-after-ms"
 
@@ -219,14 +220,12 @@ def _find_progress(share: float) -> int:
 def send_part(request: web.Request, data: bytes, media_type: str) -> web.Response:
     """Answer with a file, or with the part of it that is asked for (RFC 9110, section 14)."""
     headers = {hdrs.ACCEPT_RANGES: "bytes"}
-    try:
-        asked = request.http_range
-    except ValueError:  # what is no range is no question for one
-        asked = slice(None)
-    if asked.start is None and asked.stop is None:
+    wanted = read_range(request.headers.getall(hdrs.RANGE, ())) if request.method == hdrs.METH_GET else None
+    if wanted is None:
         return web.Response(body=data, content_type=media_type, headers=headers)
-    start, stop, _ = asked.indices(len(data))
-    if start >= stop:
+    try:
+        start, stop = wanted.find(len(data))
+    except RangeNotSatisfiable:
         headers[hdrs.CONTENT_RANGE] = f"bytes */{len(data)}"
         return web.Response(status=web.HTTPRequestRangeNotSatisfiable.status_code, headers=headers)
     headers[hdrs.CONTENT_RANGE] = f"bytes {start}-{stop - 1}/{len(data)}"

@@ -18,12 +18,14 @@ from gateway.domain.media import Media, MediaStore, UnknownMedia
 from gateway.domain.video import VideoJob
 from gateway.flow.attempt import Way
 from gateway.flow.filming import Filming
-from gateway.upstream.port import OpenFile
+from gateway.upstream.port import FileRefused, OpenFile
 
 MAX_VIDEO_BYTES = 8 * 1024**3
 MAX_FETCH_S = 3_600.0
 PACE_S = 30.0
 _VIDEO = "video/"
+_NO_VARIANT = frozenset({400, 405, 406, 415, 422, 501})
+"""What servers say to a variant that they do not make."""
 LEAST_RATE = 32 * 1024
 """Bytes a second, on the average of so long."""
 
@@ -94,18 +96,23 @@ class Footage:
     async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> OpenFile:
         """The provider's own file of a completed job, at its headers.
 
-        Raises ``NotFound`` where it is gone, ``InvalidRequest`` naming a variant that there is not, an
+        Raises ``NotFound`` if it is gone; ``NotFound`` or ``InvalidRequest`` naming a variant that there is not; an
         ``UpstreamFault``.
         """
         way = self._filming.find_way(job)
         if way is None:
             raise make_gone()
+        none = f"There is no {variant} of this video"
         try:
             file = await self._filming.open_anew(way, job, variant, wanted)
         except ContentGone:
-            raise make_gone() from None
+            raise (make_gone() if variant == "video" else NotFound(none, param="variant", should_retry=False)) from None
+        except FileRefused as refused:
+            if variant == "video" or refused.answer_status not in _NO_VARIANT:
+                raise
+            file = None
         if file is None:
-            raise InvalidRequest(f"There is no {variant} of this video", param="variant")
+            raise InvalidRequest(none, param="variant")
         return file
 
     async def remove(self, media_id: str) -> None:

@@ -12,7 +12,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.domain.fault import ContentGone, UpstreamError, UpstreamTimeout
-from gateway.upstream.port import FileAsk
+from gateway.upstream.port import FileAsk, FileRefused
 
 PIECE = 64 * 1024
 MAX_HEARD = 4 * 1024
@@ -110,15 +110,16 @@ class GuardedFile:
 
 
 def open_file(response: aiohttp.ClientResponse, ask: FileAsk) -> GuardedFile:
-    """A file to be read as it comes. Raises ``UpstreamError``, ``ContentGone``; ``response`` is left to the caller.
+    """A file to be read as it comes; ``response`` is left to the caller.
 
-    An encoding that was not asked for is refused, also those that could be undone: ranges and lengths would lie.
+    Raises ``ContentGone``, ``FileRefused``, ``UpstreamError``. An encoding that was not asked for is refused,
+    also those that could be undone: ranges and lengths would lie.
     """
     status = response.status
     if status in _GONE:
         raise ContentGone("The provider says that the file is not there, or no more", phase="headers")
     if status != _OK and (ask.wanted is None or status not in {_PARTIAL, _UNSATISFIABLE}):
-        raise _refuse_status(status)
+        raise FileRefused(status)
     _check_encoding(response, _PLAIN)
     return GuardedFile(response, ask.idle_s)
 
@@ -126,7 +127,7 @@ def open_file(response: aiohttp.ClientResponse, ask: FileAsk) -> GuardedFile:
 async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     """The body of a good answer, up to ``limit_bytes``; a compressed one is counted, piece by piece, as it unpacks."""
     if response.status != _OK:
-        raise _refuse_status(response.status)
+        raise FileRefused(response.status)
     _check_encoding(response, _DECODED)
     if (response.content_length or 0) > limit_bytes:
         raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="headers")
@@ -164,10 +165,6 @@ def raise_translated(error: Exception, words: Words, phase: str = "body") -> NoR
     if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
         raise UpstreamError(words.garbled, phase="headers") from error
     raise UpstreamError(words.broken, phase=phase) from error
-
-
-def _refuse_status(status: int) -> UpstreamError:
-    return UpstreamError(f"The provider's file was answered with status {status}", phase="headers")
 
 
 def _check_encoding(response: aiohttp.ClientResponse, known: frozenset[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import attrs
 
-from gateway.domain.fault import UpstreamFault
+from gateway.domain.fault import UpstreamError, UpstreamFault
 from gateway.domain.plan import Plan
 
 Sink = Callable[[bytes], bool]
@@ -112,6 +112,14 @@ class FileAsk:
     idle_s: float = 60.0
 
 
+class FileRefused(UpstreamError):  # noqa: N818 - a condition, as the faults are
+    """The server of a file answered with a status that no file has: ``answer_status``."""
+
+    def __init__(self, answer_status: int) -> None:
+        super().__init__(f"The provider's file was answered with status {answer_status}", phase="headers")
+        self.answer_status = answer_status
+
+
 class OpenFile(Protocol):
     """A file from its headers on. Not closed, it holds a connection."""
 
@@ -148,7 +156,8 @@ class Fetcher(Protocol):
     async def open(self, ask: FileAsk) -> OpenFile:
         """A file at its headers.
 
-        Raises ``UpstreamError`` (also for every other status), ``ContentGone`` for 404 and 410, ``UpstreamTimeout``.
+        Raises ``ContentGone`` for 404 and 410, ``FileRefused`` for every other status, or another ``UpstreamError``, or
+        ``UpstreamTimeout``.
         """
         ...
 

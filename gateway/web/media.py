@@ -1,6 +1,8 @@
 """``GET /media/{id}``: what the gateway keeps for its callers. The signed link is the key to it."""
 
 import asyncio
+import io
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import IO, Any
@@ -9,6 +11,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
+from gateway.domain.byte_range import ByteRange, PreconditionFailed, read_range
 from gateway.domain.fault import ClientGone, InvalidRequest
 from gateway.domain.media import MEDIA_PATH, Media
 from gateway.flow.keeping import Keeper, make_not_found
@@ -29,7 +32,7 @@ _HEADERS = {
 _OPEN = {"Cross-Origin-Resource-Policy": "cross-origin"}
 """A link is its own key: whoever was given it may show what it leads to."""
 _GONE = frozenset({403, 404})
-_FAILED = 400
+_PARTIAL = 206
 
 
 def add_media_routes(app: web.Application) -> None:
@@ -58,16 +61,29 @@ async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT
 def check_dates(request: web.Request) -> None:
     """Raise ``InvalidRequest`` where aiohttp would stumble: over a date with a number that no C long holds."""
     try:
-        _ = request.if_modified_since, request.if_unmodified_since, request.if_range
+        _ = request.if_modified_since, request.if_unmodified_since
     except OverflowError:
         raise InvalidRequest("A date in the request's headers is none") from None
 
 
-class FileAnswer(web.FileResponse):
-    """aiohttp's, which knows ranges and conditions, with what it leaves open.
+def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | None = None) -> ByteRange | None:
+    """The range of a file that a request asks for; None: the whole file.
 
-    It is prepared before it is returned, inside the middlewares, and again by aiohttp afterwards; and what it says of a
-    file that is gone, or of a range that is none, must be neither kept by a cache nor called a picture.
+    Only GET has ranges (RFC 9110, 14.2). ``If-Range`` must be the file's own entity tag, or exactly its date (13.1.5).
+    """
+    if request.method != "GET" or "Range" not in request.headers:
+        return None
+    condition = request.headers.get("If-Range")
+    if condition is not None and condition.strip() not in {etag, modified}:
+        return None
+    return read_range(request.headers.getall("Range"))
+
+
+class FileAnswer(web.FileResponse):
+    """aiohttp's, which knows conditions, with what it leaves open.
+
+    It is prepared before it is returned, inside the middlewares, and again by aiohttp afterwards; so a file that is
+    gone, a range that it does not have and a condition that fails are faults as any other.
     """
 
     def __init__(self, media: Media, headers: Mapping[str, str]) -> None:
@@ -80,18 +96,35 @@ class FileAnswer(web.FileResponse):
         super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**ours, **headers})
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        """Send it; once."""
+        """Send it; once. Raises ``NotFound``, ``RangeNotSatisfiable``, ``PreconditionFailed``."""
         return await (web.StreamResponse.prepare(self, request) if self.prepared else super().prepare(request))
 
     async def _prepare_headers(self) -> None:
         if self.status in _GONE:  # swept since it was found
             raise make_not_found()
-        if self.status >= _FAILED:
-            for name in ("Content-Type", "Content-Disposition"):
-                del self.headers[name]
-            self.headers["Cache-Control"] = "no-store"
-            self.content_length = 0
         await super()._prepare_headers()
+
+    async def _precondition_failed(self, request: BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002
+        raise PreconditionFailed
+
+    async def _prepare_open_file(
+        self, request: BaseRequest, fobj: io.BufferedReader, st: os.stat_result, file_encoding: str | None
+    ) -> AbstractStreamWriter | None:
+        # aiohttp answers 416 to a Range that is to be ignored, to HEAD too, and knows no entity tag in If-Range.
+        del file_encoding  # the store has no compressed files
+        size = st.st_size
+        self.etag = f"{st.st_mtime_ns:x}-{size:x}"  # as aiohttp's conditions have it
+        self.last_modified = st.st_mtime
+        self.headers["Accept-Ranges"] = "bytes"
+        wanted = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
+        start, stop = (0, size) if wanted is None else wanted.find(size)
+        if wanted is not None:
+            self.set_status(_PARTIAL)
+            self.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+        self.content_length = stop - start
+        if start == stop or request.method == "HEAD":
+            return await web.StreamResponse.prepare(self, request)
+        return await self._sendfile(request, fobj, start, stop - start)
 
     async def _sendfile(self, request: BaseRequest, fobj: IO[Any], offset: int, count: int) -> AbstractStreamWriter:
         # Not the kernel's: uvloop has none, and on the standard loop it fails in its own way where a reader leaves.

@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.dialects.caller_error import MESSAGES_PATH, write_error
 from gateway.dialects.openai_limits import write_limits
+from gateway.domain.byte_range import RangeNotSatisfiable
 from gateway.domain.caller import Caller
 from gateway.domain.fault import (
     ClientGone,
@@ -134,6 +135,8 @@ def write_fault(
     headers = headers or {}
     if fault.retry_after_s is not None:
         headers["Retry-After"] = str(fault.retry_after_s)
+    if isinstance(fault, RangeNotSatisfiable) and fault.size is not None:
+        headers["Content-Range"] = f"bytes */{fault.size}"
     if fault.should_retry is not None:
         headers["x-should-retry"] = "true" if fault.should_retry else "false"
     body = write_error(fault, request_id, path)

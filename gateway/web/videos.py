@@ -1,5 +1,6 @@
 """Videos after their submit: asked after, listed, followed, downloaded, deleted."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import cast, get_args
 
@@ -8,14 +9,15 @@ from aiohttp import web
 
 from gateway.dialects.filming import Variant
 from gateway.dialects.openai_videos import write_deleted, write_video, write_videos
-from gateway.domain.fault import ClientGone, InvalidRequest, NotFound, UpstreamFault
+from gateway.domain.byte_range import RangeNotSatisfiable
+from gateway.domain.fault import STATUS, ClientGone, InvalidRequest, NotFound, UpstreamFault
 from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_video_id
 from gateway.flow.videos import check_completed
 from gateway.upstream.port import OpenFile
 from gateway.web.answer import await_reader
 from gateway.web.following import FOLLOWING, Following, get_events
 from gateway.web.keys import CALLER, ROOMS
-from gateway.web.media import FileAnswer, check_dates
+from gateway.web.media import FileAnswer, check_dates, find_wanted
 from gateway.web.outlet import WholeAnswer
 from gateway.web.submitting import POLL_AFTER, post_remix, post_videos
 from gateway.web.words import find_status_words
@@ -23,12 +25,12 @@ from gateway.web.words import find_status_words
 PAGE = 20
 MAX_PAGE_CHARS = 256 * 1024
 """Of prompts."""
-_MAX_RANGE = 256
 MAX_PAGE = 100
 _LIMITS = frozenset(map(str, range(1, MAX_PAGE + 1)))
 _VARIANTS: tuple[str, ...] = get_args(Variant)
 _PASSED = ("Content-Type", "Content-Length", "Content-Range", "Accept-Ranges")
 _PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
+_UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,18})\Z", re.ASCII)
 _SAFE_TYPES = ("video/", "image/")
 _NO_HEADERS: Mapping[str, str] = {}
 _PATH = "/v1/videos"
@@ -115,15 +117,14 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     check_completed(job)
     if job.expires_ms is not None and rooms.videos.now_ms >= job.expires_ms:
         raise NotFound("The video is not kept any more", param="video_id", should_retry=False)
-    told = request.headers.get("Range", "")
-    wanted = told if told.startswith("bytes=") and len(told) <= _MAX_RANGE else None
     kept = await rooms.footage.find(job, cast("Variant", variant))
     if kept is not None:
         answer = FileAnswer(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
         await answer.prepare(request)
         return answer
     async with rooms.admission.enter(request[CALLER]):  # what leaves the house counts as a call
-        file = await rooms.footage.open(job, cast("Variant", variant), wanted)
+        wanted = find_wanted(request)  # what is not kept has neither an entity tag nor a date here
+        file = await rooms.footage.open(job, cast("Variant", variant), wanted.write() if wanted else None)
         try:
             return await _pass_through(request, file)
         finally:
@@ -135,7 +136,8 @@ def _name(job: VideoJob, media_id: str) -> str:
 
 
 async def _pass_through(request: web.Request, file: OpenFile) -> web.StreamResponse:
-    """A provider's file as it comes; no faster than it is read."""
+    """A provider's file as it comes; no faster than it is read. Raises ``RangeNotSatisfiable``."""
+    _check_range(file)
     kind = file.headers.get("Content-Type", "").lower()
     response = web.StreamResponse(status=file.status, headers=_PRIVATE)
     for name in _PASSED:
@@ -162,6 +164,13 @@ async def _pass_through(request: web.Request, file: OpenFile) -> web.StreamRespo
         raise ClientGone from None
     await response.write_eof()
     return response
+
+
+def _check_range(file: OpenFile) -> None:
+    """Raise ``RangeNotSatisfiable`` if the provider says that the file has no such range."""
+    if file.status == STATUS[RangeNotSatisfiable.code]:
+        size = _UNSATISFIED.match(file.headers.get("Content-Range", ""))
+        raise RangeNotSatisfiable(int(size[1]) if size else None)
 
 
 async def _get_job(request: web.Request) -> VideoJob:

@@ -257,6 +257,8 @@ class OpenAiVideos:
         if turn != "ok" and not isinstance(turn, Cut):
             return await _do(request, turn)
         start, end = _find_range(request, play.size)
+        if end is not None and start >= end:
+            return web.Response(status=416, headers={"Content-Range": f"bytes */{play.size}"})
         response = web.StreamResponse(status=200 if end is None else 206, headers={"Content-Type": "video/mp4"})
         if end is not None:
             response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{play.size}"

@@ -12,7 +12,7 @@ from gateway.domain.fault import ContentGone, EgressRefused, UpstreamError, Upst
 from gateway.domain.network import Networks, read_networks
 from gateway.upstream.guard import MAX_REDIRECTS, GuardedFetcher
 from gateway.upstream.guarded_file import MAX_HEARD, PIECE
-from gateway.upstream.port import FileAsk, OpenFile
+from gateway.upstream.port import FileAsk, FileRefused, OpenFile
 from tests.fakes.upstream import FIN, LAST_CHUNK, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 from tests.upstream.asking import until
 
@@ -171,7 +171,8 @@ async def test_only_a_200_is_a_file(guard: Allowing, status: int) -> None:
     async with ScriptedUpstream([answer(b"" if status in {204, 304} else b"secret", status)]) as up:
         fault = await fail(guard, ask(up))
         assert f"status {status}" in fault.message
-        assert type(fault) is UpstreamError
+        assert type(fault) is FileRefused
+        assert fault.answer_status == status
         await until(lambda: up.open_connections == 0)
 
 

@@ -233,6 +233,8 @@ SIZE = len(PICTURE)
         (f"bytes=5-{'9' * 1000}", 5, SIZE),
         (f"bytes={SIZE - 1}-", SIZE - 1, SIZE),
         ("BYTES=1-2", 1, 3),
+        ("bytes= ,1-2 ,", 1, 3),
+        (f"bytes={'0' * 5000}1-2", 1, 3),
     ],
 )
 async def test_a_range_is_these_bytes_and_no_others(shop: Shop, asked: str, start: int, end: int) -> None:
@@ -245,28 +247,64 @@ async def test_a_range_is_these_bytes_and_no_others(shop: Shop, asked: str, star
         assert await response.read() == PICTURE[start:end]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        f"bytes={SIZE}-",
-        f"bytes={SIZE}-{SIZE + 5}",
-        "bytes=9-5",
-        "bytes=-",
-        "bytes=x",
-        "lines=1-2",
-        f"bytes={'9' * 6000}-",
-    ],
-)
-async def test_a_range_that_is_none_is_said_to_be(shop: Shop, asked: str) -> None:
+@pytest.mark.parametrize("asked", [f"bytes={SIZE}-", f"bytes={SIZE}-{SIZE + 5}", "bytes=-0", f"bytes={'9' * 6000}-"])
+async def test_a_range_that_the_file_does_not_have_is_said_to_be_none(shop: Shop, asked: str) -> None:
     link = await shop.keep()
     async with shop.get(link, Range=asked) as response:
         assert response.status == 416
         assert response.headers["Content-Range"] == f"bytes */{SIZE}"
-        assert response.headers["Cache-Control"] == "no-store"
+        assert response.content_type == "application/json"
         assert "Content-Disposition" not in response.headers
-        assert await response.read() == b""
+        assert "max-age" not in response.headers.get("Cache-Control", "")
+        error = (await response.json())["error"]
+    assert (error["code"], error["param"], error["type"]) == ("range_not_satisfiable", "Range", "new_api_error")
+    assert str(SIZE) in error["message"]
     async with shop.get(link) as response:
         assert await response.read() == PICTURE
+
+
+IGNORED = [
+    "bytes=9-5",
+    f"bytes=9{'9' * 30}-{'9' * 30}",
+    "bytes=-",
+    "bytes=x",
+    "bytes=",
+    "bytes=0x0-0x9",
+    "bytes=0-9-",
+    "bytes 0-9",
+    "lines=1-2",
+    "pages=0-0",
+    "",
+    "bytes=0-1,3-4",
+    "bytes=0-0,-1",
+    f"bytes=0-0,{SIZE}-",
+    "bytes=\N{ARABIC-INDIC DIGIT ONE}-",
+]
+"""What RFC 9110, 14.2, says to ignore, or allows to."""
+
+
+@pytest.mark.parametrize("asked", IGNORED)
+async def test_a_range_that_is_to_be_ignored_is_the_whole_file(shop: Shop, asked: str) -> None:
+    link = await shop.keep()
+    async with shop.get(link, Range=asked) as response:
+        assert response.status == 200
+        assert "Content-Range" not in response.headers
+        assert await response.read() == PICTURE
+
+
+async def test_a_range_in_two_lines_is_a_list_of_several(shop: Shop) -> None:
+    link = await shop.keep()
+    raw = f"GET {link} HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0\r\nRange: bytes=1-1\r\nConnection: close\r\n\r\n"
+    answer = split(await talk(shop.url, raw.encode()))
+    assert (answer.status, answer.body) == (200, PICTURE)
+
+
+async def test_head_has_no_ranges(shop: Shop) -> None:
+    link = await shop.keep()
+    for asked in ("bytes=0-9", f"bytes={SIZE}-"):
+        async with shop.get(link, "HEAD", Range=asked) as response:
+            assert (response.status, response.headers["Content-Length"]) == (200, str(SIZE))
+            assert "Content-Range" not in response.headers
 
 
 async def test_the_ranges_of_a_file_make_the_file(shop: Shop) -> None:
@@ -305,20 +343,33 @@ async def test_what_is_known_is_not_sent_again(shop: Shop) -> None:
 
 async def test_a_condition_that_fails_is_said_to(shop: Shop) -> None:
     link = await shop.keep()
-    async with shop.get(link, If_Match='"x"') as response:
-        assert response.status == 412
-        assert response.headers["Cache-Control"] == "no-store"
-        assert await response.read() == b""
+    for condition in ({"If_Match": '"x"'}, {"If_Unmodified_Since": "Mon, 01 Jan 2001 00:00:00 GMT"}):
+        async with shop.get(link, **condition) as response:
+            assert response.status == 412
+            assert "max-age" not in response.headers.get("Cache-Control", "")
+            assert (await response.json())["error"]["code"] == "precondition_failed"
 
 
 async def test_a_range_of_what_is_another_file_by_now_is_the_whole(shop: Shop) -> None:
+    """RFC 9110, 13.1.5: the entity tag by the strong comparison, or exactly the date of the file."""
     link = await shop.keep()
-    async with shop.get(link, Range="bytes=0-9", If_Range="Mon, 01 Jan 2001 00:00:00 GMT") as response:
-        assert response.status == 200
-        assert await response.read() == PICTURE
+    async with shop.get(link) as response:
+        etag, modified = response.headers["ETag"], response.headers["Last-Modified"]
+    later = "Mon, 01 Jan 2035 00:00:00 GMT"
+    for other in ("Mon, 01 Jan 2001 00:00:00 GMT", later, '"x"', f"W/{etag}", etag.strip('"'), "yesterday", "*", ""):
+        for asked in ("bytes=0-9", f"bytes={SIZE}-"):
+            async with shop.get(link, Range=asked, If_Range=other) as response:
+                assert (response.status, await response.read()) == (200, PICTURE), other
+    for same in (etag, modified):
+        async with shop.get(link, Range="bytes=0-9", If_Range=same) as response:
+            assert (response.status, await response.read()) == (206, PICTURE[:10]), same
+        async with shop.get(link, Range=f"bytes={SIZE}-", If_Range=same) as response:
+            assert response.status == 416
+        async with shop.get(link, If_Range=same) as response:
+            assert (response.status, await response.read()) == (200, PICTURE)
 
 
-@pytest.mark.parametrize("name", ["If_Modified_Since", "If_Unmodified_Since", "If_Range"])
+@pytest.mark.parametrize("name", ["If_Modified_Since", "If_Unmodified_Since"])
 async def test_a_date_beyond_all_numbers_is_the_readers_mistake(shop: Shop, name: str) -> None:
     link = await shop.keep()
     with capture_logs() as lines:

@@ -294,6 +294,22 @@ async def test_there_is_no_file_before_the_end_nor_after_a_bad_one(gateway_with:
         await cinema.gateway.app[ROOMS].videos.cancel(waits)
 
 
+async def check_ranges(cinema: Cinema, path: str, clip: bytes) -> None:
+    """What is no range, or one that is to be ignored, is the whole file; what lies beyond its end is 416."""
+    for ignored in ("bytes=9-5", "bytes=x", "bytes=", "lines=1-2", "bytes=0-1,3-4", "bytes=-", ""):
+        whole = await cinema.get(path, Range=ignored)
+        assert (whole.status, whole.body) == (200, clip), ignored
+        assert "Content-Range" not in whole.headers
+    stale = await cinema.get(path, **{"Range": "bytes=0-9", "If-Range": "Mon, 01 Jan 2001 00:00:00 GMT"})
+    assert (stale.status, stale.body) == (200, clip)
+    for asked in (f"bytes={CLIP_BYTES}-", "bytes=-0"):
+        beyond = await cinema.get(path, Range=asked)
+        assert beyond.error == (416, "range_not_satisfiable", "Range")
+        assert beyond.headers["Content-Range"] == f"bytes */{CLIP_BYTES}"
+        assert beyond.headers["Content-Type"] == "application/json"
+        assert "Content-Disposition" not in beyond.headers
+
+
 async def test_a_file_that_is_kept_is_given_whole_in_parts_and_by_its_headers(gateway_with: StartGateway) -> None:
     async with open_cinema(gateway_with) as cinema:
         video_id, clip = await cinema.make(), write_clip("a cat")
@@ -312,12 +328,7 @@ async def test_a_file_that_is_kept_is_given_whole_in_parts_and_by_its_headers(ga
             part = await cinema.get(path, Range=f"bytes={asked}")
             assert (part.status, part.body) == (206, clip[start:end])
             assert part.headers["Content-Range"].endswith(f"/{CLIP_BYTES}")
-        stale = await cinema.get(path, Range="bytes=0-9", If_Range="Mon, 01 Jan 2001 00:00:00 GMT")
-        assert len(stale.body) in {10, CLIP_BYTES}
-        for asked in (f"bytes={CLIP_BYTES}-", "bytes=9-5", "bytes=x", "lines=1-2"):
-            beyond = await cinema.get(path, Range=asked)
-            assert (beyond.status, beyond.body) == (416, b"")
-            assert beyond.headers["Content-Range"] == f"bytes */{CLIP_BYTES}"
+        await check_ranges(cinema, path, clip)
         head = await cinema.ask("HEAD", path)
         assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(CLIP_BYTES))
         assert (await cinema.get(path, **{"If-None-Match": whole.headers["ETag"]})).status == 304
@@ -342,8 +353,31 @@ async def test_a_variant_is_given_where_there_is_one_and_refused_by_name_where_t
         for variant in ("", "poster", "Video", "video%00", "x" * 500):
             refused = await cinema.get(f"{path}?variant={variant}")
             assert refused.error == (400, "invalid_request", "variant")
+        assert "video, thumbnail, spritesheet" in refused.json["error"]["message"]
         none = await cinema.get(f"{VIDEOS}/{await cinema.make('sheet')}/content?variant=spritesheet")
-        assert none.error[:2] == (404, "not_found")
+        assert none.error == (404, "not_found", "variant")
+
+
+@pytest.mark.parametrize("status", [400, 405, 422, 501])
+async def test_a_variant_that_the_provider_refuses_is_not_its_failure(gateway_with: StartGateway, status: int) -> None:
+    refused = Said({"error": {"message": "Unknown variant"}}, status=status)
+    usual = Play(polls=["completed"], file=["ok", refused])
+    async with open_cinema(gateway_with, plays={"a cat": usual}) as cinema:
+        video_id = await cinema.make()
+        for variant in ("thumbnail", "spritesheet"):
+            none = await cinema.get(f"{VIDEOS}/{video_id}/content?variant={variant}")
+            assert none.error == (400, "invalid_request", "variant")
+            assert variant in none.json["error"]["message"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500])
+async def test_a_variant_that_the_provider_fails_to_give_is_its_failure(
+    gateway_with: StartGateway, status: int
+) -> None:
+    usual = Play(polls=["completed"], file=["ok", Said({"error": {"message": "hush"}}, status=status)])
+    async with open_cinema(gateway_with, plays={"a cat": usual}) as cinema:
+        failed = await cinema.get(f"{VIDEOS}/{await cinema.make()}/content?variant=thumbnail")
+        assert failed.error[:2] == (502, "upstream_error")
 
 
 async def test_a_file_is_there_for_as_long_as_its_task_says(gateway_with: StartGateway) -> None:
@@ -389,6 +423,7 @@ async def test_a_file_that_passes_through_says_nothing_of_where_it_comes_from(ga
         assert (part.status, part.body) == (206, write_clip("a cat")[5:10])
         assert part.headers["Content-Range"] == f"bytes 5-9/{CLIP_BYTES}"
         assert list((cinema.gateway.folder.path / "videos").rglob("*.mp4")) == []
+        await check_ranges(cinema, path, write_clip("a cat"))
         page_heard = await cinema.get(f"{VIDEOS}/{await cinema.make('page')}/content")
         assert page_heard.headers["Content-Type"] == "application/octet-stream"
         assert page_heard.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from inspect import getdoc
 from types import MappingProxyType
 
+from gateway.domain import byte_range  # noqa: F401 - its faults are among those that are told
 from gateway.domain.fault import STATUS, Fault
 from gateway.web.openapi.entry import JSON, Language, ref, told
 from gateway.web.openapi.nouns import Schema
@@ -32,6 +33,7 @@ _PHRASES: Mapping[int, str] = MappingProxyType(
         404: "Not found",
         408: "Request timeout",
         409: "Conflict",
+        412: "Precondition failed",
         413: "Content too large",
         415: "Unsupported media type",
         416: "Range not satisfiable",
@@ -44,7 +46,6 @@ _PHRASES: Mapping[int, str] = MappingProxyType(
     },
 )
 """Python's own change from version to version, and programs are made from these."""
-_RANGE_NOT_SATISFIABLE = 416
 _HEADERS = ("X-Request-Id", "x-should-retry")
 _WAITS = frozenset({429, 503})
 
@@ -88,8 +89,6 @@ def write_faults(used: Iterable[tuple[int, Language]]) -> dict[str, Schema]:
 
 def _write_fault(status: int, language: Language, codes: Mapping[int, Mapping[str, str]]) -> Schema:
     headers = {name: ref(name, "headers") for name in (*_HEADERS, *(("Retry-After",) if status in _WAITS else ()))}
-    if status == _RANGE_NOT_SATISFIABLE:
-        return {"description": "The file has no such range.", "headers": headers}
     lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]
     content = {JSON: {"schema": ref("Error" if language == "openai" else "AnthropicError")}}
     about = "\n".join([f"{_PHRASES[status]}.", "", *lines]).strip()

@@ -184,7 +184,7 @@ MEDIA_ENTRIES: tuple[Entry, ...] = (
             Answer("The file.", {"image/*": BYTES, "video/*": BYTES}),
             Answer("A range of it.", {"image/*": BYTES, "video/*": BYTES}, 206),
         ),
-        faults=(400, 404, 416),
+        faults=(400, 404, 412, 416),
     ),
     Entry(
         "POST",

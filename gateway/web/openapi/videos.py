@@ -145,7 +145,7 @@ VIDEO_ENTRIES: tuple[Entry, ...] = (
             Answer("The file.", {"video/*": BYTES, "image/*": BYTES}),
             Answer("A range of it.", {"video/*": BYTES, "image/*": BYTES}, 206),
         ),
-        faults=(*_FAULTS, 409, 416, 502, 504),
+        faults=(*_FAULTS, 409, 412, 416, 502, 504),
     ),
     Entry(
         "POST",

@@ -1,0 +1,98 @@
+"""Which part of a file a request asks for: RFC 9110, sections 13 (conditions) and 14 (ranges)."""
+
+import re
+from collections.abc import Iterable
+
+import attrs
+
+from gateway.domain.fault import Fault
+
+_RANGE = re.compile(
+    r"bytes=[ \t,]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t,]*\Z",
+    re.ASCII | re.IGNORECASE,
+)
+"""One range. The list may have empty elements (RFC 9110, 5.6.1.2)."""
+_MOST_DIGITS = 18
+_BEYOND = 10**_MOST_DIGITS
+
+
+class RangeNotSatisfiable(Fault):
+    """The file has no byte in the range that is asked for.
+
+    Attributes:
+        size: bytes of the file, for ``Content-Range``; None if nobody knows it.
+    """
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, size: int | None) -> None:
+        of = "" if size is None else f"; it has {size} bytes"
+        super().__init__(f"The file has no such range{of}", param="Range", should_retry=False)
+        self.size = size
+
+
+class PreconditionFailed(Fault):
+    """The file is not the one that ``If-Match`` or ``If-Unmodified-Since`` names."""
+
+    code = "precondition_failed"
+
+    def __init__(self) -> None:
+        super().__init__("The file is another one by now than the request's condition says", should_retry=False)
+
+
+@attrs.frozen
+class ByteRange:
+    """One range of bytes, of a file of any size.
+
+    Attributes:
+        first: its first byte, counted from 0; negative: that many bytes of the file's end.
+        last: its last byte; None: to the end of the file.
+    """
+
+    first: int
+    last: int | None = None
+
+    def find(self, size: int) -> tuple[int, int]:
+        """Where it begins and where it stops in a file of ``size`` bytes. Raises ``RangeNotSatisfiable``."""
+        start = self.first if self.first >= 0 else max(size + self.first, 0)
+        stop = size if self.last is None else min(self.last + 1, size)
+        if start >= stop:
+            raise RangeNotSatisfiable(size)
+        return start, stop
+
+    def write(self) -> str:
+        """The ``Range`` header that asks for it."""
+        if self.first < 0:
+            return f"bytes={self.first}"
+        return f"bytes={self.first}-{'' if self.last is None else self.last}"
+
+
+def read_range(lines: Iterable[str]) -> ByteRange | None:
+    """The range that the ``Range`` header asks for; None: the whole file.
+
+    A server ignores a unit that it does not know, and may ignore what is invalid, and several ranges (RFC 9110, 14.2).
+    The last bytes, none of them (``bytes=-0``), are a valid range that no file has.
+    """
+    found = _RANGE.match(", ".join(lines))
+    if found is None:
+        return None
+    if found["suffix"] is not None:
+        count = _read_number(found["suffix"])
+        return ByteRange(-count) if count else ByteRange(_BEYOND)
+    first = _read_number(found["first"])
+    if not found["last"]:
+        return ByteRange(first)
+    if _compare_digits(found["last"]) < _compare_digits(found["first"]):
+        return None
+    return ByteRange(first, _read_number(found["last"]))
+
+
+def _read_number(digits: str) -> int:
+    """A number of bytes; every number that no file has is as good as another."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= _MOST_DIGITS else _BEYOND
+
+
+def _compare_digits(digits: str) -> tuple[int, str]:
+    digits = digits.lstrip("0")
+    return len(digits), digits
