@@ -199,7 +199,7 @@ def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[
 
     ``answer_id`` is what the ids of tool calls are made of where the provider has none.
     """
-    value = _read_message(raw, secrets)
+    value = read_message(raw, secrets)
     message_id = read_text(value, "id")
     events: list[Event] = [Started(message_id, read_text(value, "model"))]
     calls = 0
@@ -221,7 +221,11 @@ def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[
 
 def read_passed_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
     """A whole message that goes to the caller as it lies -> its usage. Raises ``UpstreamError`` where it is none."""
-    value = _read_message(raw, secrets)
+    return read_message_usage(read_message(raw, secrets), call)
+
+
+def read_message_usage(value: Mapping[str, Any], call: Call) -> Usage:
+    """What a parsed message says it used, else an estimate."""
     usage = read_usage(value.get("usage"))
     if usage is not None:
         return usage
@@ -240,7 +244,8 @@ def count_chars(part: object) -> int:
         return chars
 
 
-def _read_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
+def read_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
+    """A whole message, parsed; its content is a list. Raises ``UpstreamError`` for anything else."""
     value = read_answer_object(raw, secrets)
     if value.get("type") == "error":
         raise UpstreamError("The provider reported an error: The provider gave no reason")

@@ -15,6 +15,7 @@ from gateway.dialects import (
     anthropic_answer,
     anthropic_body,
     anthropic_conversation,
+    anthropic_whole,
     gemini_body,
     gemini_embeddings,
     gemini_events,
@@ -26,20 +27,22 @@ from gateway.dialects import (
     openai_responses,
     openai_speech,
     openai_transcriptions,
+    openai_whole,
     rerank,
+    responses_whole,
 )
 from gateway.dialects.anthropic_events import MessagesReader, MessagesWriter
 from gateway.dialects.anthropic_gate import MessagesGate
 from gateway.dialects.anthropic_passing import write_passed_body
-from gateway.dialects.either_gate import EitherGate
 from gateway.dialects.gate import Gate, Reader, Translation, Writer, read_events_usage
 from gateway.dialects.hub import Conversation, Event
-from gateway.dialects.openai_chat import ChatGate, read_chat_answer, write_chat_body
+from gateway.dialects.openai_chat import ChatGate, read_answer_object, read_chat_answer, write_chat_body
 from gateway.dialects.openai_embeddings import read_embeddings_answer, write_embeddings_body
 from gateway.dialects.openai_error import Secrets
 from gateway.dialects.openai_events import ChatReader, ChatWriter
 from gateway.dialects.openai_images import write_edits_form, write_images_body
-from gateway.dialects.openai_images_gate import ImagesGate, write_whole
+from gateway.dialects.openai_images_gate import ImagesGate
+from gateway.dialects.openai_images_gate import write_whole as write_whole_images
 from gateway.dialects.payload import Said
 from gateway.domain.call import Call, Operation
 from gateway.domain.fault import InvalidRequest, UpstreamError
@@ -67,12 +70,10 @@ class Manner:
         media_type: of a whole answer.
         binary: a stream is no events but bytes, of the type that its provider says: nothing may be put into it, and it
             ends with its transport.
-        takes_whole: a provider may answer a call for a stream with a whole JSON answer; the gate takes that, too.
     """
 
     media_type: str = "application/json"
     binary: bool = False
-    takes_whole: bool = False
 
     @property
     def accept(self) -> str:
@@ -81,7 +82,6 @@ class Manner:
 
 
 PLAIN = Manner()
-_TAKES_WHOLE = Manner(takes_whole=True)
 
 
 class Exchange(Protocol):
@@ -105,6 +105,13 @@ class Exchange(Protocol):
         """A gate for the stream that answers."""
         ...
 
+    def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        """A whole answer to a call for a stream -> the stream that says the same, end mark included, and what it used.
+
+        Raises an ``UpstreamFault`` where it is none.
+        """
+        ...
+
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         """A whole answer -> the caller's bytes, and what it used. Raises an ``UpstreamFault`` where it is none."""
         ...
@@ -114,20 +121,28 @@ _TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
 """JSON can be read that cannot be written again: what is nested 254 to 1024 deep."""
 
 
+_WriteWhole = Callable[[bytes, Call, Secrets], tuple[bytes, Usage]]
+
+
 def _open_none(_call: Call, _secrets: Secrets) -> Gate:
     raise UpstreamError("An answer of this kind is not streamed")
+
+
+def _write_none(_raw: bytes, _call: Call, _secrets: Secrets) -> tuple[bytes, Usage]:
+    raise UpstreamError("The provider did not answer with an event stream")
 
 
 @attrs.frozen
 class _Direct:
     """How a call that needs no hub is sent, read whole, and let through where it streams.
 
-    ``find_manner`` None: every answer is plain.
+    ``write_whole`` makes the stream of a whole answer. ``find_manner`` None: every answer is plain.
     """
 
     write: Callable[[Call, str], Said]
     read: Callable[[bytes, Call, Naming, Secrets], tuple[bytes, Usage]]
     gate: Callable[[Call, Secrets], Gate] = _open_none
+    write_whole: _WriteWhole = _write_none
     find_manner: Callable[[Call], Manner] | None = None
 
 
@@ -145,6 +160,12 @@ class _Passed:
 
     def open_gate(self, secrets: Secrets) -> Gate:
         return self.direct.gate(self.call, secrets)
+
+    def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        try:
+            return self.direct.write_whole(raw, self.call, secrets)
+        except orjson.JSONEncodeError:
+            raise UpstreamError(_TOO_DEEP) from None
 
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
@@ -194,6 +215,15 @@ class _Translated:
             prompt_chars=self.call.prompt_chars,
         )
 
+    def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+        events = self.spoken.read_answer(raw, self.naming, secrets)
+        writer = self.asked.open_writer(self.call, self.naming)
+        try:
+            written = b"".join([writer.write(event) for event in events])
+        except orjson.JSONEncodeError:
+            raise UpstreamError(_TOO_DEEP) from None
+        return written, read_events_usage(events, self.call.prompt_chars)
+
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self.spoken.read_answer(raw, self.naming, secrets)
         try:
@@ -208,6 +238,10 @@ def _untouched(
 ) -> Callable[[bytes, Call, Naming, Secrets], tuple[bytes, Usage]]:
     """A reader that only looks, as one that gives the bytes too."""
     return lambda raw, call, _naming, secrets: (raw, read(raw, call, secrets))
+
+
+def _read_chat(raw: bytes, call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:
+    return raw, read_chat_answer(read_answer_object(raw, secrets), call.prompt_chars)
 
 
 def _read_count(raw: bytes, _call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:
@@ -231,35 +265,28 @@ def _refuse_body(_call: Call, _model: str) -> Body:
     raise InvalidRequest("A call of this kind is not said in one body")
 
 
-def _open_images_gate(call: Call, secrets: Secrets) -> Gate:
-    return EitherGate(ImagesGate(call, secrets), lambda raw: write_whole(raw, call, secrets))
-
-
 def _find_speech_manner(call: Call) -> Manner:
     return PLAIN if openai_speech.is_events(call) else Manner(openai_speech.find_media_type(call), binary=True)
 
 
 def _find_transcript_manner(call: Call) -> Manner:
-    return Manner(openai_transcriptions.find_media_type(call), takes_whole=True)
+    return Manner(openai_transcriptions.find_media_type(call))
 
 
 _PAINTED = _Direct(_refuse_body, _refuse_whole)
 """Of pictures that a painter gets (``dialects/painters.py``): there is no one body, and no one answer."""
 _DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
     {
-        "openai_chat": _Direct(
-            write_chat_body,
-            lambda raw, call, _naming, secrets: (raw, read_chat_answer(raw, call.prompt_chars, secrets)),
-            ChatGate,
-        ),
+        "openai_chat": _Direct(write_chat_body, _read_chat, ChatGate, openai_whole.write_whole),
         "openai_embeddings": _Direct(
             write_embeddings_body,
             lambda raw, call, _naming, secrets: read_embeddings_answer(raw, call, secrets),
         ),
         "openai_completions": _Direct(
             openai_completions.write_completions_body,
-            _untouched(openai_completions.read_completions_answer),
+            _read_chat,
             openai_completions.CompletionsGate,
+            openai_whole.write_whole,
         ),
         "openai_moderations": _Direct(
             openai_moderations.write_moderations_body,
@@ -269,13 +296,15 @@ _DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
             openai_responses.write_responses_body,
             _untouched(openai_responses.read_responses_answer),
             openai_responses.ResponsesGate,
+            responses_whole.write_whole,
         ),
-        "openai_images": _Direct(write_images_body, _refuse_whole, _open_images_gate, lambda _call: _TAKES_WHOLE),
-        "openai_edits": _Direct(write_edits_form, _refuse_whole, _open_images_gate, lambda _call: _TAKES_WHOLE),
+        "openai_images": _Direct(write_images_body, _refuse_whole, ImagesGate, write_whole_images),
+        "openai_edits": _Direct(write_edits_form, _refuse_whole, ImagesGate, write_whole_images),
         "openai_transcriptions": _Direct(
             openai_transcriptions.write_transcription_form,
             lambda raw, call, _naming, secrets: openai_transcriptions.read_transcription_answer(raw, call, secrets),
-            openai_transcriptions.open_transcript_gate,
+            openai_transcriptions.TranscriptGate,
+            openai_transcriptions.write_whole,
             _find_transcript_manner,
         ),
         "openai_translations": _Direct(
@@ -287,23 +316,21 @@ _DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
             openai_speech.write_speech_body,
             _refuse_whole,
             openai_speech.open_speech_gate,
-            _find_speech_manner,
+            find_manner=_find_speech_manner,
         ),
         "rerank": _Direct(rerank.write_rerank_body, _untouched(rerank.read_rerank_answer)),
         "anthropic_messages": _Direct(
             write_passed_body,
             _untouched(anthropic_answer.read_passed_answer),
             MessagesGate,
+            anthropic_whole.write_whole,
         ),
         "anthropic_count_tokens": _Direct(write_passed_body, _read_count),
         "gemini_count_tokens": _Direct(_write_gemini_count, _read_gemini_count),
         "gemini_embeddings": _Direct(
             gemini_embeddings.write_embeddings_body,
             lambda raw, call, naming, secrets: gemini_embeddings.read_embeddings_answer(
-                raw,
-                call,
-                naming.model,
-                secrets,
+                raw, call, naming.model, secrets
             ),
         ),
     },
@@ -329,11 +356,7 @@ _ASKED: Mapping[str, _Asked] = MappingProxyType(
         "messages": _Asked(
             anthropic_conversation.read_conversation,
             lambda _call, naming: MessagesWriter(naming.model, f"msg_{naming.id}"),
-            lambda events, naming: anthropic_answer.write_answer(
-                events,
-                model=naming.model,
-                message_id=f"msg_{naming.id}",
-            ),
+            lambda events, it: anthropic_answer.write_answer(events, model=it.model, message_id=f"msg_{it.id}"),
         ),
     },
 )
@@ -354,10 +377,7 @@ _SPOKEN: Mapping[Wire, _Spoken] = MappingProxyType(
             lambda conversation, _call, model: gemini_body.write_body(conversation, model),
             lambda _call, naming, secrets: gemini_events.GenerateReader(naming.id, naming.model, secrets),
             lambda raw, naming, secrets: gemini_events.read_answer(
-                raw,
-                answer_id=naming.id,
-                model=naming.model,
-                secrets=secrets,
+                raw, answer_id=naming.id, model=naming.model, secrets=secrets
             ),
         ),
     },

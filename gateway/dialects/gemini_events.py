@@ -131,7 +131,9 @@ def read_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()
     except orjson.JSONDecodeError:
         raise UpstreamError("The provider's answer is not JSON") from None
     answer = _Answer(answer_id, model, secrets, "answer")
-    return [*answer.read(value), *answer.finish()]
+    # A stream that is not asked for as events, or not understood so, is an array of chunks.
+    chunks = value if isinstance(value, list) and value else [value]
+    return [*(event for chunk in chunks for event in answer.read(chunk)), *answer.finish()]
 
 
 @attrs.define

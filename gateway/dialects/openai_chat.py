@@ -4,7 +4,7 @@ Shapes: the convention's OpenAPI document, ``CreateChatCompletionRequest`` and `
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -332,12 +332,11 @@ def _count_delta(delta: object) -> int:
     return chars
 
 
-def read_chat_answer(raw: bytes, prompt_chars: int, secrets: Secrets = ()) -> Usage:
-    """A whole (not streamed) answer -> its usage. Raises ``UpstreamError`` where it is no completion.
+def read_chat_answer(value: Mapping[str, Any], prompt_chars: int) -> Usage:
+    """A whole (not streamed) answer, of ``read_answer_object`` -> its usage. Raises ``UpstreamError``: no completion.
 
-    The bytes themselves go to the caller as they are.
+    A legacy completion is one too. The bytes themselves go to the caller as they are.
     """
-    value = read_answer_object(raw, secrets)
     if not isinstance(value.get("choices"), list):
         raise UpstreamError("The provider's answer has no choices")
     usage = read_usage(value.get("usage"), completes=True)

@@ -11,15 +11,13 @@ from gateway.dialects.openai_chat import (
     ChatGate,
     check_sampling,
     find_sticky,
-    read_chat_answer,
     read_stream,
     write_chat_body,
 )
-from gateway.dialects.openai_error import Secrets
 from gateway.dialects.openai_fields import MAX_CHOICES, Body, kind_of, read_integer, read_model, read_text
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest
-from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS, Usage
+from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS
 
 CompletionsGate = ChatGate
 """What of a stream may leave; see there."""
@@ -94,8 +92,3 @@ def _bound_output(body: Body, answers: int) -> int:
 def write_completions_body(call: Call, model: str) -> Body:
     """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed."""
     return write_chat_body(call, model)
-
-
-def read_completions_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
-    """A whole answer -> its usage. Raises ``UpstreamError`` where it is none. The bytes go to the caller untouched."""
-    return read_chat_answer(raw, call.prompt_chars, secrets)

@@ -207,7 +207,7 @@ def _add(one: Usage, other: Usage) -> Usage:
 
 
 def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole answer to a call for a stream -> the stream that says the same, and what was used; for ``EitherGate``.
+    """A whole answer to a call for a stream -> the stream that says the same, and what was used.
 
     No more pictures than were asked for. Raises ``ImageBlocked``, or ``UpstreamError`` where one is none, or is there
     as an address only.

@@ -48,7 +48,7 @@ _TEXTS = frozenset({"input", "instructions", "content", "text", "refusal", "argu
 _BEGINS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _FAILED = "response.failed"
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.cancelled", _FAILED})
-_UNFINISHED = frozenset({"queued", "in_progress"})
+UNFINISHED = frozenset({"queued", "in_progress"})
 # Two dots at least: an event about a part of the response. Those about the whole of it have one.
 _PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
 _PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+\n\n)++")
@@ -153,16 +153,21 @@ def read_responses_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usag
     Raises ``UpstreamError`` where it is no response, and the fault it reports where it failed: ``UpstreamRefused``
     where that blames the caller's request.
     """
+    return read_used(read_response(raw, secrets), call)
+
+
+def read_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
+    """A whole response, parsed. Raises as ``read_responses_answer`` does."""
     value = read_any_object(raw)
     if value.get("object") != "response":
         read_answer_object(raw, secrets)
         raise UpstreamError("The provider's answer is no response")
     if value.get("status") == "failed":
         raise _read_failure(value.get("error"), secrets, phase="answer")
-    return _read_used(value, call)
+    return value
 
 
-def _read_used(answer: Mapping[str, Any], call: Call) -> Usage:
+def read_used(answer: Mapping[str, Any], call: Call) -> Usage:
     """The usage of a response as its provider reports it, else an estimate.
 
     One that goes on in the background is taken for as long as was set aside for: nobody will hear of its end.
@@ -171,7 +176,7 @@ def _read_used(answer: Mapping[str, Any], call: Call) -> Usage:
     if usage is not None:
         return usage
     status = answer.get("status")
-    running = isinstance(status, str) and status in _UNFINISHED
+    running = isinstance(status, str) and status in UNFINISHED
     chars, _ = _measure(answer.get("output"))
     completion = call.output_bound if running else estimate_tokens(chars)
     return Usage(estimate_tokens(call.prompt_chars), completion, source="estimate")
@@ -255,7 +260,7 @@ class ResponsesGate(PassingGate):
             return b""
         self.ended = True
         if answer.get("output") or read_response_usage(answer.get("usage")) is not None:
-            self._usage = _read_used(answer, self._call)
+            self._usage = read_used(answer, self._call)
         return _mask_failure(event, value, self._secrets) if kind == _FAILED else event
 
     def finish(self) -> bytes:

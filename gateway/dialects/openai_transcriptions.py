@@ -13,8 +13,6 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.dialects.either_gate import EitherGate
-from gateway.dialects.gate import Gate
 from gateway.dialects.openai_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, bound_text
 from gateway.dialects.openai_chat import read_answer_object
 from gateway.dialects.openai_error import Secrets
@@ -267,11 +265,6 @@ def _estimate(call: Call, chars: int, told_ms: int | None = None, cue_ms: int | 
     length_ms = _find_length(call, told_ms, cue_ms)
     prompt = estimate_tokens(call.prompt_chars) + count_heard_tokens(length_ms)
     return Usage(prompt, estimate_tokens(chars), source="estimate", duration_ms=length_ms)
-
-
-def open_transcript_gate(call: Call, secrets: Secrets) -> Gate:
-    """The gate for a stream, or for the whole answer of a provider that does not stream this model."""
-    return EitherGate(TranscriptGate(call, secrets), lambda raw: write_whole(raw, call, secrets))
 
 
 def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:

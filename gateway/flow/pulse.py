@@ -6,6 +6,8 @@ It is due at whatever comes next and looks again then, so that an event costs a 
 import asyncio
 from collections.abc import Callable
 
+import attrs
+
 from gateway.domain.channel import Timeouts
 from gateway.domain.fault import UpstreamTimeout
 from gateway.flow.sweep import Sweep
@@ -56,6 +58,12 @@ class Pulse:
         due, _ = self._deadline()
         self.due_at = due if self.written_at is None else min(due, self.written_at + KEEPALIVE_AFTER_S)
         self.sweep.enter(self)
+
+    def wait_for_whole(self) -> None:
+        """No event comes before the answer is whole: only the whole call has a deadline from now on."""
+        total_s = self._timeouts.total_s
+        self._timeouts = attrs.evolve(self._timeouts, first_byte_s=total_s, idle_s=total_s)
+        self.wind()
 
     def stop(self) -> None:
         """No more calls."""

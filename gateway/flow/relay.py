@@ -18,6 +18,7 @@ from gateway.dialects.exchange import PLAIN, Manner
 from gateway.dialects.gate import Gate
 from gateway.dialects.openai_error import mask
 from gateway.dialects.sse import KEEPALIVE
+from gateway.dialects.whole_gate import WholeGate
 from gateway.domain.call import Call
 from gateway.domain.fault import NotExpressible, RequestCancelled, ShuttingDown, UpstreamError, UpstreamFault
 from gateway.domain.frozen import frozen
@@ -31,7 +32,7 @@ from gateway.flow.painted import PaintedGate
 from gateway.flow.pulse import Pulse
 from gateway.flow.record import Delivery
 from gateway.flow.routing import Route
-from gateway.flow.stream import EVENTS, Stream
+from gateway.flow.stream import Stream
 from gateway.flow.sweep import Sweep
 from gateway.flow.switchboard import Switchboard
 from gateway.flow.visit import Visit
@@ -149,16 +150,16 @@ class Relay:
             keep_alive = partial(outlet.write, b"" if manner.binary else KEEPALIVE)
             pulse = Pulse(patience, self.sweep, give_up=visit.break_off, keep_alive=keep_alive)
             try:
-                reply, gate = await self._open(visit, attempt, call)
+                reply, gate, open_whole = await self._open(visit, attempt, call)
                 stream = Stream(
                     reply,
                     gate,
                     grant,
                     outlet,
                     pulse=pulse,
-                    media_type=_find_type(reply, manner) if manner.binary else EVENTS,
-                    binary=manner.binary,
+                    sound_type=_find_type(reply, manner) if manner.binary else None,
                     answered=lambda: self._switchboard.note_answered(attempt.lease),
+                    open_whole=open_whole,
                 )
                 return await stream.run(request_id, partial(self._end_stream, attempt, settle))
             finally:
@@ -166,14 +167,21 @@ class Relay:
 
         return await self.try_each(grant.delivery, route, request_id, push)
 
-    async def _open(self, visit: Visit, attempt: Attempt, call: Call) -> tuple[Reply, Gate]:
-        """The provider's stream and what of it may leave; or a painting's, where pictures are not streamed."""
+    async def _open(self, visit: Visit, attempt: Attempt, call: Call) -> tuple[Reply, Gate, Callable[[], Gate] | None]:
+        """The provider's stream, what of it may leave, and what opens the gate if it answers whole.
+
+        Or a painting's, where pictures are not streamed.
+        """
         if call.picture is None or can_pass(attempt, call):
             reply = await visit.open(self._upstream, attempt, call)
-            return reply, attempt.exchange.open_gate(attempt.channel.secrets)
+            exchange, secrets = attempt.exchange, attempt.channel.secrets
+            gate = exchange.open_gate(secrets)
+            if exchange.manner.binary:
+                return reply, gate, None
+            return reply, gate, lambda: WholeGate(lambda raw: exchange.write_whole(raw, secrets))
         painting = self._images.stream(attempt, call)
         visit.follow(painting)
-        return painting, PaintedGate(painting)
+        return painting, PaintedGate(painting), None
 
     def note_answered(self, attempt: Attempt) -> None:
         """An attempt was answered: its channel is well."""

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from gateway.dialects.caller_error import write_error_event
 from gateway.dialects.gate import Gate
 from gateway.dialects.sse import KEEPALIVE
+from gateway.dialects.whole_gate import is_event_stream, is_json, strip_beginning
 from gateway.domain.fault import Fault, UpstreamError, UpstreamFault
 from gateway.flow.admission import Grant
+from gateway.flow.attempt import EVENT_STREAM
 from gateway.flow.outlet import Outlet
 from gateway.flow.pulse import KEEPALIVE_AFTER_S, Pulse
 from gateway.flow.sweep import Patience
@@ -30,15 +32,17 @@ class Stream:
         grant: the call; its delivery is written here.
         outlet: towards the caller.
         pulse: watches the provider.
-        media_type: of the answer, towards the caller.
-        binary: it is no stream of events: no comment may stand in it, and no error either.
+        sound_type: the media type of an answer that is sound, in which no comment may stand, and no error either; None
+            for a stream of events.
         answered: called when the first event is there.
+        open_whole: opens the gate for a provider that answers with one whole JSON answer instead of a stream, whatever
+            its Content-Type says; None if it cannot.
     """
 
     # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
     __slots__ = (
         "_answered", "_binary", "_gate", "_grant", "_held", "_held_bytes", "_last", "_media_type", "_noted",
-        "_outlet", "_pulse", "_reply", "_time", "opened",
+        "_open_whole", "_outlet", "_pulse", "_reply", "_time", "opened",
     )  # fmt: skip
 
     def __init__(
@@ -50,8 +54,8 @@ class Stream:
         *,
         pulse: Pulse,
         answered: Callable[[], None],
-        media_type: str = EVENTS,
-        binary: bool = False,
+        sound_type: str | None = None,
+        open_whole: Callable[[], Gate] | None = None,
     ) -> None:
         self._reply = reply
         self._gate = gate
@@ -59,8 +63,9 @@ class Stream:
         self._outlet = outlet
         self._pulse = pulse
         self._answered = answered
-        self._media_type = media_type
-        self._binary = binary
+        self._media_type = sound_type or EVENTS
+        self._binary = sound_type is not None
+        self._open_whole = open_whole
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._last = b""
@@ -141,7 +146,7 @@ class Stream:
     async def _push(self) -> Pumped:
         """Pump to the end of the dialect or of the transport, waiting for the caller where it reads slowly."""
         while not self._gate.closed:
-            if await self._reply.pump(self._pass) is Pumped.ENDED:
+            if await self._reply.pump(self._pass if self._open_whole is None else self._pass_first) is Pumped.ENDED:
                 return Pumped.ENDED
             if self._outlet.full:
                 await self._wait_for_reader()
@@ -156,8 +161,30 @@ class Stream:
         self._pulse.event_at = self._pulse.written_at = self._time()
         self._pulse.wind()
 
+    def _look(self, data: bytes) -> None:
+        """Tell by how an answer begins what it is: its Content-Type may be missing, or wrong."""
+        begun = strip_beginning(data)
+        if not begun or self._open_whole is None:
+            return
+        open_whole, self._open_whole = self._open_whole, None
+        if is_json(begun):
+            self._gate = open_whole()
+            self._pulse.wait_for_whole()
+        elif not is_event_stream(begun):
+            kind = self._reply.headers.get("Content-Type", EVENT_STREAM).lower()
+            if not kind.startswith(EVENT_STREAM):
+                self._gate.fault = UpstreamError("The provider did not answer with an event stream")
+
+    def _pass_first(self, data: bytes) -> bool:
+        """The sink of a caller who was answered with a comment, until something has come."""
+        self._look(data)
+        self._pass(data)
+        return True
+
     def _hold(self, data: bytes) -> bool:
         """The sink before the caller is answered."""
+        if self._open_whole is not None:
+            self._look(data)
         self._held.append(self._gate.feed(data))
         self._held_bytes += len(self._held[-1])
         if self._gate.events:

@@ -3,18 +3,17 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gateway.dialects.openai_error import read_fault, read_retry_after
+from gateway.dialects.openai_error import read_error, read_fault, read_retry_after
 from gateway.dialects.openai_speech import is_sound_type
 from gateway.dialects.safety import read_picture_fault
 from gateway.domain.call import Call
 from gateway.domain.fault import RequestCancelled, UpstreamError, UpstreamFault, UpstreamTimeout
-from gateway.flow.attempt import EVENT_STREAM, Attempt
+from gateway.flow.attempt import Attempt
 from gateway.flow.outlet import Outlet
 from gateway.flow.sweep import Patience, Sweep
 from gateway.upstream.port import Reply, Upstream
 
 MAX_ERROR_BYTES = 64 * 1024
-_JSON = "application/json"
 OK = range(200, 300)
 
 T = TypeVar("T")
@@ -81,8 +80,8 @@ class Visit:
         reply = self._reply = await upstream.send(attempt.plan(call))
         if reply.status not in OK:
             raise await self._read_fault(reply, attempt, call)
-        if call.stream:
-            await _check_type(reply, attempt)
+        if call.stream and attempt.exchange.manner.binary:
+            await _check_sound(reply, attempt)
         return reply
 
     async def _read_fault(self, reply: Reply, attempt: Attempt, call: Call) -> UpstreamFault:
@@ -113,17 +112,14 @@ class Visit:
             self._reply.close()
 
 
-async def _check_type(reply: Reply, attempt: Attempt) -> None:
-    """A stream was asked for. Raises what the provider sent instead, as an error."""
-    manner = attempt.exchange.manner
-    kind = reply.headers.get("Content-Type", "").lower()
-    if manner.binary:
-        if is_sound_type(kind):
-            return
-    elif not kind or kind.startswith(EVENT_STREAM) or (manner.takes_whole and kind.startswith(_JSON)):
+async def _check_sound(reply: Reply, attempt: Attempt) -> None:
+    """Sound was asked for. Raises what the provider sent instead, as an error.
+
+    What an answer in events is, is told by how it begins; see ``flow/stream.py``.
+    """
+    if is_sound_type(reply.headers.get("Content-Type", "").lower()):
         return
-    raw = await reply.read(MAX_ERROR_BYTES)
-    if raw.lstrip().startswith(b"{"):
-        # A JSON error with status 200 is judged as the failure it is; its words are worth keeping.
-        raise read_fault(500, raw, attempt.channel.secrets)
-    raise UpstreamError(f"The provider did not answer with {'sound' if manner.binary else 'an event stream'}")
+    told = read_error(await reply.read(MAX_ERROR_BYTES), attempt.channel.secrets)
+    if told is not None:
+        raise UpstreamError(f"The provider reported an error: {told.message}")
+    raise UpstreamError("The provider did not answer with sound")

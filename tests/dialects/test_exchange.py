@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.dialects import sse
+from gateway.dialects import anthropic_answer, openai_answer, sse
 from gateway.dialects.anthropic_events import STOP_EVENT, MessagesReader
 from gateway.dialects.anthropic_messages import read_count_call, read_messages_call
 from gateway.dialects.exchange import Exchange, Naming, make_exchange
@@ -30,7 +30,7 @@ from gateway.dialects.payload import Body, Form, Said, write_payload
 from gateway.dialects.received_form import ReceivedForm
 from gateway.dialects.rerank import read_rerank_call
 from gateway.domain.call import Call
-from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault
+from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault, UpstreamRefused
 from gateway.domain.upload import Content, Upload
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.domain.wire import WIRES, Wire
@@ -486,6 +486,105 @@ def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, nam
 def test_what_is_not_streamed_has_no_gate(operation: str, wire: Wire) -> None:
     with pytest.raises(UpstreamError, match="not streamed"):
         exchange(operation, wire).open_gate([])
+
+
+TOLD_WHOLE = [pair for pair in WHOLE if pair[0] in {"chat", "messages", "completions", "responses", "transcriptions"}]
+"""Calls for a stream that a provider may answer with one whole JSON answer."""
+
+
+@pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
+def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(operation: str, wire: Wire) -> None:
+    answer, usage = ANSWERS[wire]
+    raw = orjson.dumps(answer)
+    made = exchange(operation, wire, stream=True)
+    told, counted = made.write_whole(raw, [SECRET])
+    assert counted == usage
+    if operation in ("chat", "messages"):
+        whole, _ = exchange(operation, wire).read_answer(raw, [])
+        read = openai_answer.read_answer if operation == "chat" else anthropic_answer.read_answer
+        assert gist(read_wire(WIRES[operation][0], told)) == gist(read(whole))
+    gate = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
+    assert gate.feed(told) + gate.finish() == told
+    assert (gate.ended, gate.fault) == (True, None)
+
+
+@pytest.mark.parametrize("wire", WIRES["chat"])
+def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wire: Wire) -> None:
+    raw = orjson.dumps(ANSWERS[wire][0])
+    silent, _ = exchange("chat", wire, stream=True).write_whole(raw, [])
+    asked = {"stream": True, "stream_options": {"include_usage": True}}
+    told, _ = exchange("chat", wire, **asked).write_whole(raw, [])
+    assert b'"usage"' not in silent
+    last = orjson.loads(told.split(b"data: ")[-2])
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], ANSWERS[wire][1].completion_tokens)
+
+
+@pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
+@pytest.mark.parametrize("raw", [b'{"error": {"message": "bad key ' + SECRET.encode() + b'"}}', b"{", b"{}", b"[]"])
+def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire, raw: bytes) -> None:
+    with pytest.raises(UpstreamFault) as caught:
+        exchange(operation, wire, stream=True).write_whole(raw, [SECRET])
+    assert SECRET not in caught.value.message
+    if b"bad key" in raw and not isinstance(caught.value, UpstreamRefused):
+        assert "bad key [masked]" in caught.value.message
+
+
+@pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
+    operation: str, wire: Wire, data: st.DataObject
+) -> None:
+    wrong = orjson.dumps(data.draw(spoilt(ANSWERS[wire][0])))
+    made = exchange(operation, wire, stream=True)
+    try:
+        told, usage = made.write_whole(wrong, [SECRET])
+    except UpstreamFault:
+        return
+    assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
+    gate = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
+    assert gate.feed(told) == told
+    assert gate.fault is None
+
+
+def test_all_that_a_completion_says_is_in_the_stream_that_is_made_of_it() -> None:
+    """Several choices, thoughts, refusals, log probabilities and what no document knows."""
+    calls = [{"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for at in range(2)]
+    odd = {"content": [{"token": "Hi", "logprob": -0.5}], "refusal": None}
+    answer = {
+        **COMPLETION,
+        "system_fingerprint": "fp_1",
+        "citations": ["https://example.org"],
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": "Hi", "reasoning_content": "hm", "audio": None},
+             "finish_reason": "length", "logprobs": odd},
+            {"index": 0, "message": {"content": None, "tool_calls": calls}, "finish_reason": None},
+            {"index": 0, "message": {"role": "assistant", "content": None, "refusal": "No"}, "finish_reason": "stop"},
+        ],
+    }  # fmt: skip
+    told, _ = exchange("chat", "openai_chat", stream=True, n=3).write_whole(orjson.dumps(answer), [])
+    *frames, mark = told.removesuffix(b"\n\n").split(b"\n\n")
+    assert mark == b"data: [DONE]"
+    chunks = [orjson.loads(frame.removeprefix(b"data: ")) for frame in frames]
+    head = {"id": "chatcmpl-9", "object": "chat.completion.chunk", "created": 1, "model": "theirs-2026",
+            "system_fingerprint": "fp_1", "citations": ["https://example.org"]}  # fmt: skip
+    assert all({name: chunk[name] for name in chunk if name != "choices"} == head for chunk in chunks)
+    said = [chunk["choices"][0] for chunk in chunks]
+    assert [(choice["index"], choice["finish_reason"]) for choice in said] == [
+        (0, None), (0, "length"), (1, None), (1, "tool_calls"), (2, None), (2, "stop"),
+    ]  # fmt: skip
+    assert said[0]["delta"] == {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
+    assert said[0]["logprobs"] == odd
+    indexed = [call | {"index": at} for at, call in enumerate(calls)]
+    assert said[2]["delta"] == {"role": "assistant", "content": None, "tool_calls": indexed}
+    assert said[4]["delta"]["refusal"] == "No"
+
+
+def test_a_stream_of_gemini_that_came_as_an_array_is_read() -> None:
+    chunks = [gemini.chunk({"text": "Hel"}), gemini.chunk({"text": "lo"}, reason="STOP", used=gemini.usage(3, 2))]
+    told, usage = exchange("chat", "gemini_generate", stream=True).write_whole(orjson.dumps(chunks), [])
+    assert gist(read_wire("openai_chat", told))[0] == "Hello"
+    assert usage == Usage(3, 2, 0, "upstream")
 
 
 FAULTY = [

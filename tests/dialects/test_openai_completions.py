@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects.openai_bounds import MAX_RESERVED_OUTPUT
+from gateway.dialects.openai_chat import read_answer_object, read_chat_answer
 from gateway.dialects.openai_completions import (
     CompletionsGate,
-    read_completions_answer,
     read_completions_call,
     write_completions_body,
 )
@@ -169,18 +169,15 @@ def test_a_stream_without_usage_is_estimated_from_its_text() -> None:
 
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
-    call = Call("completions", "m", {}, prompt_chars=8)
     choices = [{"index": 0, "text": "12345", "finish_reason": "stop"}]
-    assert read_completions_answer(orjson.dumps({"choices": choices, "usage": USAGE}), call) == Usage(
-        5, 7, 0, "upstream"
-    )
-    assert read_completions_answer(orjson.dumps({"choices": choices}), call) == Usage(2, 2, 0, "estimate")
+    assert read_chat_answer({"choices": choices, "usage": USAGE}, 8) == Usage(5, 7, 0, "upstream")
+    assert read_chat_answer({"choices": choices}, 8) == Usage(2, 2, 0, "estimate")
 
 
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_completions_answer(orjson.dumps(value), Call("completions", "m", {}))
+        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), 0)
     except UpstreamError:
         return
     assert usage.completion_tokens >= 0

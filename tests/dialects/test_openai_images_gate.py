@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects import sse
-from gateway.dialects.either_gate import EitherGate
 from gateway.dialects.gate import Gate
 from gateway.dialects.openai_images import ESTIMATED_PICTURE_TOKENS, read_images_call
 from gateway.dialects.openai_images_gate import ImagesGate, write_whole
 from gateway.dialects.pictures_answer import write_completed
+from gateway.dialects.whole_gate import WholeGate
 from gateway.domain.call import Call
 from gateway.domain.fault import ImageBlocked, UpstreamError, UpstreamFault
 from gateway.domain.picture import MAX_PICTURE_BYTES, Picture, Pictures
@@ -264,7 +264,7 @@ WHOLE = {"created": 5, "data": [{"b64_json": B64}], "quality": "high", "usage": 
 
 
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_as_one() -> None:
-    gate = EitherGate(ImagesGate(CALL), lambda raw: write_whole(raw, CALL))
+    gate = WholeGate(lambda raw: write_whole(raw, CALL))
     raw = orjson.dumps(WHOLE)
     out, fault, usage = run(gate, raw[:9], raw[9:])
     told = {"created": 5, "quality": "high", "usage": USAGE}

@@ -15,7 +15,6 @@ from gateway.dialects.openai_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS
 from gateway.dialects.openai_transcriptions import (
     TranscriptGate,
     find_media_type,
-    open_transcript_gate,
     read_transcription_answer,
     read_transcription_call,
     read_translation_call,
@@ -23,6 +22,7 @@ from gateway.dialects.openai_transcriptions import (
     write_whole,
 )
 from gateway.dialects.received_form import ReceivedForm
+from gateway.dialects.whole_gate import WholeGate
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.upload import Upload
@@ -356,7 +356,7 @@ def cut(whole: bytes, places: list[int]) -> list[bytes]:
 
 @given(st.lists(st.integers(0, 2**20), max_size=6), st.sampled_from([b"", DONE, DELTA]))
 def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: list[int], rest: bytes) -> None:
-    gate = open_transcript_gate(STREAMED, ())
+    gate = TranscriptGate(STREAMED)
     assert drain(gate, cut(DELTA + SEGMENT + END + rest, places)) == DELTA + SEGMENT + END
     assert (gate.events, gate.ended) == (2, True)
     assert gate.read_usage() == Usage(55, 7, source="upstream", duration_ms=5_000)
@@ -370,7 +370,7 @@ def test_without_usage_the_text_that_passed_is_estimated() -> None:
 
 @pytest.mark.parametrize("pieces", [[], [DELTA], [DELTA[:9]]])
 def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
-    gate = open_transcript_gate(STREAMED, ())
+    gate = TranscriptGate(STREAMED)
     with pytest.raises(UpstreamError, match="before it was complete"):
         drain(gate, pieces)
     assert gate.read_usage().duration_ms == (5_000 if gate.events else 0)
@@ -378,7 +378,7 @@ def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize("told", [event(**BROKEN), event(type="error", message=f"with {SECRET}", code="x")])
 def test_an_error_event_ends_it(told: bytes) -> None:
-    gate = open_transcript_gate(STREAMED, (SECRET,))
+    gate = TranscriptGate(STREAMED, (SECRET,))
     assert gate.feed(DELTA + told + DELTA) == DELTA
     assert gate.fault is not None
     assert SECRET not in gate.fault.message
@@ -386,7 +386,7 @@ def test_an_error_event_ends_it(told: bytes) -> None:
 
 @pytest.mark.parametrize("usage", [TOKENS, {"type": "duration", "seconds": 4}, None])
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_in_two_events(usage: Any) -> None:
-    gate = open_transcript_gate(STREAMED, ())
+    gate = WholeGate(lambda raw: write_whole(raw, STREAMED))
     raw = answer(usage=usage)
     done = {"type": "transcript.text.done", "text": TEXT} | ({"usage": TOKENS} if usage is TOKENS else {})
     assert drain(gate, [raw[:9], raw[9:]]) == event(type="transcript.text.delta", delta=TEXT) + event(**done)
@@ -409,7 +409,7 @@ def test_a_whole_answer_that_is_none_is_a_fault(raw: bytes) -> None:
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.sampled_from([b"", b"data: {", b'data: {"type":', b"{"]))
 def test_no_bytes_are_more_than_a_fault(pieces: list[bytes], start: bytes) -> None:
-    gate = open_transcript_gate(STREAMED, ())
+    gate = TranscriptGate(STREAMED)
     with contextlib.suppress(UpstreamError):
         drain(gate, [start, *pieces])
     gate.read_usage()

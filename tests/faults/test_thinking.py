@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+import orjson
 import pytest
 
 from gateway.dialects.openai_chat import read_chat_call
@@ -22,7 +23,7 @@ from gateway.flow.switchboard import Settings, Switchboard
 from gateway.providers.base import CHAT
 from gateway.upstream.port import Pumped, Sink
 from tests.fakes.gateway import HELLO
-from tests.fakes.upstream import DONE, delta, event
+from tests.fakes.upstream import COMPLETION, DONE, delta, event
 from tests.faults.skipping import run_skipping
 
 ONE, TWO = event(delta("one")), event(delta("two", "stop"))
@@ -285,3 +286,23 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
     many, took_s = run_skipping(scene(1_000))
     assert many < 4 * few
     assert took_s < 2 * TURN_WAIT_S
+
+
+@pytest.mark.parametrize("said_s", [1.0, 200.0])
+def test_a_whole_answer_may_take_as_long_as_any_and_its_caller_hears_comments(said_s: float) -> None:
+    """The first bytes of it say that there will be no event before its end."""
+    raw = orjson.dumps(COMPLETION)
+    heard, fault = relay([[said_s * 0.4, raw[:9], said_s * 0.6, raw[9:]]], PATIENT)
+    assert fault is None
+    comments = [piece for _, piece in heard if piece == KEEPALIVE]
+    assert len(comments) == int(said_s // 15)
+    assert heard[-2][0] == round(said_s)
+    assert b'"content":"hello"' in heard[-2][1]
+    assert heard[-2][1].endswith(DONE)
+
+
+def test_a_whole_answer_that_breaks_after_comments_ends_in_an_error_event() -> None:
+    heard, fault = relay([[20.0, b'{"error": {"message": "no GPU is free"}}']], PATIENT)
+    assert fault is not None
+    assert [second for second, _ in heard] == [15, 15, 20, 20]
+    assert b"no GPU is free" in heard[-2][1]
