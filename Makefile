@@ -1,12 +1,18 @@
-# Every target sets up what it needs in .venv, from the pinned versions in scripts/pins.txt.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
-PINS   := scripts/pins.txt
+# Every target sets up what it needs in .venv: the versions in scripts/pins*.txt, each file checked by its SHA-256 hash.
+# WHEELS= (empty) also takes source archives, checked alike, for a platform that a package has no wheel for.
+PYTHON   ?= python3
+VENV     := .venv
+BIN      := $(VENV)/bin
+PIP      := $(BIN)/python -m pip --disable-pip-version-check -q
+WHEELS   ?= --only-binary :all:
+INSTALL  := $(PIP) install --require-hashes $(WHEELS)
+PINS     := scripts/pins.txt
+DEV_PINS := scripts/pins-dev.txt
+COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11 --upgrade --generate-hashes \
+            --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check format bench profile clean pins
+.PHONY: help run test soak check format bench profile clean pins sbom audit
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z]+:.*##/ {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,11 +45,21 @@ format: $(VENV)/dev.stamp  ## Put the code into the house's form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-pins: ## Renew scripts/pins.txt from the newest versions that pyproject.toml allows
+# Build tools of the project itself (hatchling, editables) are pinned with what it runs on: they run at every set-up.
+# The second list leaves out what the first one has.
+pins:  ## Renew scripts/pins*.txt from the newest versions that pyproject.toml allows
 	rm -rf $(VENV)/pins && $(PYTHON) -m venv $(VENV)/pins
-	$(VENV)/pins/bin/python -m pip --disable-pip-version-check -q install editables '.[dev]'
-	$(VENV)/pins/bin/python -m pip --disable-pip-version-check freeze --exclude model-gateway --exclude pip > $(PINS)
+	$(VENV)/pins/bin/python -m pip --disable-pip-version-check -q install --only-binary :all: uv
+	printf 'hatchling\neditables\n' | $(COMPILE) pyproject.toml - -o $(PINS) > $(VENV)/pins/log
+	$(COMPILE) --extra dev -c $(PINS) $$(sed -n 's/^\([A-Za-z0-9][^= ]*\)==.*/--no-emit-package \1/p' $(PINS)) \
+	    pyproject.toml -o $(DEV_PINS) > $(VENV)/pins/log
 	rm -rf $(VENV)/pins
+
+sbom: $(VENV)/run.stamp  ## Write dist/sbom.cdx.json: what the gateway runs on, as CycloneDX JSON
+	@mkdir -p dist && $(BIN)/python scripts/supply_chain.py sbom > dist/sbom.cdx.json
+
+audit: $(VENV)/run.stamp  ## Look for the pinned versions in advisories (ADVISORIES=file or folder, OSV JSON)
+	@$(BIN)/python scripts/supply_chain.py audit $(ADVISORIES)
 
 clean:  ## Remove what the other targets made, but not the data folder
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
@@ -56,10 +72,10 @@ $(VENV)/base.stamp:
 	@touch $@
 
 $(VENV)/run.stamp: $(VENV)/base.stamp pyproject.toml $(PINS)
-	@$(PIP) install -c $(PINS) hatchling editables
-	@$(PIP) install -c $(PINS) --no-build-isolation -e .
+	@$(INSTALL) -r $(PINS)
+	@$(PIP) install --no-index --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/run.stamp
-	@$(PIP) install -c $(PINS) --no-build-isolation -e '.[dev]'
+$(VENV)/dev.stamp: $(VENV)/run.stamp $(DEV_PINS)
+	@$(INSTALL) -r $(PINS) -r $(DEV_PINS)
 	@touch $@

@@ -1,6 +1,6 @@
 """Writes config/prices.toml from the price list that the genai-prices package carries; no network is asked.
 
-    .venv/bin/python -m pip install -U genai-prices     # then its version in pyproject.toml and scripts/pins.txt
+    .venv/bin/python -m pip install -U genai-prices     # its version in pyproject.toml, then make pins
     .venv/bin/python scripts/update_prices.py           # the prices of today
     .venv/bin/python scripts/update_prices.py --check   # exit code 1 where the file is not what this would write
 
