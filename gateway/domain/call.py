@@ -28,6 +28,8 @@ Operation = Literal[
     "video_remixes",
 ]
 """What is asked for, and in which of the callers' languages: ``chat`` is the convention's, ``messages`` Anthropic's."""
+MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech", "videos", "video_remixes"})
+"""What makes an image, a video or speech, and bills it: a request for it is never sent to a provider twice."""
 
 
 @frozen
@@ -75,6 +77,19 @@ class Call:
     sound_ms: int = 0
     characters: int = 0
     origin: str = ""
+
+    @property
+    def makes_media(self) -> bool:
+        """Whether the provider makes more than text of it: also if a chat asks for sound, or a tool makes images."""
+        modalities, tools = self.body.get("modalities"), self.body.get("tools")
+        return (
+            self.operation in MAKES_MEDIA
+            or (isinstance(modalities, list) and any(one != "text" for one in modalities))
+            or (
+                isinstance(tools, list)
+                and any(isinstance(one, dict) and one.get("type") == "image_generation" for one in tools)
+            )
+        )
 
     @property
     def need(self) -> Usage:

@@ -5,7 +5,7 @@ import attrs
 from gateway.dialects.exchange import Exchange, Naming
 from gateway.dialects.painting import Ask
 from gateway.dialects.payload import JSON, Form, Said, write_payload
-from gateway.domain.call import Call
+from gateway.domain.call import MAKES_MEDIA, Call
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel
 from gateway.domain.fault import InvalidRequest, NotExpressible
@@ -66,12 +66,17 @@ class Option:
 
 @attrs.define(eq=False)
 class Attempt:
-    """A call over one channel with one of its keys. The channel is as it was when the attempt was begun."""
+    """A call over one channel with one of its keys. The channel is as it was when the attempt was begun.
+
+    Attributes:
+        once: it takes a fresh connection, and no other attempt follows if that breaks; see ``plan.Plan``.
+    """
 
     option: Option
     channel: Channel
     lease: Lease
     exchange: Exchange
+    once: bool = False
 
     @property
     def naming(self) -> Naming:
@@ -86,6 +91,7 @@ class Attempt:
         except InvalidRequest as refused:
             raise NotExpressible(refused.message, param=refused.param) from None
         body, media_type = pack(said, endpoint, self.option.model, exchange.naming.id)
+        once = self.once or call.operation in MAKES_MEDIA
         manner = exchange.manner
         accept = EVENT_STREAM if call.stream and not manner.binary else manner.accept
         headers = _write_extra(call) if endpoint.wire.startswith("anthropic") else ()
@@ -96,12 +102,12 @@ class Attempt:
             plan = self.way.address(errand, exchange.naming.now_s)
             if media_type == JSON and PROVIDERS[self.channel.provider].sign_at is None:
                 self.lease.key.keep(kind, Envelope(self.channel, plan.url, plan.headers))
-            return plan
-        return Plan("POST", envelope.url, envelope.headers, body, self.channel.timeouts, self.channel.proxy)
+            return attrs.evolve(plan, once=once) if once else plan
+        return Plan("POST", envelope.url, envelope.headers, body, self.channel.timeouts, self.channel.proxy, once)
 
     def plan_ask(self, ask: Ask) -> Plan:
         """One request on the way to pictures, or to a video. Raises ``NotExpressible``."""
-        return self.way.plan(ask, self.naming.now_s)
+        return self.way.plan(ask, self.naming.now_s, once=ask.method == "POST" and not ask.passing)
 
     @property
     def way(self) -> "Way":

@@ -29,6 +29,7 @@ from gateway.flow.models import Catalog, model_not_found
 from gateway.flow.switchboard import Switchboard
 from gateway.providers.base import Provider
 from gateway.providers.registry import PROVIDERS
+from gateway.upstream.port import StaleConnection
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
 """What models differ in: it is looked up what they can do."""
@@ -85,6 +86,7 @@ class Route:
         self._first: Option | None = None
         self._tried: tuple[str, ...] = ()
         self._attempts = 0
+        self._once = False
 
     def rank(self) -> Sequence[Option]:
         """Every option, first the one that is taken if it still can be. Raises ``NoAvailableChannel``."""
@@ -116,6 +118,10 @@ class Route:
             self._attempts -= 1
         elif not fault.retryable or self._attempts >= self._switchboard.settings.max_attempts:
             return False
+        # A stale connection is not the channel's trouble: it is asked again, over a connection of the attempt's own.
+        self._once = isinstance(fault, StaleConnection)
+        if self._once:
+            return self.is_open and not self._call.makes_media
         # Trouble with one key is not the channel's: its next key is another try.
         if fault.blame not in {"key", "model"} or len(failed.lease.line.keys) == 1:
             self._tried += (failed.channel.name,)
@@ -153,7 +159,7 @@ class Route:
         lease = self._switchboard.lease(option.line, option.model, retry=self._attempts > 0)
         self._attempts += 1
         exchange = make_exchange(self._call, option.endpoint.wire, Naming(answer_id, option.model, now_s))
-        return Attempt(option, option.line.channel, lease, exchange)
+        return Attempt(option, option.line.channel, lease, exchange, self._once)
 
     def _find_reason(self) -> NoAvailableChannel:
         now = self._switchboard.now

@@ -18,7 +18,7 @@ from gateway.domain.fault import Fault, UpstreamError, UpstreamFault, UpstreamTi
 from gateway.domain.plan import Plan
 from gateway.domain.upload import Content
 from gateway.upstream.content import ContentPayload
-from gateway.upstream.port import Pumped, Reply, Sink
+from gateway.upstream.port import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
 from gateway.upstream.whole import read_pushed
 
 READ_BUFFER = 64 * 1024
@@ -135,6 +135,7 @@ class _Protocol(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.asked = 0
+        self.written_at: float | None = None
         self.busy = True  # a tunnel through a proxy is asked for by aiohttp itself
         self.heard = False
         self.refused = False
@@ -143,10 +144,15 @@ class _Protocol(ResponseHandler):
     def ask(self) -> None:
         """A request is about to be sent."""
         self.asked += 1
+        self.note_written()
         self.busy = True
         self.heard = False
         self.refused = False
         self.interim = 0
+
+    def note_written(self) -> None:
+        """All of the request has been given to the transport."""
+        self.written_at = self._loop.time()
 
     def rest(self) -> None:
         """The connection goes back to the pool, or is closed."""
@@ -196,13 +202,20 @@ class _Request(aiohttp.ClientRequest):
             protocol.ask()
             if isinstance(self.body, ContentPayload):
                 self.body.line = protocol
+                protocol.written_at = None
             conn.add_callback(protocol.rest)
         return await super().send(conn)
 
     @property
-    def may_be_sent_again(self) -> bool:
+    def died_unheard(self) -> bool:
         """Whether it died on a connection that had been used before, with no byte of an answer."""
         return self.protocol is not None and self.protocol.asked > 1 and not self.protocol.heard
+
+    @property
+    def died_unread(self) -> bool:
+        """Whether it had not been written so long before that the provider can have worked on it."""
+        written_at = None if self.protocol is None else self.protocol.written_at
+        return written_at is None or self.loop.time() - written_at <= RESEND_WITHIN_S
 
 
 class AiohttpUpstream:
@@ -219,7 +232,11 @@ class AiohttpUpstream:
         try:
             response = await _request(self._fresh if plan.once else self._pooled, plan, sent)
         except _FOREIGN as error:
-            if plan.once or not (_is_broken(error) and sent and sent[-1].may_be_sent_again):
+            if plan.once or not (_is_broken(error) and sent and sent[-1].died_unheard):
+                _raise_translated(error, "headers")
+            if plan.method not in IDEMPOTENT:
+                if sent[-1].died_unread:
+                    raise StaleConnection("The provider broke the connection", phase="headers") from error
                 _raise_translated(error, "headers")
             try:
                 response = await _request(self._fresh, plan, sent)

@@ -38,6 +38,14 @@ class Line(Protocol):
         ...
 
 
+class PouredLine(Line, Protocol):
+    """A connection that is told when all of a body has been given to it."""
+
+    def note_written(self) -> None:
+        """It has."""
+        ...
+
+
 class ContentPayload(Payload):
     """A ``Content`` with its Content-Length; it may be sent more than once, and holds nothing to be closed.
 
@@ -52,7 +60,7 @@ class ContentPayload(Payload):
         super().__init__(content)
         self._content = content
         self._size = content.length
-        self.line: Line | None = None
+        self.line: PouredLine | None = None
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         """Send it. Raises ``ConnectionError``, and what reading a file raises."""
@@ -62,6 +70,8 @@ class ContentPayload(Payload):
                     self.line.force_close()
                     return
                 await writer.write(piece)  # waits while the provider does not read
+        if self.line is not None:
+            self.line.note_written()
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Send it. Raises ``ValueError`` where the headers say another length, besides what ``write`` does."""

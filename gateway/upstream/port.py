@@ -11,11 +11,27 @@ from typing import Protocol
 
 import attrs
 
-from gateway.domain.fault import UpstreamError, UpstreamFault
+from gateway.domain.fault import Blame, UpstreamError, UpstreamFault
 from gateway.domain.plan import Plan
 
 Sink = Callable[[bytes], bool]
 """Takes one piece; True asks ``pump`` to return."""
+
+
+RESEND_WITHIN_S = 0.1
+"""After a request was written to a kept connection, how long its end still says that nobody has worked on it: the
+provider closed a connection that it took for idle while the request was on its way (RFC 9112, 9.3.1)."""
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""RFC 9110, 9.2.2: such a request may be sent again whatever became of the first."""
+
+
+class StaleConnection(UpstreamError):  # noqa: N818 - a condition, as the faults are
+    """A kept connection broke before, or within ``RESEND_WITHIN_S`` after, the request was written, without a byte.
+
+    The request may be sent again over a fresh connection, as an attempt of its own.
+    """
+
+    blame: Blame = "nobody"
 
 
 class Pumped(enum.Enum):
@@ -79,8 +95,9 @@ class Upstream(Protocol):
     async def send(self, plan: Plan) -> Reply:
         """Send and wait for the headers. Raises ``UpstreamError``, or ``UpstreamTimeout``.
 
-        Redirects are not followed. A reused connection that closed before any byte of an answer is replaced once by
-        a fresh one, silently, unless the plan is to be sent ``once``. The wait for headers is not bounded here but for
+        Redirects are not followed. If a kept connection closes before any byte of an answer, an idempotent request is
+        sent again over a fresh one; any other is not: ``StaleConnection`` says that the caller may. A plan that is to
+        be sent ``once`` takes a fresh connection from the start. The wait for headers is not bounded here except by
         ``connect_s`` and ``total_s``: the relay knows what it waits for.
         """
         ...

@@ -21,7 +21,7 @@ from gateway.upstream.framing import Fields
 from gateway.upstream.inflate import Inflation
 from gateway.upstream.names import Resolve, resolve
 from gateway.upstream.pool import Origin, Pool
-from gateway.upstream.port import Pumped, Reply, Sink
+from gateway.upstream.port import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
 from gateway.upstream.route import Routes
 from gateway.upstream.whole import read_pushed
 
@@ -180,9 +180,10 @@ class WireUpstream:
         else:
             rest = Content((body,)) if isinstance(body, bytes) else body
             data = route.write_head(plan.headers, None if rest is None else rest.length)
-        deadline = self._loop.time() + plan.timeouts.total_s
+        written = self._loop.time()
+        deadline = written + plan.timeouts.total_s
         line = None if plan.once else self._pool.take(route.origin, deadline)
-        fresh = line is None
+        kept = line is not None
         while True:
             if line is None:
                 line = await self._open(route.origin, plan.timeouts.connect_s, deadline)
@@ -191,6 +192,7 @@ class WireUpstream:
                 line.ask(data)
                 if rest is not None:
                     await _pour(line, rest)
+                    written = self._loop.time()
                 while not (framing.headed or line.gone):
                     await line.wait()
                 if framing.headed and line.fault is None:
@@ -198,8 +200,8 @@ class WireUpstream:
             except BaseException:
                 line.abort()
                 raise
-            _check_unheard(line, fresh=fresh)
-            line, fresh = None, True
+            _check_unheard(line, plan.method, kept=kept, since_s=self._loop.time() - written)
+            line, kept = None, False
 
     async def close(self) -> None:
         """Close every connection."""
@@ -226,13 +228,20 @@ def _open_inflation(encoding: str | None) -> Inflation:
     return Inflation(encoding)
 
 
-def _check_unheard(line: Connection, *, fresh: bool) -> None:
-    """No head has come. Raises what is to blame, but where a connection that was used before closed without a byte."""
+def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float) -> None:
+    """No head has come, ``since_s`` after the request was written. Returns if it may be sent again at once.
+
+    Raises what is to blame; ``StaleConnection`` if whoever sent it may.
+    """
     line.check()
-    if line.broken is not None and (fresh or line.heard):
-        raise line.broken
-    if fresh:
-        raise UpstreamError("The provider broke the connection", phase="headers")
+    broken = line.broken or UpstreamError("The provider broke the connection", phase="headers")
+    if not kept or line.heard:
+        raise broken
+    if method in IDEMPOTENT:
+        return
+    if line.sent and since_s > RESEND_WITHIN_S:
+        raise broken
+    raise StaleConnection(broken.message, phase="headers") from broken.__cause__
 
 
 async def _pour(line: Connection, content: Content) -> None:

@@ -20,13 +20,15 @@ LIMIT = 1 << 20
 
 
 def plan(up: ScriptedUpstream, timeouts: Timeouts = TIMEOUTS, **more: Any) -> Plan:
-    """A small POST."""
-    return Plan("POST", more.pop("url", up.base_url + "/ask"), HEADERS, b'{"a": 1}', timeouts, **more)
+    """A small POST, or another method."""
+    return Plan(
+        more.pop("method", "POST"), more.pop("url", up.base_url + "/ask"), HEADERS, b'{"a": 1}', timeouts, **more
+    )
 
 
-async def ask(upstream: Upstream, up: ScriptedUpstream) -> bytes:
+async def ask(upstream: Upstream, up: ScriptedUpstream, method: str = "POST") -> bytes:
     """Send, read it whole, close."""
-    reply = await upstream.send(plan(up))
+    reply = await upstream.send(plan(up, method=method))
     try:
         return await reply.read(LIMIT)
     finally:

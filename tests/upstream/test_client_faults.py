@@ -13,7 +13,7 @@ from gateway.domain.channel import Timeouts
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.domain.plan import Plan
 from gateway.upstream.client import AiohttpUpstream
-from gateway.upstream.port import Reply, Upstream
+from gateway.upstream.port import RESEND_WITHIN_S, Reply, StaleConnection, Upstream
 from tests.fakes.upstream import (
     FIN,
     LAST_CHUNK,
@@ -35,17 +35,43 @@ WHOLE = HEAD + b"Content-Length: 2\r\n\r\n{}"
 
 
 @pytest.mark.parametrize("act", [FIN, RST])
-async def test_an_idle_connection_that_closes_unused_is_replaced_once_silently(upstream: Upstream, act: Act) -> None:
+async def test_an_idempotent_request_on_a_kept_connection_that_closes_is_sent_again(
+    upstream: Upstream, act: Act
+) -> None:
     async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
-        assert await ask(upstream, up) == b"hello"
-        assert await ask(upstream, up) == b"hello"
+        assert await ask(upstream, up, "GET") == b"hello"
+        assert await ask(upstream, up, "GET") == b"hello"
         assert [seen.connection for seen in up.received] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("act", [FIN, RST])
+async def test_a_post_on_a_kept_connection_that_closes_at_once_is_told_to_be_stale_and_not_sent_again(
+    upstream: Upstream, act: Act
+) -> None:
+    async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
+        await ask(upstream, up)
+        with pytest.raises(StaleConnection) as caught:
+            await upstream.send(plan(up))
+        assert (caught.value.phase, caught.value.blame, caught.value.retryable) == ("headers", "nobody", True)
+        assert [seen.connection for seen in up.received] == [1, 1]
+
+
+@pytest.mark.parametrize("act", [FIN, RST])
+async def test_a_post_that_the_provider_had_for_a_while_is_not_told_to_be_stale(upstream: Upstream, act: Act) -> None:
+    async with ScriptedUpstream([HELLO], [RESEND_WITHIN_S + 0.02, act], [HELLO]) as up:
+        await ask(upstream, up)
+        with pytest.raises(UpstreamError) as caught:
+            await upstream.send(plan(up))
+        assert not isinstance(caught.value, StaleConnection)
+        assert (caught.value.phase, caught.value.blame) == ("headers", "channel")
+        assert len(up.received) == 2
 
 
 async def test_a_connection_that_closes_between_requests_costs_no_second_post(upstream: Upstream) -> None:
     async with ScriptedUpstream([HELLO, 0.01, FIN], [HELLO]) as up:
         await ask(upstream, up)
         await until(lambda: up.open_connections == 0)
+        await asyncio.sleep(0.01)  # until its end has come over the wire too
         assert await ask(upstream, up) == b"hello"
         assert [seen.connection for seen in up.received] == [1, 2]
 
@@ -55,7 +81,7 @@ async def test_the_replacement_of_a_connection_is_not_replaced_again(upstream: U
     async with ScriptedUpstream([HELLO], [act]) as up:
         await ask(upstream, up)
         with pytest.raises(UpstreamError):
-            await upstream.send(plan(up))
+            await upstream.send(plan(up, method="GET"))
         assert [seen.connection for seen in up.received] == [1, 1, 2]
 
 

@@ -21,7 +21,7 @@ from gateway.domain.upload import Content, FilePiece, Upload
 from gateway.store.spool import Spool
 from gateway.upstream.client import AiohttpUpstream
 from gateway.upstream.content import BASE64_BYTES, PIECE_BYTES, ContentPayload
-from gateway.upstream.port import Upstream
+from gateway.upstream.port import RESEND_WITHIN_S, StaleConnection, Upstream
 from tests.fakes.upstream import COMPLETION, FIN, RST, Act, ScriptedUpstream, answer
 from tests.upstream.asking import HEADERS, LIMIT, TIMEOUTS, until
 
@@ -133,14 +133,38 @@ async def test_a_file_of_the_spool_goes_to_several_providers_at_once(upstream: U
 
 
 @pytest.mark.parametrize("act", [FIN, RST])
-async def test_a_dead_connection_is_replaced_and_the_whole_body_sent_again(upstream: Upstream, act: Act) -> None:
+async def test_after_a_stale_connection_the_whole_body_can_be_sent_again(upstream: Upstream, act: Act) -> None:
     data = data_of(3_000_000)
     content = Content((b"<", FilePiece(upload(Watched(data))), b">"))
     async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
-        for _ in range(2):
-            assert await ask(upstream, up.base_url, content) == (200, b"hello")
+        assert await ask(upstream, up.base_url, content) == (200, b"hello")
+        with pytest.raises(StaleConnection):
+            await ask(upstream, up.base_url, content)
+        assert await ask(upstream, up.base_url, content) == (200, b"hello")
         assert [seen.connection for seen in up.received] == [1, 1, 2]
         assert [seen.body == b"<" + data + b">" for seen in up.received] == [True, True, True]
+
+
+async def test_a_kept_connection_that_breaks_while_the_body_is_written_is_stale(upstream: Upstream) -> None:
+    """However long that took: nobody can have worked on a request that was not all there."""
+    served: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(1)
+        await reader.readuntil(b"\r\n\r\n")
+        if len(served) == 1:
+            await reader.readexactly(1)
+            writer.write(HELLO)
+            await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(RESEND_WITHIN_S + 0.02)
+        writer.transport.abort()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, limit=1000) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        assert await ask(upstream, url, Content((b"x",))) == (200, b"hello")
+        with pytest.raises(StaleConnection):
+            await ask(upstream, url, Content((FilePiece(upload(Watched(bytes(20_000_000)))),)))
+        assert served == [1]
 
 
 async def test_a_provider_that_does_not_read_is_waited_for_with_little_in_memory(upstream: Upstream) -> None:
