@@ -1,5 +1,13 @@
-"""Reading a request's body: once, within bounds of size, type, encoding and time."""
+"""Reading a request's body: once, within bounds of size, type, encoding and time.
 
+aiohttp hands bodies over as they lie on the wire (``web/protocol.py``): nothing is unpacked before somebody is known
+to have sent it. What is large is unpacked and parsed by a thread, so that the event loop goes on meanwhile.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
@@ -8,67 +16,125 @@ from aiohttp.http_exceptions import HttpProcessingError
 from gateway.dialects.json_body import read_json_object
 from gateway.domain.fault import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.flow.sweep import Patience
-from gateway.web.keys import ROOMS
+from gateway.upstream.inflate import STEP_BYTES, Inflation
+from gateway.web.keys import ACTOR, CALLER, ROOMS
 
 BODY_TIMEOUT_S = 60.0
 """How long a caller may take to send a body; aiohttp itself would wait for ever."""
-_ENCODINGS = frozenset({"", "identity", "gzip", "deflate"})
+MAX_ON_LOOP = 1024 * 1024
+"""Bytes of a body that is parsed, and bytes that are unpacked, by the event loop itself: a few milliseconds."""
+_COMPRESSED = frozenset({"gzip", "deflate"})
+_ENCODINGS = _COMPRESSED | {"", "identity"}
 _JSON = "application/json"
 _BROKEN = (web.RequestPayloadError, HttpProcessingError)
+_WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="body")
+"""Their own: a queue of large bodies must hold up neither the store nor the search for names."""
 
 
-async def read_json(request: web.Request) -> dict[str, Any]:
-    """The JSON object of a request. Raises the fault of whatever is wrong with it."""
-    _check_type(request)
-    return read_json_object(await _read_body(request))
+async def read_json(request: web.Request, limit: int | None = None) -> dict[str, Any]:
+    """The JSON object of a request, of at most ``limit`` bytes; None: what any body may have.
+
+    Raises the fault of whatever is wrong with it.
+    """
+    encoding = _check_type(request)
+    limit = request.client_max_size if limit is None else limit
+    if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
+        raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
+    body = await _read_body(request, limit)
+    if encoding in _COMPRESSED:
+        body = await _unpack(body, encoding, limit)
+    if len(body) <= MAX_ON_LOOP:
+        return read_json_object(body)
+    return await asyncio.get_running_loop().run_in_executor(_WORKERS, read_json_object, body)
 
 
-def read_arrived_json(request: web.Request) -> dict[str, Any]:
-    """The same where the body came with its headers, as most do (``content.is_eof``): nothing is waited for."""
-    _check_type(request)
+def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
+    """The same of a body that came with its headers, as most do; None: ``read_json`` has to wait for it, or for it to
+    be unpacked."""
+    if not request.content.is_eof() or _check_type(request) in _COMPRESSED:
+        return None
     try:
         body = request.content.read_nowait()
     except _BROKEN:
         raise _make_broken() from None
     if len(body) > request.client_max_size:
-        raise _make_too_large(request)
+        raise _make_too_large(request.client_max_size)
     return read_json_object(body)
 
 
-def _check_type(request: web.Request) -> None:
+def _check_type(request: web.Request) -> str:
+    """How the body is encoded; empty if its sender does not say."""
     headers = request.headers
     if headers.get("Content-Type") != _JSON:
         kind = request.content_type
         if kind != _JSON and not kind.endswith("+json"):
             raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind}")
     encoding = headers.get("Content-Encoding")
-    if encoding is not None and encoding.strip().lower() not in _ENCODINGS:
+    if encoding is None:
+        return ""
+    encoding = encoding.strip().lower()
+    if encoding not in _ENCODINGS or len(headers.getall("Content-Encoding")) > 1:
         raise UnsupportedMediaType("Content-Encoding must be gzip, deflate or identity")
+    return encoding
 
 
-async def _read_body(request: web.Request) -> bytes:
+async def _read_body(request: web.Request, limit: int) -> bytes:
+    if (request.content_length or 0) > limit:
+        raise _make_too_large(limit)
     try:
         with Patience(request.app[ROOMS].relay.sweep, BODY_TIMEOUT_S):
-            return await _read_pieces(request)
+            return await _read_pieces(request, limit)
     except TimeoutError:
         raise RequestTimeout(f"The request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
     except _BROKEN:
         raise _make_broken() from None
 
 
-async def _read_pieces(request: web.Request) -> bytes:
-    """What ``request.read()`` reads, which would let a compressed body unpack to three times what it may be."""
-    limit, content = request.client_max_size, request.content
+async def _read_pieces(request: web.Request, limit: int) -> bytes:
+    content = request.content
     body = bytearray()
     while piece := await content.readany():
         body += piece
         if len(body) > limit:
-            raise _make_too_large(request)
+            raise _make_too_large(limit)
     return bytes(body)
 
 
-def _make_too_large(request: web.Request) -> RequestTooLarge:
-    return RequestTooLarge(f"The request body is larger than {request.client_max_size // 1024**2} MB")
+async def _unpack(packed: bytes, encoding: str, limit: int) -> bytes:
+    """``packed`` as it was. Nothing is unpacked beyond the limit. Raises ``RequestTooLarge``, ``InvalidRequest``."""
+    pieces, body = _inflate(packed, encoding), bytearray()
+    try:
+        ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
+        if not ended and len(body) <= limit:
+            await asyncio.get_running_loop().run_in_executor(_WORKERS, _append, pieces, body, limit)
+    except zlib.error:
+        raise _make_broken() from None
+    if len(body) > limit:
+        raise _make_too_large(limit)
+    return bytes(body)
+
+
+def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
+    """The pieces of what was packed; of what goes in and of what comes out no more than ``STEP_BYTES`` at once."""
+    inflation = Inflation(encoding)
+    for start in range(0, len(packed), STEP_BYTES):
+        inflation.feed(packed[start : start + STEP_BYTES])
+        while piece := inflation.take():
+            yield piece
+    inflation.end()
+
+
+def _append(pieces: Iterator[bytes], body: bytearray, most: int) -> bool:
+    """Put together what is left of ``pieces``; False if that would be more than ``most``. Raises ``zlib.error``."""
+    for piece in pieces:
+        body += piece
+        if len(body) > most:
+            return False
+    return True
+
+
+def _make_too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(f"The request body is larger than {limit // 1024**2} MB")
 
 
 def _make_broken() -> InvalidRequest:

@@ -9,13 +9,12 @@ from functools import partial
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import ContentEncodingError
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
 
-from gateway.domain.fault import InternalError, InvalidRequest, UnsupportedMediaType
+from gateway.domain.fault import InternalError, InvalidRequest
 from gateway.web.answer import OwnHead, SmallAnswer
 from gateway.web.entrance import authenticate
 from gateway.web.keys import TRACE, Trace
@@ -34,12 +33,12 @@ class _BareResponse(web.Response):
 
 
 class GatewayProtocol(RequestHandler):
-    """One connection."""
+    """One connection. What it carries is not unpacked here: nobody is known yet (``web/body.py``)."""
 
     __slots__ = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, auto_decompress=False, **kwargs)
         # The parser, full, keeps what follows until it is asked again, which it is once the protocol was full, too. It
         # counts a request whose body came late once too often, so the protocol has to be full one request sooner.
         self._max_msg_queue_size -= 1
@@ -80,10 +79,8 @@ class GatewayProtocol(RequestHandler):
         """The answer to what cannot be parsed, or to a bug outside every middleware; the connection closes."""
         if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
             raise ConnectionError("The answer has begun, or nobody waits for it; there is no other")
-        fault: InvalidRequest | UnsupportedMediaType | InternalError
-        if isinstance(exc, ContentEncodingError):
-            fault = UnsupportedMediaType("Content-Encoding must be gzip, deflate or identity")
-        elif status < 500:  # noqa: PLR2004
+        fault: InvalidRequest | InternalError
+        if status < 500:  # noqa: PLR2004
             fault = InvalidRequest("The request is not valid HTTP")
         else:
             self.log_exception("unhandled error", exc_info=exc)

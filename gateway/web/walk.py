@@ -121,12 +121,11 @@ class Walk:
 
     async def read_json(self, read_call: ReadCall) -> Call:
         """The call of a JSON body."""
-        request = self._request
-        if request.content.is_eof():  # nothing has changed since its headers were looked at
-            body = read_arrived_json(request)
+        body = read_arrived_json(self._request)
+        if body is not None:  # nothing has changed since its headers were looked at
             self._read_at = monotonic()
         else:
-            body = await read_json(request)
+            body = await read_json(self._request)
             await self._note_read()
         if self._named.is_named:
             await self._named.note_body(body)
