@@ -65,7 +65,14 @@ class ServerSection:
     drain_timeout_s: float = attrs.field(
         default=30.0, metadata=about("how long running answers may take to finish after SIGTERM", NOT_NEGATIVE)
     )
-    max_body_mb: int = attrs.field(default=32, metadata=about("largest request body in JSON", between(1, 1024)))
+    max_body_mb: int = attrs.field(
+        default=16,
+        metadata=about(
+            "largest request body in JSON; a quarter of it for embeddings, completions, moderations, rerank and speech. "
+            "While 16 MB are parsed, everybody else waits for up to 50 ms",
+            between(1, 1024),
+        ),
+    )
     max_upload_mb: int = attrs.field(
         default=128,
         metadata=about(

@@ -51,7 +51,7 @@ def channel_problems(**extra: Any) -> dict[str, str]:
 
 def test_nothing_said_is_the_public_defaults() -> None:
     config = read_table({}, Config)
-    assert (config.server.host, config.server.port, config.server.max_body_mb) == ("127.0.0.1", 8080, 32)
+    assert (config.server.host, config.server.port, config.server.max_body_mb) == ("127.0.0.1", 8080, 16)
     assert (config.server.trusted_proxies, config.ledger.on_crash, config.billing.require_price) == (
         (),
         "release",

@@ -30,7 +30,7 @@ from gateway.flow.relay import make_cancelled
 from gateway.flow.routing import Route
 from gateway.web.body import read_arrived_json, read_json
 from gateway.web.entrance import check_still_signed
-from gateway.web.form import FormReader
+from gateway.web.form import MIB, FormReader
 from gateway.web.keys import CALLER, ROOMS, TRACE
 from gateway.web.middleware import check_address, find_caller_address, find_origin
 from gateway.web.naming import find_name
@@ -39,6 +39,7 @@ from gateway.web.outlet import StreamOutlet, write_answer
 ReadCall = Callable[[dict[str, Any]], Call]
 ReadForm = Callable[[ReceivedForm], Call]
 
+_TEXTS = frozenset({"embeddings", "completions", "moderations", "rerank", "speech"})
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 
@@ -125,11 +126,16 @@ class Walk:
         if body is not None:  # nothing has changed since its headers were looked at
             self._read_at = monotonic()
         else:
-            body = await read_json(self._request)
+            body = await read_json(self._request, self._find_limit())
             await self._note_read()
         if self._named.is_named:
             await self._named.note_body(body)
         return read_call(body)
+
+    def _find_limit(self) -> int:
+        """The most bytes that a JSON body may have: pictures and conversations need more than texts alone."""
+        most = self._request.client_max_size
+        return max(most // 4, MIB) if self._arrival.operation in _TEXTS else most
 
     async def read_form(self, reader: FormReader, read_call: ReadForm) -> Call:
         """The call of a form; sound that came with it is listened to, for how long it is."""

@@ -1,7 +1,9 @@
 """A request's body: read strictly, whatever it is made of."""
 
 import json
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.dialects.json_body import MAX_CONTAINERS, MAX_DEPTH, MAX_STRINGS, MAX_VALUES, read_json_object
+from gateway.dialects.json_body import MAX_CONTAINERS, MAX_DEPTH, MAX_ESCAPES, MAX_STRINGS, MAX_VALUES, read_json_object
 from gateway.domain.fault import InvalidRequest
 
 SCALARS = st.one_of(
@@ -209,7 +211,7 @@ def nested(depth: int, opening: bytes, closing: bytes) -> bytes:
 
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"b":', b"}")])
 def test_depth_is_bounded_exactly(opening: bytes, closing: bytes) -> None:
-    value = read_json_object(nested(MAX_DEPTH, opening, closing))
+    value = read_json_object(nested(MAX_DEPTH, MAX_ESCAPES, opening, closing))
     orjson.dumps(value)
     for depth in (MAX_DEPTH + 1, 253, 254, 255, 256, 1023, 1024, 1025, 10_000, 40_000):
         with pytest.raises(InvalidRequest):
@@ -252,3 +254,61 @@ def test_a_string_without_an_end_costs_no_more_than_its_length() -> None:
     began = time.process_time()
     assert read_or_refuse(raw) is None
     assert time.process_time() - began < 2
+
+
+MB = 2**20
+LARGEST = 16 * MB
+LARGE: dict[str, Callable[[], bytes]] = {
+    "lines": lambda: b'{"x":"' + b"one more line\\n" * (LARGEST // 15) + b'"}',
+    "escapes": lambda: b'{"x":"' + b'\\"xxx' * (LARGEST // 5) + b'"}',
+    "backslashes": lambda: b'{"x":"' + b"\\\\xxxxxxx" * (LARGEST // 9) + b'"}',
+    "nothing but escaped quotes": lambda: b'{"x":"' + b'\\"' * (LARGEST // 2) + b'"}',
+    "braces in a string": lambda: b'{"x":"' + b"{" * LARGEST + b'"}',
+    "long numbers": lambda: b'{"x":[' + b",".join([b"0." + b"1" * 48] * (LARGEST // 51)) + b"]}",
+    "short strings": lambda: b'{"x":[' + b",".join([b'"' + b"x" * 330 + b'"'] * 48_000) + b"]}",
+    "objects": lambda: b'{"x":[' + b",".join([b'{"a":"' + b"x" * 800 + b'"}'] * 19_000) + b"]}",
+}
+
+
+def find_longest_step(work: Callable[[], object]) -> float:
+    """CPU time in seconds of the longest call into C."""
+    longest = began = 0.0
+
+    def note(_frame: Any, event: str, _called: Any) -> None:
+        nonlocal longest, began
+        if event == "c_call":
+            began = time.thread_time()
+        elif event in {"c_return", "c_exception"}:
+            longest = max(longest, time.thread_time() - began)
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return longest
+
+
+@pytest.fixture(scope="module")
+def parsing_s() -> float:
+    """What the largest body costs to parse, in seconds of CPU time."""
+    raw = b'{"x":"' + b"the quick brown fox " * (LARGEST // 20) + b'"}'
+    return min(find_longest_step(lambda: orjson.loads(raw)) for _ in range(3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LARGE)
+def test_no_step_holds_the_interpreter_for_much_longer_than_parsing_does(case: str, parsing_s: float) -> None:
+    """A thread that parses lets others in between the steps, each of which is one call into C."""
+    raw = LARGE[case]()
+    best = min(find_longest_step(lambda: read_or_refuse(raw)) for _ in range(3)) / parsing_s
+    print(f"{case}: the longest step takes {best:.1f} times as long as parsing the largest body")  # noqa: T201
+    assert best < 2
+
+
+@pytest.mark.parametrize("text", [b'\\"', b"\\\\", b"\\n", b"\\u6f22"])
+def test_more_escapes_than_anybody_writes_are_refused(text: bytes) -> None:
+    count = MAX_ESCAPES // text.count(b"\\")
+    read_json_object(b'{"x":"' + text * count + b'"}')
+    with pytest.raises(InvalidRequest, match="escapes"):
+        read_json_object(b'{"x":"' + text * (count + 1) + b'"}')

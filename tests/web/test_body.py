@@ -224,6 +224,16 @@ async def test_a_body_over_the_limit_is_a_413_and_at_the_limit_is_not(standing_w
         assert len(up.received) == 1
 
 
+@pytest.mark.parametrize("path", [EMBEDDINGS, "/v1/completions", "/v1/moderations", "/v1/rerank", "/v1/audio/speech"])
+async def test_texts_alone_may_have_a_quarter(standing_with: StartGateway, path: str) -> None:
+    gateway = await standing_with({"server": {"max_body_mb": 8}})
+    for size, expected in ((2 * 2**20, {400, 404}), (2 * 2**20 + 1, {413})):
+        body = b'{"model":"m","x":"' + b"x" * (size - 20) + b'"}'
+        status, error = await send(gateway, body, path)
+        assert status in expected
+        assert status != 413 or "2 MB" in error["message"]
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"])
 async def test_another_content_type_is_a_415(standing_with: StartGateway, kind: str) -> None:
     gateway = await standing_with({})
