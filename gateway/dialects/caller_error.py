@@ -1,4 +1,4 @@
-"""A fault in the language of whoever called: Anthropic's for its paths, the convention's for all others."""
+"""A fault in the language of whoever called: Anthropic's, or the convention's."""
 
 from gateway.dialects import openai_error
 from gateway.dialects.anthropic_error import write_messages_error, write_messages_error_event
@@ -9,11 +9,9 @@ MESSAGES_PATH = "/v1/messages"
 _ANTHROPIC: frozenset[Operation] = frozenset({"messages", "count_tokens"})
 
 
-def write_error(fault: Fault, request_id: str, path: str) -> bytes:
-    """The error object for a caller of ``path``."""
-    if path == MESSAGES_PATH or path.startswith(MESSAGES_PATH + "/"):
-        return write_messages_error(fault, request_id)
-    return openai_error.write_error(fault, request_id)
+def write_error(fault: Fault, request_id: str, *, anthropic: bool) -> bytes:
+    """The error object."""
+    return write_messages_error(fault, request_id) if anthropic else openai_error.write_error(fault, request_id)
 
 
 def write_error_event(fault: Fault, request_id: str, operation: Operation) -> bytes:

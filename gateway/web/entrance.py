@@ -19,7 +19,7 @@ from gateway.domain.network import is_inside
 from gateway.flow.reception import Signed
 from gateway.web.admin.doors import DOORS, Door
 from gateway.web.keys import ACTOR, CALLER, OFFICE, RECEPTION, ROOMS, SIGNED
-from gateway.web.middleware import ANTHROPIC_PATHS, check_address, find_caller_address, find_peer
+from gateway.web.middleware import ANTHROPIC_PATHS, VERSION_HEADER, check_address, find_caller_address, find_peer
 from gateway.web.query import is_number
 
 COOKIE, SECURE_COOKIE = "gateway_session", "__Host-gateway_session"
@@ -54,11 +54,13 @@ async def authenticate(request: web.Request) -> None:
 
 
 def _find_authorization(request: web.Request) -> str | None:
-    """What the caller shows; in Anthropic's language, on its paths and where its models are listed, ``x-api-key``."""
-    shown = request.headers.get("Authorization")
-    if shown is None and request.path.startswith(ANTHROPIC_PATHS) and (key := request.headers.get("x-api-key")):
-        return f"Bearer {key}"
-    return shown
+    """What the caller shows; a client of Anthropic's API, on its paths or with its version, ``x-api-key``."""
+    headers = request.headers
+    shown = headers.get("Authorization")
+    if shown is not None:
+        return shown
+    theirs = request.path.startswith(ANTHROPIC_PATHS) or VERSION_HEADER in headers
+    return f"Bearer {key}" if theirs and (key := headers.get("x-api-key")) else None
 
 
 async def _find_console_caller(request: web.Request) -> Caller:

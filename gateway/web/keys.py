@@ -60,12 +60,14 @@ class Trace:
         delivery: what becomes of a granted call.
         standing: how the caller stands with its rate limits, where it has any.
         row: how the call was settled.
+        warnings: what was asked for and is not done, in ASCII without commas.
     """
 
     id: str
     delivery: Delivery | None = None
     standing: Standing | None = None
     row: RequestRow | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @attrs.frozen

@@ -26,8 +26,13 @@ from gateway.domain.request import ID_PREFIX
 from gateway.flow.record import write_attempts
 from gateway.web.admin.doors import PREFIX
 from gateway.web.keys import ROOMS, TRACE, Trace
+from gateway.web.unserved import find_hint
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
+WARNING_HEADER = "x-gateway-warning"
+"""What was asked for and not done, though the call was served: a list, each with the field or header first."""
+VERSION_HEADER = "anthropic-version"
+"""What every client library of Anthropic's sends, and no other."""
 _QUIET = frozenset({"/healthz", "/readyz"})
 _STATIC = "/console/static/"
 """Ten of these a page say nothing that the page's own line does not."""
@@ -121,7 +126,7 @@ def shape_error(error: Exception, request: web.Request, trace: Trace) -> web.Res
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the answer had begun") from error
-    return write_fault(fault, trace.id, headers, path=request.path)
+    return write_fault(fault, trace.id, headers, anthropic=speaks_anthropic(request))
 
 
 def write_fault(
@@ -129,18 +134,29 @@ def write_fault(
     request_id: str,
     headers: dict[str, str] | None = None,
     *,
-    path: str = "",
+    anthropic: bool = False,
 ) -> web.Response:
-    """A fault as a response, in the language of ``path``."""
+    """A fault as a response, in the convention's language or in Anthropic's."""
     headers = headers or {}
+    if anthropic:
+        headers["request-id"] = request_id
     if fault.retry_after_s is not None:
         headers["Retry-After"] = str(fault.retry_after_s)
     if isinstance(fault, RangeNotSatisfiable) and fault.size is not None:
         headers["Content-Range"] = f"bytes */{fault.size}"
     if fault.should_retry is not None:
         headers["x-should-retry"] = "true" if fault.should_retry else "false"
-    body = write_error(fault, request_id, path)
+    body = write_error(fault, request_id, anthropic=anthropic)
     return web.Response(body=body, status=fault.status, headers=headers, content_type="application/json")
+
+
+def speaks_anthropic(request: web.Request) -> bool:
+    """Whether a request is one of Anthropic's API: by its path, or by the headers of its client libraries."""
+    path, headers = request.path, request.headers
+    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
+        return True
+    told = VERSION_HEADER in headers or ("x-api-key" in headers and "Authorization" not in headers)
+    return told and path.startswith("/v1/")
 
 
 def read_http_fault(error: web.HTTPException, request: web.Request) -> Fault:
@@ -149,7 +165,9 @@ def read_http_fault(error: web.HTTPException, request: web.Request) -> Fault:
         allowed = ", ".join(sorted(error.allowed_methods))
         return MethodNotAllowed(f"{request.method} is not allowed on this path; it takes {allowed}")
     if isinstance(error, web.HTTPNotFound):
-        return NotFound(f"There is nothing at {request.method} {request.path[:200]}", should_retry=False)
+        meant = find_hint(request)
+        hint = f"; did you mean {meant}?" if meant else ""
+        return NotFound(f"There is nothing at {request.method} {request.path[:200]}{hint}", should_retry=False)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return RequestTooLarge(f"The request body is larger than {request.app[ROOMS].max_body_mb} MB")
     fault = InvalidRequest(error.reason or "The request is not valid")
@@ -200,6 +218,8 @@ def write_signature(request: web.Request) -> dict[str, str]:
     headers = {"X-Request-Id": trace.id}
     if request.path.startswith(ANTHROPIC_PATHS):
         headers["request-id"] = trace.id
+    if trace.warnings:
+        headers[WARNING_HEADER] = ", ".join(trace.warnings)
     delivery, standing = trace.delivery, trace.standing
     if delivery is not None and delivery.attempts:
         headers |= write_attempts(delivery)

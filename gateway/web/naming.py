@@ -15,10 +15,12 @@ from gateway.domain.fault import InvalidRequest
 from gateway.domain.replay import MAX_KEY_CHARS, Replay
 from gateway.domain.upload import Upload
 from gateway.flow.record import Arrival
-from gateway.web.keys import CALLER, ROOMS
+from gateway.web.keys import CALLER, ROOMS, TRACE
 from gateway.web.words import find_status_words
 
 HEADER = "Idempotency-Key"
+_NOT_STREAMED = f"{HEADER}: a stream is not replayed; the same request again is a new call"
+_NOT_NAMED = f"{HEADER}: not used here; the same request again is a new call"
 _JSON = "application/json"
 _OK = 200
 _NAMED: frozenset[Operation] = frozenset({"chat", "images", "image_edits", "videos", "video_remixes"})
@@ -27,9 +29,14 @@ _PIECE_BYTES = 256 * 1024
 
 
 def find_name(request: web.Request, operation: Operation) -> "Named":
-    """The name of a call; of most operations it says nothing."""
+    """The name of a call. Operations that have none say so in a header of their answers."""
     name = request.headers.get(HEADER)
-    return NAMELESS if name is None or operation not in _NAMED else Named(request, operation, name)
+    if name is None:
+        return NAMELESS
+    if operation in _NAMED:
+        return Named(request, operation, name)
+    request[TRACE].warnings += (_NOT_NAMED,)
+    return NAMELESS
 
 
 class Named:
@@ -77,10 +84,13 @@ class Named:
 
         Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
         """
-        if not self.is_named or call.stream:
+        if not self.is_named:
             return None
         if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
             raise InvalidRequest(f"'{HEADER}' must have 1 to {MAX_KEY_CHARS} printable characters", param=HEADER)
+        if call.stream:
+            self._request[TRACE].warnings += (_NOT_STREAMED,)
+            return None
         rooms = self._request.app[ROOMS]
         await rooms.admission.check_rate(self._request[CALLER])  # what is refused in a loop must not write in one
         replays = rooms.replays

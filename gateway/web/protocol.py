@@ -18,7 +18,7 @@ from gateway.domain.fault import InternalError, InvalidRequest
 from gateway.web.answer import OwnHead, SmallAnswer
 from gateway.web.entrance import authenticate
 from gateway.web.keys import TRACE, Trace
-from gateway.web.middleware import answer, make_request_id, read_http_fault, write_fault
+from gateway.web.middleware import answer, make_request_id, read_http_fault, speaks_anthropic, write_fault
 from gateway.web.threshold import PUBLIC
 
 _OWN: frozenset[type[web.StreamResponse]] = frozenset({OwnHead, SmallAnswer})
@@ -111,7 +111,7 @@ class GatewayProtocol(RequestHandler):
             return resp, False
         if isinstance(resp, web.HTTPException) and isinstance(request, web.Request):
             trace = request[TRACE] = Trace(make_request_id())
-            resp = write_fault(read_http_fault(resp, request), trace.id, path=request.path)
+            resp = write_fault(read_http_fault(resp, request), trace.id, anthropic=speaks_anthropic(request))
         return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:

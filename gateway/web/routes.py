@@ -21,24 +21,15 @@ from gateway.dialects.openai_speech import read_speech_call
 from gateway.dialects.openai_transcriptions import read_transcription_call, read_translation_call
 from gateway.dialects.rerank import read_rerank_call
 from gateway.domain.call import Call
-from gateway.domain.fault import ApiNotImplemented, InvalidRequest
+from gateway.domain.fault import InvalidRequest
 from gateway.flow.models import write_etag
 from gateway.web.dashboard import get_subscription, get_usage
 from gateway.web.keys import CALLER, ROOMS
-from gateway.web.middleware import find_origin
+from gateway.web.middleware import VERSION_HEADER, find_origin
+from gateway.web.unserved import add_unserved_routes
 from gateway.web.videos import add_video_routes
 from gateway.web.walk import serve_call, serve_form
 
-_UNSERVED = (
-    "assistants", "audio", "batches", "containers", "conversations", "evals", "files", "fine_tuning", "images",
-    "messages/batches", "realtime", "threads", "uploads", "vector_stores", "videos/characters", "videos/edits",
-    "videos/extensions",
-)  # fmt: skip
-"""Paths of the convention that exist, but not here."""
-_SERVED = {"audio": r"(?!(?:speech|transcriptions|translations)\Z)", "images": r"(?!(?:edits|generations)\Z)"}
-"""What below them is served: another method there is a 405."""
-VERSION_HEADER = "anthropic-version"
-"""What every client library of Anthropic's sends, and no other."""
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 _FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
 
@@ -72,11 +63,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/v1/models/{model:.+}", get_model)
     app.router.add_get("/v1/dashboard/billing/subscription", get_subscription)
     app.router.add_get("/v1/dashboard/billing/usage", get_usage)
-    for name in _UNSERVED:
-        app.router.add_route("*", f"/v1/{name}", refuse_unserved)
-        app.router.add_route("*", f"/v1/{name}/{{rest:{_SERVED.get(name, '')}.*}}", refuse_unserved)
-    # What a response became later is known to the provider that made it alone, and nobody knows which that was.
-    app.router.add_route("*", "/v1/responses/{rest:.*}", refuse_unserved)
+    add_unserved_routes(app)
 
 
 async def post_chat(request: web.Request) -> web.StreamResponse:
@@ -169,14 +156,12 @@ async def get_models(request: web.Request) -> web.Response:
 
 async def get_model(request: web.Request) -> web.Response:
     """``GET /v1/models/{id}``: slashes in the id may come as they are or percent-encoded."""
-    listed = request.app[ROOMS].router.get_model(request[CALLER], request.match_info["model"])
+    model = request.match_info["model"]
+    if model != model.strip("/"):
+        raise web.HTTPNotFound
+    listed = request.app[ROOMS].router.get_model(request[CALLER], model)
     write = anthropic_models.write_model if VERSION_HEADER in request.headers else openai_models.write_model
     return web.Response(body=write(listed), content_type="application/json")
-
-
-async def refuse_unserved(request: web.Request) -> web.StreamResponse:
-    """501 for what the convention has and the gateway has not."""
-    raise ApiNotImplemented(f"{request.method} {request.path[:200]} is not implemented by this gateway")
 
 
 async def get_root(request: web.Request) -> web.Response:

@@ -26,7 +26,7 @@ PAGE = 20
 MAX_PAGE_CHARS = 256 * 1024
 """Of prompts."""
 MAX_PAGE = 100
-_LIMITS = frozenset(map(str, range(1, MAX_PAGE + 1)))
+_LIMITS = frozenset(map(str, range(MAX_PAGE + 1)))
 _VARIANTS: tuple[str, ...] = get_args(Variant)
 _PASSED = ("Content-Type", "Content-Length", "Content-Range", "Accept-Ranges")
 _PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
@@ -87,7 +87,7 @@ def _read_page(request: web.Request) -> tuple[int, str | None, str]:
     query = request.query
     limit = query.get("limit", str(PAGE))
     if limit not in _LIMITS:
-        raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE}", param="limit")
+        raise InvalidRequest(f"'limit' must be a whole number from 0 to {MAX_PAGE}", param="limit")
     order = query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")

@@ -40,6 +40,7 @@ ReadCall = Callable[[dict[str, Any]], Call]
 ReadForm = Callable[[ReceivedForm], Call]
 
 _TEXTS = frozenset({"embeddings", "completions", "moderations", "rerank", "speech"})
+_NOT_STORED = "store: this completion is not kept by the gateway and cannot be retrieved"
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 
 
@@ -130,6 +131,8 @@ class Walk:
             await self._note_read()
         if self._named.is_named:
             await self._named.note_body(body)
+        if "store" in body and body["store"] is True and self._arrival.operation == "chat":
+            self._trace.warnings += (_NOT_STORED,)
         return read_call(body)
 
     def _find_limit(self) -> int:

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway.dialects import sse
-from gateway.dialects.caller_error import MESSAGES_PATH, write_error, write_error_event
+from gateway.dialects.caller_error import write_error, write_error_event
 from gateway.domain.call import Operation
 from gateway.domain.fault import InvalidRequest, NoAvailableChannel, NotFound
 
@@ -20,20 +20,13 @@ OURS = {
 THEIRS = {"type": "invalid_request_error", "message": OURS["message"], "param": "n", "code": "invalid_request"}
 
 
-@pytest.mark.parametrize("path", [MESSAGES_PATH, "/v1/messages/count_tokens", "/v1/messages/", "/v1/messages/batches"])
-def test_anthropics_paths_are_answered_in_its_shape(path: str) -> None:
-    assert orjson.loads(write_error(FAULT, "req_1", path)) == {
+def test_clients_of_anthropics_api_are_answered_in_its_shape_and_all_others_in_the_conventions() -> None:
+    assert orjson.loads(write_error(FAULT, "req_1", anthropic=True)) == {
         "type": "error",
         "error": THEIRS,
         "request_id": "req_1",
     }
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/chat/completions", "/v1/embeddings", "/v1/messagesx", "/v1/messages2/x", "/", "", "/V1/MESSAGES"]
-)
-def test_every_other_path_is_answered_in_the_conventions(path: str) -> None:
-    assert orjson.loads(write_error(FAULT, "req_1", path)) == {"error": OURS}
+    assert orjson.loads(write_error(FAULT, "req_1", anthropic=False)) == {"error": OURS}
 
 
 @pytest.mark.parametrize("operation", get_args(Operation))
@@ -52,5 +45,5 @@ def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     [(NoAvailableChannel("all are down"), "overloaded_error"), (NotFound("no such path"), "not_found_error")],
 )
 def test_anthropics_clients_are_told_the_kind_they_know(fault: NotFound | NoAvailableChannel, kind: str) -> None:
-    assert orjson.loads(write_error(fault, "req_1", MESSAGES_PATH))["error"]["type"] == kind
-    assert orjson.loads(write_error(fault, "req_1", "/"))["error"]["type"] == "new_api_error"
+    assert orjson.loads(write_error(fault, "req_1", anthropic=True))["error"]["type"] == kind
+    assert orjson.loads(write_error(fault, "req_1", anthropic=False))["error"]["type"] == "new_api_error"

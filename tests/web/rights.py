@@ -362,6 +362,7 @@ PUBLIC: Mapping[str, Row] = {
 }
 """By method and path; every path of the convention that is not served is a 501 to whom a key lets in."""
 UNSERVED = Row(501)
+UNSERVED_METHODS = {"GET /v1/chat/completions", "DELETE /v1/models/{model}"}
 
 OPEN: Mapping[str, int] = {
     "/": 200,

@@ -123,7 +123,7 @@ async def ask_everything(ear: Ear) -> None:
             await ear.call("POST", path, body={**ask, "model": f"m{number}", "stream": number in STREAMED})
     await ear.call("POST", CHAT, body={**ask, "temperature": PROMPT})
     await ear.call("POST", CHAT, body={**ask, "model": "no-such-model"})
-    await ear.call("GET", CHAT)
+    await ear.call("PUT", CHAT)
     await ear.call("GET", "/v1/models", key=f"Basic {CALLER_KEY}")
     await ear.call("GET", "/v1/models", key=f"Bearer {CALLER_KEY}x")
     await ear.call("GET", "/admin/v1/keys", key=f"Bearer {CALLER_KEY}")

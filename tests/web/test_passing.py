@@ -339,7 +339,7 @@ async def test_another_method_is_a_405(standing_with: StartGateway) -> None:
                 assert error_of(await found.read())["code"] == "method_not_allowed"
 
 
-LATER = ("resp_1", "resp_1/cancel", "resp_1/input_items", "input_tokens", "compact", "")
+LATER = ("resp_1", "resp_1/cancel", "resp_1/input_items", "input_tokens", "compact")
 
 
 async def test_what_became_of_a_response_later_is_not_known_here(standing_with: StartGateway) -> None:

@@ -3,11 +3,13 @@
 import re
 
 import aiohttp
+import orjson
 import pytest
 
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, channel, channels
 from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer, chat_script
+from tests.web.wire import split, talk
 
 REQUEST_ID = re.compile(r"req_[0-9a-f]{24}\Z")
 NOWHERE = {"channel": [channel("http://127.0.0.1:9/v1")]}
@@ -22,7 +24,8 @@ UNSERVED = (
     "/v1/audio/speech/more",
     "/v1/responses/resp_1",
     "/v1/responses/resp_1/cancel",
-    "/v1/responses/",
+    "/v1/chat/completions/chatcmpl-1",
+    "/v1/chat/completions/chatcmpl-1/messages",
     "/v1/messages/batches",
     "/v1/messages/batches/msgbatch_1/results",
     "/v1/files",
@@ -57,11 +60,9 @@ async def test_an_unserved_path_is_a_501_to_a_caller_and_a_401_to_anyone_else(
         "/v1/nothing",
         "/v2/models",
         "/admin",
-        "/v1/chat/completions/",
-        "/v1/models/",
         "/v1/dashboard/billing",
-        "/v1/dashboard/billing/usage/",
-        "//v1/models",
+        "/chat",
+        "/v1/" + "a/" * 2_000,
     ],
 )
 async def test_an_unknown_path_is_a_404_in_our_shape_and_never_a_redirect(
@@ -78,10 +79,146 @@ async def test_an_unknown_path_is_a_404_in_our_shape_and_never_a_redirect(
         assert error["message"].endswith(f"(request id: {response.headers['X-Request-Id']})")
 
 
+SERVED = {
+    "post /audio/speech", "post /audio/transcriptions", "post /audio/translations", "post /chat/completions",
+    "post /completions", "post /embeddings", "post /images/edits", "post /images/generations", "get /models",
+    "get /models/m", "post /moderations", "post /responses", "get /videos", "post /videos", "get /videos/v",
+    "delete /videos/v", "get /videos/v/content", "post /videos/v/remix",
+}  # fmt: skip
+CONVENTION = """
+audio/voice_consents audio/voice_consents/x audio/voices batches batches/x batches/x/cancel chat/completions/x
+chat/completions/x/messages containers containers/x containers/x/files containers/x/files/y
+containers/x/files/y/content conversations conversations/x conversations/x/items conversations/x/items/y evals evals/x
+evals/x/runs evals/x/runs/y evals/x/runs/y/output_items evals/x/runs/y/output_items/z files files/x files/x/content
+fine_tuning/alpha/graders/run fine_tuning/checkpoints/x/permissions/y fine_tuning/jobs fine_tuning/jobs/x
+fine_tuning/jobs/x/events images/variations assistants assistants/x organization/admin_api_keys organization/costs
+organization/projects/x/api_keys/y organization/usage/completions organization/users/x projects/x/roles
+projects/x/users/y/roles/z realtime/calls realtime/calls/x/accept realtime/client_secrets realtime/sessions responses/x
+responses/x/cancel responses/x/input_items responses/input_tokens responses/compact threads threads/runs threads/x
+threads/x/messages/y threads/x/runs/y/steps/z uploads uploads/x/parts vector_stores vector_stores/x/search
+content_provenance_checks videos/characters videos/characters/x videos/edits videos/extensions skills skills/x
+skills/x/versions/y/content chatkit/sessions chatkit/sessions/x/cancel chatkit/threads/x/items
+complete messages/batches messages/batches/x/results organizations/me organizations/users/x
+"""
+"""Paths of the convention's OpenAPI document that are not served, whatever is done with them; then Anthropic's."""
+
+
+async def test_every_path_of_the_convention_is_served_or_a_501(standing_with: StartGateway) -> None:
+    gateway = await standing_with(NOWHERE)
+    unserved = [(method, path) for path in CONVENTION.split() for method in ("GET", "POST", "DELETE", "PUT", "PATCH")]
+    for method, path in [*unserved, ("GET", "chat/completions"), ("DELETE", "models/m"), ("DELETE", "models/org/m")]:
+        async with gateway.client.request(method, f"{gateway.url}/v1/{path}") as response:
+            assert response.status == 501, (method, path)
+            assert (await response.json())["error"]["code"] == "api_not_implemented"
+    for method, _, path in (each.partition(" ") for each in SERVED):
+        async with gateway.client.request(method, f"{gateway.url}/v1{path}", json={}) as response:
+            assert response.status not in {405, 501}, (method, path)
+
+
+@pytest.mark.parametrize(
+    ("told", "meant"),
+    [
+        ("/v1/chat/completions/", CHAT),
+        ("/v1/chat/completions//", CHAT),
+        ("//v1/chat/completions", CHAT),
+        ("/v1//chat/completions", CHAT),
+        ("/v1/chat//completions", CHAT),
+        ("/v1/v1/chat/completions", CHAT),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/chat/completions", CHAT),
+        ("/messages/", "/v1/messages"),
+        ("/v1/messages/", "/v1/messages"),
+        ("/v1/models/", "/v1/models"),
+        ("//v1/models", "/v1/models"),
+        ("/v1/models/m/", "/v1/models/m"),
+        ("/v1/responses/", "/v1/responses"),
+        ("/v1/audio/speech/", "/v1/audio/speech"),
+        ("/v1/images/generations//", "/v1/images/generations"),
+        ("/v1/videos/", "/v1/videos"),
+        ("/v1/videos/video_1/content/", "/v1/videos/video_1/content"),
+        ("/v1/dashboard/billing/usage/", "/v1/dashboard/billing/usage"),
+    ],
+)
+async def test_a_path_with_a_slash_too_many_or_another_version_gets_a_hint_and_no_redirect(
+    standing_with: StartGateway, told: str, meant: str
+) -> None:
+    gateway = await standing_with(NOWHERE)
+    method = "GET" if "models" in told or "videos" in told or "usage" in told else "POST"
+    raw = f"{method} {told}?key=a%20b HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n\r\n"
+    answered = split(await talk(gateway.url, raw.encode()))
+    error = orjson.loads(answered.body)["error"]
+    assert (answered.status, error["code"], error["param"]) == (404, "not_found", None)
+    assert f"did you mean {meant}? (request id: " in error["message"]
+    assert "location" not in answered.headers
+
+
+@pytest.mark.parametrize("shown", [{"x-api-key": KEY, "anthropic-version": "2023-06-01"}, {"anthropic-version": "x"}])
+async def test_anthropics_clients_are_told_in_their_form_that_a_path_is_not_served(
+    standing_with: StartGateway, shown: dict[str, str]
+) -> None:
+    gateway = await standing_with(NOWHERE)
+    shown = {"Authorization": f"Bearer {KEY}", **shown} if "x-api-key" not in shown else shown
+    expected = [
+        ("GET", "/v1/files", 501, "api_error"),
+        ("POST", "/v1/files", 501, "api_error"),
+        ("GET", "/v1/skills/s", 501, "api_error"),
+        ("GET", "/v1/models/nobody", 404, "not_found_error"),
+        ("GET", "/v1/nothing", 404, "not_found_error"),
+        ("PUT", "/v1/models", 405, "invalid_request_error"),
+    ]
+    async with aiohttp.ClientSession(headers=shown) as session:
+        for method, path, status, kind in expected:
+            async with session.request(method, gateway.url + path) as response:
+                error = await response.json()
+                assert (response.status, error["type"], error["error"]["type"]) == (status, "error", kind), path
+                assert response.headers["request-id"] == response.headers["X-Request-Id"] == error["request_id"]
+    for bad in ({"x-api-key": "sk-nobodys"}, {"x-api-key": "sk-nobodys", "anthropic-version": "2023-06-01"}):
+        async with aiohttp.ClientSession(headers=bad) as session, session.get(f"{gateway.url}/v1/files") as response:
+            assert (response.status, (await response.json())["error"]["type"]) == (401, "authentication_error")
+
+
+WARNING = "x-gateway-warning"
+
+
+async def test_who_asks_to_store_a_completion_is_told_that_it_was_not(standing_with: StartGateway) -> None:
+    async with ScriptedUpstream(*[chat_script("a"), [answer(COMPLETION)]] * 3) as up:
+        gateway = await standing_with(channels([up]))
+        for store in (True, False, None):
+            for stream in (True, False):
+                async with gateway.post({**HELLO, "stream": stream, "store": store}) as response:
+                    await response.read()
+                    assert response.status == 200
+                    warned = response.headers.get(WARNING, "")
+                assert warned.startswith("store: ") == (store is True), (store, stream)
+
+
+async def test_a_name_of_a_stream_is_checked_and_said_not_to_be_used(standing_with: StartGateway) -> None:
+    async with ScriptedUpstream(chat_script("a"), chat_script("a")) as up:
+        gateway = await standing_with(channels([up]))
+        for name in ("x" * 256, "", "a\tb", "\N{LATIN SMALL LETTER E WITH ACUTE}"):
+            for body in (HELLO, {**HELLO, "stream": True}):
+                async with gateway.post(body, headers={"Idempotency-Key": name}) as response:
+                    error = (await response.json())["error"]
+                assert (response.status, error["param"]) == (400, "Idempotency-Key"), name
+        assert not up.received
+        for _ in range(2):
+            body = {**HELLO, "stream": True, "store": True}
+            async with gateway.post(body, headers={"Idempotency-Key": "x" * 255}) as response:
+                await response.read()
+                assert (response.status, "Idempotent-Replayed" in response.headers) == (200, False)
+                store, named = response.headers[WARNING].split(", ")
+            assert (store.partition(":")[0], named.partition(":")[0]) == ("store", "Idempotency-Key")
+        assert len(up.received) == 2
+        async with gateway.client.post(
+            f"{gateway.url}/v1/embeddings", json={"model": "m"}, headers={"Idempotency-Key": "x"}
+        ) as response:
+            assert response.headers[WARNING].startswith("Idempotency-Key: ")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("GET", CHAT, {"POST"}),
+        ("DELETE", CHAT, {"GET", "POST"}),
         ("DELETE", "/v1/embeddings", {"POST"}),
         ("GET", "/v1/messages", {"POST"}),
         ("PUT", "/v1/messages/count_tokens", {"POST"}),
@@ -92,7 +229,7 @@ async def test_an_unknown_path_is_a_404_in_our_shape_and_never_a_redirect(
         ("GET", "/v1/images/generations", {"POST"}),
         ("PUT", "/v1/audio/speech", {"POST"}),
         ("POST", "/v1/models", {"GET", "HEAD"}),
-        ("DELETE", "/v1/models/m", {"GET", "HEAD"}),
+        ("PUT", "/v1/models/m", {"DELETE", "GET", "HEAD"}),
         ("POST", "/v1/dashboard/billing/subscription", {"GET", "HEAD"}),
         ("DELETE", "/v1/dashboard/billing/usage", {"GET", "HEAD"}),
         ("POST", "/healthz", {"GET", "HEAD"}),
@@ -142,7 +279,7 @@ async def test_every_answer_has_its_own_request_id_and_never_names_the_server(st
             ("POST", CHAT, {**HELLO, "stream": True}, 200),
             ("POST", CHAT, HELLO, 502),
             ("POST", CHAT, {}, 400),
-            ("GET", CHAT, None, 405),
+            ("PUT", CHAT, None, 405),
             ("GET", "/nothing", None, 404),
             ("POST", "/v1/images/variations", None, 501),
             ("GET", "/v1/models", None, 200),

@@ -65,7 +65,7 @@ PARAMETERS: dict[str, Schema] = {
     "IdempotencyKey": in_header(
         "Idempotency-Key",
         "A name of yours for this call: the same call again is given the same answer for a day, and is not made twice. "
-        "While it runs, or with another body, it is a 409. Not for streams.",
+        "While it runs, or with another body, it is a 409. Streams are not replayed: `x-gateway-warning` says so.",
         {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS},
     ),
     "Console": {
@@ -81,6 +81,7 @@ HEADERS: dict[str, Schema] = {
     "Retry-After": told({"schema": COUNT}, "Seconds to wait."),
     "x-should-retry": told({"schema": one_of("true", "false")}, "Whether it is worth another try."),
     "x-gateway-overhead-ms": told({"schema": NUMBER}, "What the gateway itself took."),
+    "x-gateway-warning": told({"schema": TEXT}, "What was asked for and not done: a list, the field or header first."),
     "x-gateway-cost-usd": told({"schema": NUMBER}, "What the call cost, in dollars."),
     "openai-poll-after-ms": told({"schema": COUNT}, "When to ask again; until the job has ended."),
     "ETag": told({"schema": TEXT}, "For `If-None-Match`."),

@@ -34,7 +34,7 @@ METERED = (400, 401, 403, 404, 408, 413, 415, 429, 500, 502, 503, 504)
 LIMITS = tuple(
     f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")
 )
-COSTS = ("x-gateway-overhead-ms", "x-gateway-cost-usd", *LIMITS)
+COSTS = ("x-gateway-overhead-ms", "x-gateway-cost-usd", "x-gateway-warning", *LIMITS)
 STREAMED = told(FLAG, "Answer as a stream of events, as they come.", default=False)
 _TEMPERATURE = told(number(0, 2), "How freely words are chosen.")
 _TOP_P = told(number(0, 1), "Choose among the likeliest words that make up this part of the whole.")

@@ -170,7 +170,7 @@ VIDEO_ENTRIES: tuple[Entry, ...] = (
         "Videos",
         "The account's jobs",
         parameters=(
-            in_query(Query("limit", "How many; 20 by default.", whole(1, 100))),
+            in_query(Query("limit", "How many; 20 by default.", whole(0, 100))),
             in_query(Query("after", "Those that follow the task of this id.")),
             in_query(Query("order", "The newest first (`desc`, the default), or last.", one_of("asc", "desc"))),
         ),
