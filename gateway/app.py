@@ -33,6 +33,7 @@ from gateway.flow.relay import Relay
 from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
 from gateway.flow.switchboard import Switchboard
+from gateway.jobs.check_store import CheckStore
 from gateway.jobs.probe_channels import ProbeChannels
 from gateway.jobs.retire_requests import RetireRequests
 from gateway.jobs.runner import JobRunner
@@ -352,6 +353,7 @@ def _start_jobs(jobs: JobRunner, books: Books, ways: _Ways, office: Office) -> N
 
 def _start_sweeps(jobs: JobRunner, site: Site, in_force: InForce, books: Books, studio: _Studio) -> None:
     jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, site.clock).run)
+    jobs.start("check_store", CheckStore(books.database).run)
     if site.declare:  # who only looks may have been told to keep less
         retire = RetireRequests(SqlRetirement(books.database), books.outbox, in_force.find_keep_days, site.clock)
         jobs.start("retire_requests", retire.run)

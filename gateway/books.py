@@ -1,8 +1,10 @@
 """The part of the roof under which the books are kept: the store, its ledger, and what is in memory of them."""
 
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import attrs
+import structlog
 
 from gateway.flow.accounting import Accounting
 from gateway.flow.admission import Bank
@@ -10,10 +12,20 @@ from gateway.flow.outbox import Outbox
 from gateway.flow.recovery import open_bank, recover
 from gateway.jobs.flush_ledger import FlushLedger
 from gateway.site import Site
+from gateway.store.check import check_before_start
 from gateway.store.engine import Database, open_database
+from gateway.store.folder import DATABASE, JOURNAL, check_database_present
+from gateway.store.identity import check_secrets
 from gateway.store.journal import FileJournal
 from gateway.store.ledger import SqlLedger
 from gateway.store.leftovers import Leftovers, find_leftovers
+
+CHECK_S = 0.2
+CHECK_KILLED_S = 10.0
+"""How long a start may look for damage before it serves; the rest is looked through meanwhile. The latter is for a
+folder whose last process was killed."""
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 @attrs.frozen
@@ -37,11 +49,12 @@ class Books:
 
 async def open_books(site: Site, stack: AsyncExitStack) -> Books:
     """Open the store, bring in what a crash has left, read every balance. ``stack`` closes it, rows stored first."""
-    url = site.config.store.url or f"sqlite:///{site.folder.private_file('gateway.db')}"
-    database = await open_database(url)
+    database = await _open_database(site)
     stack.push_async_callback(database.close)
+    master_key = bytes.fromhex(site.config.store.master_key)
+    await check_secrets(site.folder, database, master_key=master_key, renew=site.renew_secrets)
     ledger, outbox = SqlLedger(database), Outbox()
-    journal = FileJournal(site.folder.private_file("requests.journal"))
+    journal = FileJournal(site.folder.private_file(JOURNAL))
     stack.callback(journal.close)
     flush = FlushLedger(outbox, ledger, journal)
     stack.push_async_callback(flush.finish)
@@ -54,3 +67,20 @@ async def open_books(site: Site, stack: AsyncExitStack) -> Books:
     accounting = Accounting(bank, ledger, outbox, clock=site.clock)
     left = await find_leftovers(database)
     return Books(database, journal, outbox, bank, accounting, flush, left)
+
+
+async def _open_database(site: Site) -> Database:
+    """The database, after a look at whether it is there, whole, and a gateway's own."""
+    folder = site.folder
+    url = site.config.store.url or f"sqlite:///{folder.path / DATABASE}"
+    path = Path(url.removeprefix("sqlite:///"))
+    check_database_present(folder.path, path)
+    if folder.killed:
+        # A copy of the folder, or sqlite3 itself, may have left a log out that it had folded in: it need not be a loss.
+        for expected in (path.with_name(f"{path.name}-wal"), folder.path / JOURNAL):
+            if not expected.exists():
+                log.warning("store_file_missing", path=str(expected), reason="what it alone knew of is lost")
+    await check_before_start(path, CHECK_KILLED_S if folder.killed else CHECK_S)
+    if not site.config.store.url:
+        folder.private_file(DATABASE)
+    return await open_database(url)

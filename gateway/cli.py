@@ -56,7 +56,7 @@ from gateway.cli_show import print_answer
 from gateway.cli_show_channels import print_report
 from gateway.cli_switches import add_switches
 from gateway.cli_videos import videos
-from gateway.store.folder import FolderBusy, FolderDamaged
+from gateway.store.folder import SECRETS, DataFolder, FolderBusy, FolderDamaged
 
 if TYPE_CHECKING:
     from gateway.domain.setting import Source
@@ -102,8 +102,15 @@ def main(ctx: click.Context) -> None:
 @config_option
 @click.option("--host", help="Listen here; 0.0.0.0 is every address of the machine.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65_535), help="0 is any free one.  [default: 8080]")
+@click.option(
+    "--renew-secret",
+    "renew",
+    multiple=True,
+    type=click.Choice(list(SECRETS)),
+    help="Make this file of the data folder anew if it is lost, and with it what depends on it.",
+)
 @data_option
-def serve(config_path: Path | None, host: str | None, port: int | None, data: Path) -> None:
+def serve(config_path: Path | None, host: str | None, port: int | None, renew: tuple[str, ...], data: Path) -> None:
     """Run the gateway until it is told to end (Ctrl-C, SIGTERM).
 
     With no channel in the configuration, provider keys of the environment (OPENAI_API_KEY, …) and model servers on
@@ -130,19 +137,33 @@ def serve(config_path: Path | None, host: str | None, port: int | None, data: Pa
     except FolderBusy as busy:
         raise NotReady(str(busy)) from None
     with contextlib.closing(folder):
-        from gateway.log import configure_log
-        from gateway.serve import PortTaken, run
-        from gateway.site import Site
-        from gateway.store.engine import StoreRefused
+        _run(folder, declared, read_again, renew)
 
-        config = declared.config
-        configure_log(config.server.log_format)
-        discover = may_discover(os.environ)
-        site = Site(config, folder, os.environ, discover=discover, sources=declared.sources, read_config=read_again)
-        try:
-            run(site, cli_show.greet)
-        except (PortTaken, StoreRefused, FolderDamaged) as refused:
-            raise NotReady(str(refused)) from None
+
+def _run(
+    folder: DataFolder, declared: "Declared", read_again: Callable[[], "Declared"], renew: tuple[str, ...]
+) -> None:
+    """Serve over ``folder`` until a signal ends it. Raises ``NotReady``."""
+    from gateway.log import configure_log
+    from gateway.serve import PortTaken, run
+    from gateway.site import Site
+    from gateway.store.engine import StoreRefused
+
+    config = declared.config
+    configure_log(config.server.log_format)
+    site = Site(
+        config,
+        folder,
+        os.environ,
+        discover=may_discover(os.environ),
+        sources=declared.sources,
+        read_config=read_again,
+        renew_secrets=renew,
+    )
+    try:
+        run(site, cli_show.greet)
+    except (PortTaken, StoreRefused, FolderDamaged) as refused:
+        raise NotReady(str(refused)) from None
 
 
 def _listen_at(declared: "Declared", host: str | None, port: int | None) -> "Declared":

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli_client import Json, Place, ask
+from gateway.cli_client import Json, Place, look
 from gateway.cli_options import client_command
 from gateway.cli_show import ABSENT, Cells, is_narrow, print_answer, print_cells, write_moment, write_usd, write_value
 
@@ -34,7 +34,7 @@ def changes(place: Place, **query: Any) -> None:
       gateway changes --actor ada --limit 100
       gateway changes --json
     """
-    listing = ask(place, lambda admin: admin.get("audit-trail", query=query))
+    listing = look(place, lambda admin: admin.get("audit-trail", query=query))
     print_answer(place, listing, print_changes)
 
 

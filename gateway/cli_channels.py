@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli_client import PROVIDER_TIMEOUT_S, Admin, Json, Place, ask, call, get_settled
+from gateway.cli_client import PROVIDER_TIMEOUT_S, Admin, Json, Place, ask, ask_channels, call, get_settled
 from gateway.cli_options import (
     ListByDefault,
     changed_fields,
@@ -156,7 +156,7 @@ def test_channels(place: Place, name: str | None) -> None:
 
     Exits with 1 where one fails. Without NAME disabled channels are left out.
     """
-    results = ask(place, lambda admin: admin.test_channels(*([name] if name else [])))
+    results = ask_channels(place, lambda admin: admin.test_channels(*([name] if name else [])))
     _answer_each(place, results, print_tests, one=name is not None)
     exit_unless(all(result["ok"] for result in results))
 

@@ -21,7 +21,7 @@ import attrs
 import click
 import orjson
 
-from gateway.store.folder import DataFolder, FolderBusy, FolderDamaged, find_holder
+from gateway.store.folder import DataFolder, FolderBusy, FolderDamaged, find_holder, is_used
 
 if TYPE_CHECKING:
     import aiohttp
@@ -68,6 +68,7 @@ class Place:
         discover: whether unconfigured providers are looked for where no gateway runs.
         as_json: print the admin API's JSON.
         scratch: the data folder is made for this command and goes with it.
+        looks: the command changes nothing, and makes no data folder that is not there.
         busy_wait_s: how long the folder may be held by a process that gives no address: one that starts, or another
             short command.
     """
@@ -78,6 +79,7 @@ class Place:
     discover: bool = True
     as_json: bool = False
     scratch: bool = False
+    looks: bool = False
     busy_wait_s: float = 5.0
 
 
@@ -233,6 +235,11 @@ def ask(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
     return asyncio.run(do())
 
 
+def look(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """As ``ask``, for ``work`` that changes nothing. Raises ``Trouble`` if the data folder has never been used."""
+    return ask(attrs.evolve(place, looks=True), work)
+
+
 def call(
     place: Place,
     method: str,
@@ -241,17 +248,26 @@ def call(
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
     """One call of the admin API of ``place``. Raises ``Trouble``."""
-    return ask(place, lambda admin: admin.call(method, *path, body=body, timeout_s=timeout_s))
+    start = look if method == "GET" else ask
+    return start(place, lambda admin: admin.call(method, *path, body=body, timeout_s=timeout_s))
 
 
 def get_settled(place: Place, *path: str, query: Mapping[str, Any] | None = None) -> Json:
-    """What is at ``path`` once the channels have had time to say what they offer. Raises ``Trouble``."""
+    """What is at ``path`` once the channels have had time to say what they offer. Raises ``Trouble``.
+
+    Over a data folder that has never been used it is what the configuration says, and the folder is not made.
+    """
 
     async def work(admin: Admin) -> Json:
         await admin.await_models()
         return await admin.get(*path, query=query)
 
-    return ask(place, work)
+    return ask_channels(place, work)
+
+
+def ask_channels(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """As ``ask``, about channels; of a data folder that has never been used they are those of the configuration."""
+    return ask(place, work) if is_used(place.data) else probe(place, work)
 
 
 def probe(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
@@ -265,7 +281,7 @@ def probe(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
 @asynccontextmanager
 async def open_admin(place: Place) -> AsyncIterator[Admin]:
     """The admin API of ``place``, from the gateway that runs there or from one in this process. Raises ``Trouble``."""
-    found = await _find(place.data, place.busy_wait_s)
+    found = await _find(place)
     if isinstance(found, str):
         async with _connect(found, _read_token(place.data), offline=False) as admin:
             yield admin
@@ -285,13 +301,15 @@ async def _connect(url: str, token: str, *, offline: bool) -> AsyncIterator[Admi
         yield Admin(session, url, offline=offline)
 
 
-async def _find(data: Path, wait_s: float) -> str | DataFolder:
-    """The address of the gateway that runs over ``data``; where none does, the folder itself, locked."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + wait_s
+async def _find(place: Place) -> str | DataFolder:
+    """The address of the gateway that runs over the data folder; where none does, the folder itself, locked."""
+    loop, data = asyncio.get_running_loop(), place.data
+    until = loop.time() + place.busy_wait_s
     while True:
         holder = find_running(data)
         if holder is None:
+            if place.looks and not is_used(data):
+                raise NotReady(f"The data folder {data} has never been used: 'gateway serve' makes it")
             try:
                 return open_folder(data)
             except FolderBusy as busy:  # taken since

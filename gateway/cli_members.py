@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
-from gateway.cli_client import Admin, Json, Place, Trouble, ask, load_declared
+from gateway.cli_client import Admin, Json, Place, Trouble, ask, load_declared, look
 from gateway.cli_options import ListByDefault, client_command
 from gateway.cli_show import ABSENT, clean, print_answer, print_cells, write_moment, write_value
 
@@ -36,7 +36,7 @@ def members() -> None:
 @client_command
 def list_members(place: Place) -> None:
     """Every member."""
-    print_answer(place, ask(place, lambda admin: admin.get("members")), print_members)
+    print_answer(place, look(place, lambda admin: admin.get("members")), print_members)
 
 
 @members.command("invite")

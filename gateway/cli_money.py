@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.cli_client import Json, Place, ask, call
+from gateway.cli_client import Json, Place, call, look
 from gateway.cli_options import Amount, Command, Day, client_command
 from gateway.cli_show import print_answer
 from gateway.cli_show_money import print_audit, print_credit, print_credits, print_usage
@@ -59,7 +59,7 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
     )
     @client_command
     def list_credits(place: Place, *, which: str, limit: int) -> None:
-        listing = ask(place, lambda admin: admin.get(path, str(which), "credits", query={"limit": limit}))
+        listing = look(place, lambda admin: admin.get(path, str(which), "credits", query={"limit": limit}))
         print_answer(place, listing, print_credits)
 
 
@@ -93,7 +93,7 @@ def usage(place: Place, *, since: date | None, until: date | None, days: int | N
         since = end - timedelta(days=min(days - 1, (end - date.min).days))
     if since and until and since > until:
         raise click.UsageError("--since is after --until")
-    answer = ask(place, lambda admin: admin.get("usage", query={**query, "since": since, "until": until}))
+    answer = look(place, lambda admin: admin.get("usage", query={**query, "since": since, "until": until}))
     print_answer(place, answer, lambda _: print_usage(answer))
 
 
@@ -110,7 +110,7 @@ def audit(place: Place) -> None:
       gateway audit
       gateway audit --json
     """
-    report: Json = ask(place, lambda admin: admin.call("GET", "audit", timeout_s=_AUDIT_TIMEOUT_S))
+    report: Json = look(place, lambda admin: admin.call("GET", "audit", timeout_s=_AUDIT_TIMEOUT_S))
     print_answer(place, report, print_audit)
     if not report["ok"]:
         click.get_current_context().exit(1)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gateway import cli_show
-from gateway.cli_client import Admin, Place, ask, need_running
+from gateway.cli_client import Admin, Place, look, need_running
 from gateway.cli_options import ListByDefault, client_command
 from gateway.cli_show import print_answer
 
@@ -48,11 +48,11 @@ def requests() -> None:
 def list_requests(place: Place, *, follow: bool, export: str | None, limit: int, **query: Any) -> None:
     """The last requests, newest at the end."""
     if export:
-        ask(place, lambda admin: _print_file(admin, {**query, "format": export}))
+        look(place, lambda admin: _print_file(admin, {**query, "format": export}))
         return
     query["limit"] = limit
     if not follow:
-        listing = ask(place, lambda admin: admin.get("requests", query=query))
+        listing = look(place, lambda admin: admin.get("requests", query=query))
         listing["data"].reverse()
         print_answer(place, listing, cli_show.print_requests)
         if listing["more"] and len(listing["data"]) < limit:
@@ -60,7 +60,7 @@ def list_requests(place: Place, *, follow: bool, export: str | None, limit: int,
         return
     need_running(place, "follow")
     with contextlib.suppress(KeyboardInterrupt):
-        ask(place, lambda admin: cli_show.print_as_they_come(admin.follow_requests(query), as_json=place.as_json))
+        look(place, lambda admin: cli_show.print_as_they_come(admin.follow_requests(query), as_json=place.as_json))
 
 
 async def _print_file(admin: Admin, query: dict[str, Any]) -> None:

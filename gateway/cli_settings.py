@@ -9,7 +9,7 @@ from typing import Any
 import click
 import orjson
 
-from gateway.cli_client import Admin, Json, Place, Trouble, ask, call
+from gateway.cli_client import Admin, Json, Place, Trouble, ask, call, look
 from gateway.cli_options import Amount, Command, ListByDefault, client_command
 from gateway.cli_show import ABSENT, clean, print_answer, print_cells, print_fields, write_usd, write_value
 
@@ -141,7 +141,7 @@ def prices() -> None:
 @client_command
 def list_prices(place: Place, model: str | None, *, everything: bool) -> None:
     """The prices of the file and those that were set here."""
-    answer = ask(place, lambda admin: admin.get("prices", query={"model": model}))
+    answer = look(place, lambda admin: admin.get("prices", query={"model": model}))
     if model is None and not everything:
         answer = {**answer, "data": [price for price in answer["data"] if price["source"] != "shipped"]}
     print_answer(place, answer, _print_prices)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from gateway.cli_client import FOLLOW_EVERY_S, Admin, Json, Place, Trouble, ask, call, find_running
+from gateway.cli_client import FOLLOW_EVERY_S, Admin, Json, Place, Trouble, call, find_running, look
 from gateway.cli_options import ListByDefault, client_command, running_command
 from gateway.cli_show import print_answer
 from gateway.cli_show_videos import GONE, print_as_they_change, print_video, print_videos
@@ -50,7 +50,7 @@ def list_videos(place: Place, *, follow: bool, live: bool, **query: Any) -> None
         _follow(place, (), query["account"])
         return
     wanted = {**query, "live": "true" if live else None}
-    listing = ask(place, lambda admin: admin.get("videos", query=wanted))
+    listing = look(place, lambda admin: admin.get("videos", query=wanted))
     print_answer(place, listing, lambda found: print_videos(found[::-1]))
 
 
@@ -100,7 +100,7 @@ def _follow(place: Place, video_ids: Sequence[str], account: str | None) -> None
         await draw_bars(changes)
 
     with contextlib.suppress(KeyboardInterrupt):
-        ask(place, work)
+        look(place, work)
 
 
 async def watch_videos(

@@ -41,6 +41,7 @@ class Site:
         clock: Unix seconds.
         sources: by path, who says what of ``config``; None: whatever is not as by default is the file's.
         read_config: reads the settings anew, for a reload. Raises ``ConfigError``.
+        renew_secrets: secret files that are made anew if they are lost.
     """
 
     config: Config
@@ -53,3 +54,4 @@ class Site:
     clock: Callable[[], float] = time.time
     sources: Mapping[str, Source] | None = None
     read_config: Callable[[], Declared] | None = None
+    renew_secrets: tuple[str, ...] = ()

@@ -382,7 +382,7 @@ def test_check_tries_the_channels_of_the_gateway_that_runs(server: Server, tmp_p
     }
 
 
-@pytest.mark.parametrize("words", [["serve"], ["keys"]])
+@pytest.mark.parametrize("words", [["serve"], ["keys", "create"]])
 def test_a_bad_configuration_is_told_one_problem_a_line(words: list[str], config: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [*words, "--config", str(config), "--data", str(tmp_path / "data")])
     assert (result.exit_code, result.stdout) == (2, "")
@@ -484,7 +484,7 @@ def test_a_gateway_that_cannot_start_says_why_without_a_traceback(tmp_path: Path
 @pytest.mark.slow
 def test_ctrl_c_ends_a_gateway_and_its_later_starts_show_no_key(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    run_many(tmp_path, ["keys", "--data", str(data)])
+    run_many(tmp_path, ["keys", "enable", "1", "--data", str(data)])
     with serving(data, signal.SIGINT) as later:
         assert later.url in later.greeting
         assert f"base_url  {later.url}/v1" in later.greeting

@@ -574,11 +574,11 @@ def test_a_master_key_that_is_not_the_folders_is_told(tmp_path: Path) -> None:
     data = tmp_path / "data"
     add = ["channels", "add", "lab", "--provider", "custom", "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]
     run_many(tmp_path, [*add, "--api-key", GOOD_KEY, "--data", str(data)])
-    (data / "master.key").write_bytes(bytes(32))
+    (data / "master.key").write_bytes(b"x" * 32)
     listed, served = run_many(
         tmp_path, ["channels", "--data", str(data)], ["serve", "--port", "0", "--data", str(data)]
     )
     for code, out, errors in (listed, served):
         assert (code, out) == (2, "")
-        assert "the master key of the data folder is not the one" in errors
+        assert f"{data / 'master.key'} is not what it knows" in errors
         assert "Traceback" not in errors

@@ -81,7 +81,7 @@ async def post(data: Path, rows: list[RequestRow]) -> None:
 def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with an account, a key and what they used in January 2026; to be copied."""
     data = tmp_path_factory.mktemp("used") / "data"
-    ((code, _, _),) = run_many(data.parent, ["keys", "--data", str(data)])
+    ((code, _, _),) = run_many(data.parent, ["keys", "enable", "1", "--data", str(data)])
     assert code == 0
     asyncio.run(post(data, [make_row(day, model, n, cost) for day, model, count, cost in USED for n in range(count)]))
     return data

@@ -4,6 +4,7 @@ SQLite before 3.51.3 can corrupt a WAL when two connections write and checkpoint
 """
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -40,6 +42,7 @@ class Database:
 
     Attributes:
         last_commit_ms: how long the last commit took, the wait for the disk in it; None before the first.
+        damage: what was found wrong with the file, since it was opened; empty: nothing.
     """
 
     def __init__(self, writer: AsyncEngine, reader: AsyncEngine) -> None:
@@ -48,6 +51,7 @@ class Database:
         self._lock = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
         self.last_commit_ms: float | None = None
+        self.damage = ""
 
     @property
     def path(self) -> Path:
@@ -80,8 +84,16 @@ class Database:
         return await self._finish(self._read(statement))
 
     async def check_writable(self) -> None:
-        """Raise ``StoreUnavailable`` where a write would fail now."""
+        """Raise ``StoreUnavailable`` if a write would fail now, or the file is damaged."""
+        if self.damage:
+            raise StoreUnavailable("The gateway's store is damaged; its log says how", retry_after_s=60)
         await self.write(_touch)
+
+    def report_damage(self, found: str) -> None:
+        """Say in the log that the file is damaged, and be not ready from now on."""
+        if not self.damage:
+            log.error("store_damaged", path=str(self.path), error=found)
+        self.damage = found
 
     async def close(self) -> None:
         """Close every connection; SQLite folds its WAL into the file."""
@@ -111,6 +123,7 @@ class Database:
             except IntegrityError:
                 raise
             except (DBAPIError, PoolTimeout, OSError) as error:
+                self._note(error)
                 log.warning("store_write_failed", error=str(error.__cause__ or error))
                 raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
             if work is not _touch:  # which has nothing to commit
@@ -122,8 +135,19 @@ class Database:
             async with self._reader.connect() as connection:
                 return (await connection.execute(statement)).all()
         except (DBAPIError, PoolTimeout, OSError) as error:
+            self._note(error)
             log.warning("store_read_failed", error=str(error.__cause__ or error))
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
+
+    def _note(self, error: Exception) -> None:
+        reason = getattr(error, "orig", None)
+        if isinstance(reason, sqlite3.Error) and is_damage(reason):
+            self.report_damage(str(reason))
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that the file is not, or no longer, a database."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
 
 
 async def _touch(connection: AsyncConnection) -> None:
@@ -181,6 +205,7 @@ async def _migrate(connection: AsyncConnection) -> None:
     """Run what migrations are missing. Alembic costs 100 ms and 10 MB: it is imported only where one is."""
     revision = await connection.run_sync(_read_revision)
     if revision == schema.REVISION:
+        await _check_tables(connection)
         return
     if revision is not None and revision > schema.REVISION:
         raise StoreRefused(
@@ -192,6 +217,12 @@ async def _migrate(connection: AsyncConnection) -> None:
 
     await connection.run_sync(upgrade)
     log.info("store_migrated", schema=schema.REVISION)
+
+
+async def _check_tables(connection: AsyncConnection) -> None:
+    tables = set((await connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'"))).scalars())
+    if missing := sorted(schema.metadata.tables.keys() - tables):
+        raise StoreRefused(f"The database has lost its tables {', '.join(missing)}. Restore it from a backup")
 
 
 def _read_revision(connection: Any) -> str | None:

@@ -1,15 +1,31 @@
-"""The data folder: one process at a time, and the secrets that live beside the database (mode 0600)."""
+"""The data folder: one process at a time, and the secrets that live beside the database (mode 0600).
+
+A secret is made together with the database whose rows depend on it (``store/identity.py``), and never in place of a
+file that is lost: a new one would silently make every key or every sealed value useless.
+"""
 
 import fcntl
 import os
 import secrets
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 
 PEPPER_BYTES = 32
+DATABASE = "gateway.db"
+JOURNAL = "requests.journal"
+SECRETS = MappingProxyType(
+    {
+        "pepper": "no API key is recognised: each has to be rotated",
+        "master.key": "provider keys and second factors that are sealed in the database cannot be opened",
+        "media.key": "links to stored images that were given out no longer open",
+        "webhook.key": "every webhook secret is another, so that receivers refuse what they are sent",
+    }
+)
+"""The secret files of a data folder, and what is lost without each."""
 LOCK_TRIES = 5
 LOCK_PAUSE_S = 0.04
 _OWNER_ONLY = 0o600
@@ -26,11 +42,15 @@ class FolderBusy(Exception):  # noqa: N818 - says what is
 
 
 class FolderDamaged(Exception):  # noqa: N818 - says what is
-    """A secret file of the data folder is not what it was; the message is for the operator."""
+    """A file of the data folder is missing or not what it was; the message is for the operator."""
 
 
 class DataFolder:
-    """An open, locked data folder; made if it is not there. Close it to let the next process in."""
+    """An open, locked data folder; made if it is not there. Close it to let the next process in.
+
+    Attributes:
+        killed: the last process was serving from this folder, and did not close it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,6 +59,7 @@ class DataFolder:
         if not _lock(self._lock):
             os.close(self._lock)
             raise FolderBusy(path, find_holder(path) or {})
+        self.killed = b'"url"' in os.pread(self._lock, 4096, 0)
         self._write_holder({"pid": os.getpid()})
 
     def announce(self, url: str) -> None:
@@ -57,14 +78,19 @@ class DataFolder:
         return path
 
     def secret(self, name: str) -> bytes:
-        """The 32 random bytes kept in the file ``name``, made on first use."""
+        """The 32 random bytes kept in the file ``name``. Raises ``FolderDamaged``."""
         path = self.path / name
-        if not path.exists():
-            _write_private(path, secrets.token_bytes(PEPPER_BYTES))
-        content = path.read_bytes()
-        if len(content) != PEPPER_BYTES:
-            raise FolderDamaged(f"{path} must hold {PEPPER_BYTES} bytes; restore it from a backup")
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise FolderDamaged(f"{path} is missing. {_tell_remedy(name)}") from None
+        if len(content) != PEPPER_BYTES or not any(content):
+            raise FolderDamaged(f"{path} must hold {PEPPER_BYTES} random bytes, and does not. {_tell_remedy(name)}")
         return content
+
+    def make_secret(self, name: str) -> None:
+        """Write 32 new random bytes into the file ``name``, in place of what it holds."""
+        _write_private(self.path / name, secrets.token_bytes(PEPPER_BYTES))
 
     def admin_token(self) -> str:
         """The token with which the command line talks to the admin API, kept in ``admin.token``."""
@@ -100,6 +126,40 @@ def find_holder(path: Path) -> dict[str, Any] | None:
         return None
     finally:
         os.close(lock)
+
+
+def list_parts(path: Path) -> list[str]:
+    """The files of ``path`` that only a gateway's earlier start can have made, beside its database."""
+    return [name for name in (*SECRETS, JOURNAL) if (path / name).exists()]
+
+
+def is_used(path: Path) -> bool:
+    """Whether a gateway has ever served, or been set up, over the data folder ``path``."""
+    return (path / DATABASE).exists() or bool(list_parts(path))
+
+
+def check_database_present(path: Path, database: Path) -> None:
+    """Raise ``FolderDamaged`` if the data folder ``path`` was in use, and its ``database`` is missing or empty."""
+    missing = not database.exists()
+    parts = list_parts(path)
+    if missing and (log := database.with_name(f"{database.name}-wal")).exists():
+        parts.append(log.name)
+    if not parts or (not missing and database.stat().st_size):
+        return
+    raise FolderDamaged(
+        f"The database {database} {'is missing' if missing else 'is empty'}, but the data folder {path} was in use: "
+        f"it has {', '.join(parts)}. Accounts, keys, channels and every charge are in the database. Restore "
+        f"{database.name} from a backup, and {database.name}-wal with it if there is one. To begin with nothing, "
+        "name another data folder (--data)",
+    )
+
+
+def _tell_remedy(name: str) -> str:
+    """What an operator can do about a secret file that is lost."""
+    return (
+        f"Without it {SECRETS.get(name, 'the gateway cannot start')}. Restore it from the backup of this folder. "
+        f"If there is none, 'gateway serve --renew-secret {name}' makes a new one, and that is lost for good"
+    )
 
 
 def _lock(descriptor: int) -> bool:

@@ -12,7 +12,6 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Table,
     Text,
@@ -20,12 +19,18 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0006"
+from gateway.store.schema_base import BIG as _BIG
+from gateway.store.schema_base import metadata
+from gateway.store.schema_guards import fingerprints
+
+__all__ = (
+    "REVISION", "accounts", "audit", "channels", "deliveries", "entries", "fingerprints", "keys", "links", "members",
+    "metadata", "replays", "requests", "retired", "sessions", "settings", "usage_days", "usage_hours", "video_prompts",
+    "videos",
+)  # fmt: skip
+
+REVISION = "0007"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
-
-metadata = MetaData()
-
-_BIG = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts rows only in a column called INTEGER
 
 accounts = Table(
     "accounts",

@@ -191,11 +191,15 @@ async def start_gateway(
     environ: Mapping[str, str] | None = None,
     discover: bool = False,
     clock: Callable[[], float] = time.time,
+    furnished: bool = True,
 ) -> RunningGateway:
-    """Start one over the data folder ``path``; accounts and keys are the test's own unless ``config`` has some."""
+    """Start one over the data folder ``path``; accounts and keys are the test's own unless ``config`` has some.
+
+    ``furnished``: a database that is not there is copied from ``template``, rather than made by the gateway.
+    """
     before = asyncio.all_tasks()
     path.mkdir(exist_ok=True)
-    if not (path / "gateway.db").exists():
+    if furnished and not (path / "gateway.db").exists():
         await furnish(path, template, declared=clock is time.time and not config.keys() & {"account", "key", "store"})
     folder = DataFolder(path)
     site = Site(

@@ -114,7 +114,7 @@ def test_everything_secret_is_its_owners_alone_whatever_the_umask(tmp_path: Path
     before = os.umask(0)
     try:
         folder = DataFolder(tmp_path / "data")
-        folder.secret("pepper")
+        folder.make_secret("pepper")
         folder.admin_token()
         database = folder.private_file("gateway.db")
         folder.close()
@@ -127,8 +127,10 @@ def test_everything_secret_is_its_owners_alone_whatever_the_umask(tmp_path: Path
 
 def test_secrets_are_made_once_and_stay(tmp_path: Path) -> None:
     seen = set()
-    for _ in range(3):
+    for number in range(3):
         folder = DataFolder(tmp_path)
+        if not number:
+            folder.make_secret("pepper")
         seen.add((folder.secret("pepper"), folder.secret("pepper"), folder.admin_token()))
         folder.close()
     ((pepper, again, token),) = seen
@@ -139,6 +141,9 @@ def test_secrets_are_made_once_and_stay(tmp_path: Path) -> None:
 
 def test_two_folders_and_two_secrets_are_not_alike(folder: DataFolder, tmp_path: Path) -> None:
     other = DataFolder(tmp_path / "other")
+    for where in (folder, other):
+        for name in ("a", "b"):
+            where.make_secret(name)
     secrets = {folder.secret("a"), folder.secret("b"), other.secret("a"), other.secret("b")}
     assert len(secrets) == 4
     assert folder.admin_token() != other.admin_token()
@@ -160,8 +165,25 @@ def test_an_empty_admin_token_is_never_given_out(folder: DataFolder) -> None:
     assert len(folder.admin_token()) >= 40
 
 
+def test_a_secret_that_is_missing_or_of_zeros_is_never_made_up(folder: DataFolder) -> None:
+    with pytest.raises(FolderDamaged, match=r"pepper is missing.*--renew-secret pepper"):
+        folder.secret("pepper")
+    assert not (folder.path / "pepper").exists()
+    (folder.path / "pepper").write_bytes(bytes(PEPPER_BYTES))
+    with pytest.raises(FolderDamaged, match="random"):
+        folder.secret("pepper")
+
+
+def test_a_folder_knows_that_its_last_gateway_was_killed(tmp_path: Path) -> None:
+    for left, killed in ((b"", False), (b'{"pid": 1}', False), (b'{"pid": 1, "url": "http://127.0.0.1:8080"}', True)):
+        (tmp_path / "gateway.lock").write_bytes(left)
+        folder = DataFolder(tmp_path)
+        assert folder.killed == killed
+        folder.close()
+
+
 def test_making_a_secret_leaves_no_draft_behind(folder: DataFolder) -> None:
-    folder.secret("pepper")
+    folder.make_secret("pepper")
     folder.admin_token()
     assert {path.name for path in folder.path.iterdir()} == {"gateway.lock", "pepper", "admin.token"}
 

@@ -1,0 +1,8 @@
+"""What every table of the schema is made with."""
+
+from sqlalchemy import BigInteger, Integer, MetaData
+
+metadata = MetaData()
+
+BIG = BigInteger().with_variant(Integer, "sqlite")
+"""Of an id: SQLite counts rows only in a column called INTEGER."""
