@@ -14,7 +14,6 @@ from gateway.app import build
 from gateway.config import Config
 from gateway.domain.reading import read_table
 from gateway.site import Site
-from gateway.store.engine import StoreRefused
 from gateway.store.folder import SECRETS, DataFolder, FolderDamaged
 from gateway.web.keys import OFFICE
 from gateway.web.protocol import GatewayRunner
