@@ -49,8 +49,7 @@ async def read_json(request: web.Request, limit: int | None = None) -> dict[str,
 
 
 def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
-    """The same of a body that came with its headers, as most do; None: ``read_json`` has to wait for it, or for it to
-    be unpacked."""
+    """The same of a body that came with its headers, as most do; None: it takes ``read_json`` to wait or to unpack."""
     if not request.content.is_eof() or _check_type(request) in _COMPRESSED:
         return None
     try:

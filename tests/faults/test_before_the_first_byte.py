@@ -3,7 +3,6 @@
 Each fault alone, and with a healthy second channel, streamed and whole, is in ``test_matrix.py``.
 """
 
-
 import pytest
 
 from tests.conftest import StartGateway

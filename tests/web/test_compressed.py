@@ -1,9 +1,9 @@
-"""Compressed bodies: nothing is unpacked for nobody, and for a caller in steps, within bounds, and aside if it is much."""
+"""Compressed bodies: nothing is unpacked for nobody; for a caller in steps, within bounds, and by a thread if large."""
 
 import gzip
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -49,7 +49,7 @@ class Unpacked:
 
 
 @pytest.fixture
-def unpacked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unpacked]:
+def unpacked(monkeypatch: pytest.MonkeyPatch) -> Unpacked:
     seen, make = Unpacked(), zlib.decompressobj
 
     class Watched:
@@ -65,7 +65,7 @@ def unpacked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unpacked]:
             return piece
 
     monkeypatch.setattr(zlib, "decompressobj", Watched)
-    yield seen
+    return seen
 
 
 async def exchange(gateway: RunningGateway, raw: bytes) -> RawAnswer:

@@ -1,0 +1,87 @@
+"""The sections of the configuration that are read at start: where the gateway listens, and where it keeps things."""
+
+import re
+from typing import Literal
+
+import attrs
+
+from gateway.domain.declaration import NETWORKS
+from gateway.domain.reading import NOT_NEGATIVE, about, between, must
+from gateway.flow.declaration import URL
+
+
+def _is_store_url(url: str) -> bool:
+    return url.startswith("sqlite:///") and len(url) > len("sqlite:///")
+
+
+_STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
+_MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
+_MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MASTER.match(value)))
+
+
+@attrs.frozen
+class ServerSection:
+    """``[server]``: where the gateway listens and how it ends."""
+
+    host: str = attrs.field(
+        default="127.0.0.1", metadata=about('the address to listen at; "0.0.0.0" to be reached from other machines')
+    )
+    port: int = attrs.field(
+        default=8080, metadata=about("the port to listen at; 0 takes any that is free", between(0, 65_535))
+    )
+    base_url: str = attrs.field(
+        default="",
+        metadata=about('how callers reach the gateway, for instance "https://ai.example.com" behind a proxy', URL),
+    )
+    drain_timeout_s: float = attrs.field(
+        default=30.0, metadata=about("how long running answers may take to finish after SIGTERM", NOT_NEGATIVE)
+    )
+    max_body_mb: int = attrs.field(
+        default=16,
+        metadata=about(
+            "largest request body in JSON; a quarter of it for embeddings, completions, moderations, rerank and "
+            "speech. While 16 MB are parsed, everybody else waits for up to 50 ms",
+            between(1, 1024),
+        ),
+    )
+    max_upload_mb: int = attrs.field(
+        default=128,
+        metadata=about(
+            "largest form: pictures to edit, recordings. It waits in the data folder, not in memory", between(1, 4096)
+        ),
+    )
+    max_file_mb: int = attrs.field(default=64, metadata=about("largest file in a form", between(1, 4096)))
+    log_format: Literal["console", "json"] = attrs.field(
+        default="console", metadata=about('how the log is written: "console", for people, or "json"')
+    )
+    client: Literal["wire", "ordinary"] = attrs.field(
+        default="wire",
+        metadata=about('how providers are called: "wire", the relay\'s own connections, or "ordinary", all by aiohttp'),
+    )
+    trusted_proxies: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=about(
+            'proxies whose X-Forwarded-For is believed (for allow_ips): ["127.0.0.1", "10.0.0.0/8"]', NETWORKS
+        ),
+    )
+
+
+@attrs.frozen
+class StoreSection:
+    """``[store]``: the database, and what provider keys are sealed with in it; empty is what the data folder has."""
+
+    url: str = attrs.field(
+        default="",
+        metadata=about(
+            'the database; default: gateway.db in the data folder; or "sqlite:////var/lib/gateway/gateway.db"',
+            _STORE_URL,
+        ),
+    )
+    master_key: str = attrs.field(
+        default="",
+        metadata=about(
+            "64 hexadecimal digits that seal provider keys in the database; default: master.key in the data folder",
+            _MASTER_KEY,
+        ),
+        repr=False,
+    )
