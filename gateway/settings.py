@@ -268,7 +268,9 @@ def _not_stored(what: str, *, declared: bool) -> NotFound | Conflict:
 
 
 def _read_price(model: str, fields: Fields) -> PriceSpec:
-    """What a price is to be. Raises ``InvalidRequest``."""
+    """What a price is to be. Raises ``InvalidRequest``. Null takes a rate back; the model cannot be taken back."""
+    if fields.get("model", model) is None:
+        raise InvalidRequest("model: expected the name of a model, not null; leave it out to keep it", param="model")
     told = {name: value for name, value in fields.items() if value is not None}
     spec = read_spec({"model": model, **told}, PriceSpec)
     if spec.model != model:

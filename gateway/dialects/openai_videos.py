@@ -4,8 +4,8 @@ Shapes: the convention's OpenAPI document, ``VideoResource``, ``VideoListResourc
 ``VideoContentVariant``. Another instance of this gateway is such a server too.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from gateway.dialects.filming import (
@@ -25,10 +25,7 @@ from gateway.dialects.openai_error import Secrets
 from gateway.dialects.painting import Ask
 from gateway.dialects.payload import Body, Form
 from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault
-from gateway.domain.video import VideoJob, VideoState
-
-StatusWords = Literal["spec", "openai"]
-"""How the job that is under way is called: ``processing``, or ``in_progress``."""
+from gateway.domain.video import StatusWords, VideoJob, VideoState
 
 _SHOWN: dict[VideoState, str] = {
     "created": "queued",
@@ -67,9 +64,9 @@ def write_video(job: VideoJob, words: StatusWords) -> Body:
     return told | {"error": {"code": job.error_code, "message": job.error_message}} if job.state == "failed" else told
 
 
-def write_videos(jobs: Sequence[VideoJob], words: StatusWords, *, more: bool) -> Body:
-    """A page of them."""
-    data = [write_video(job, words) for job in jobs]
+def write_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], StatusWords], *, more: bool) -> Body:
+    """A page of them, each in the words that ``find_words`` has for it."""
+    data = [write_video(job, find_words(job)) for job in jobs]
     return {
         "object": "list",
         "data": data,

@@ -25,6 +25,8 @@ from gateway.domain.webhook import Delivery
 
 VideoState = Literal["created", "submitting", "queued", "processing", "fetching", "completed", "failed"]
 """On record only; a provider is being asked to begin; it has not begun; it is at work; its file is being fetched."""
+StatusWords = Literal["spec", "openai"]
+"""How a job that is under way is called: ``processing``, or ``in_progress`` as the convention has it."""
 
 TRANSITIONS: Mapping[VideoState, tuple[VideoState, ...]] = MappingProxyType(
     {
@@ -102,6 +104,7 @@ class VideoAsk:
         size: ``1280x720``; None where the caller left it open.
         remix_of: the job whose video is to be made anew; None where none is.
         webhook_url: where the end is to be told.
+        status_words: those of whoever asks.
     """
 
     prompt: str = attrs.field(repr=False)
@@ -110,6 +113,7 @@ class VideoAsk:
     reference: Reference | None = None
     remix_of: "VideoJob | None" = None
     webhook_url: str | None = None
+    status_words: StatusWords = "spec"
 
 
 @attrs.frozen
@@ -133,6 +137,7 @@ class VideoJob:
         lease_until_ms: until when that process is believed to be alive.
         due_ms: when it is to be looked at next; None once it has ended.
         polls: answers in a row that it goes on; ``failures``: answers in a row that were none.
+        status_words: those of whoever submitted it.
     """
 
     id: str
@@ -167,6 +172,7 @@ class VideoJob:
     polls: int = 0
     failures: int = 0
     webhook_url: str | None = attrs.field(default=None, repr=False)
+    status_words: StatusWords = "spec"
 
     @property
     def account_id(self) -> int:

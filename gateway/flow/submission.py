@@ -202,6 +202,7 @@ class Submissions:
             lease_until_ms=now_ms + LEASE_MS,
             due_ms=now_ms,
             webhook_url=ask.webhook_url or arrival.caller.key.webhook_url,
+            status_words=ask.status_words,
         )
 
     async def _begin(self, ticket: Ticket) -> Take:

@@ -29,7 +29,7 @@ __all__ = (
     "videos",
 )  # fmt: skip
 
-REVISION = "0007"
+REVISION = "0008"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
 
 accounts = Table(
@@ -330,6 +330,7 @@ videos = Table(
     Column("webhook_url", Text),
     Column("receipt", Text, nullable=False),
     Column("clue", Text),
+    Column("status_words", String(16), nullable=False, server_default="spec"),
     Index("videos_by_account", "account_id", "sequence"),
     Index("videos_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
     Index("videos_owned", "owner", sqlite_where=OWNED, postgresql_where=OWNED),

@@ -9,9 +9,9 @@ import orjson
 from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
-from gateway.dialects.openai_videos import StatusWords, write_video
+from gateway.dialects.openai_videos import write_video
 from gateway.domain.fault import ClientGone, Fault, RateLimited
-from gateway.domain.video import VideoJob
+from gateway.domain.video import StatusWords, VideoJob
 from gateway.web.entrance import check_still_signed
 from gateway.web.keys import CALLER, ROOMS
 from gateway.web.words import find_status_words
@@ -70,7 +70,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _follow(request: web.Request, response: EventSourceResponse, job: VideoJob, bell: asyncio.Event) -> None:
-    rooms, words = request.app[ROOMS], find_status_words(request)
+    rooms, words = request.app[ROOMS], find_status_words(request, job)
     told = ""
     while rooms.gate.open:
         event, now = _write(job, words)

@@ -110,7 +110,7 @@ class Named:
         job = await rooms.videos.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
         if job is None:
             return None
-        body = orjson.dumps(write_video(job, find_status_words(self._request)))
+        body = orjson.dumps(write_video(job, find_status_words(self._request, job)))
         return attrs.evolve(lost, status=_OK, media_type=_JSON, body=body)
 
     async def keep(self, body: bytes, media_type: str = _JSON) -> None:

@@ -14,7 +14,7 @@ from gateway.domain.call import Call, Operation
 from gateway.domain.fault import Conflict, Fault, InvalidRequest
 from gateway.domain.price import usd
 from gateway.domain.request import Ending
-from gateway.domain.video import VideoAsk, VideoJob, find_poll_after_ms
+from gateway.domain.video import StatusWords, VideoAsk, VideoJob, find_poll_after_ms
 from gateway.domain.webhook import find_webhook_problem
 from gateway.flow.filming import SubmitUnknown
 from gateway.flow.record import Delivery
@@ -23,7 +23,7 @@ from gateway.flow.videos import check_completed
 from gateway.web.form import FormReader
 from gateway.web.naming import Named
 from gateway.web.walk import Walk, open_form
-from gateway.web.words import find_status_words
+from gateway.web.words import FORM_TYPE, find_status_words, find_submitted_words
 
 POLL_AFTER = "openai-poll-after-ms"
 
@@ -45,7 +45,7 @@ async def post_remix(request: web.Request) -> web.StreamResponse:
 
 
 def _is_form(request: web.Request) -> bool:
-    return request.content_type == "multipart/form-data"
+    return request.content_type == FORM_TYPE
 
 
 class _VideoWalk(Walk):
@@ -86,9 +86,10 @@ class _VideoWalk(Walk):
         return attrs.evolve(call, model=original.model, video=ask)
 
     async def _serve(self, call: Call) -> web.StreamResponse:
-        rooms = self._rooms
+        rooms, ask = self._rooms, _get_ask(call)
+        call = attrs.evolve(call, video=attrs.evolve(ask, status_words=self._find_words(ask)))
         rooms.submissions.check(call)
-        url = _get_ask(call).webhook_url
+        url = ask.webhook_url
         problem = find_webhook_problem(url, rooms.webhook_hosts()) if url else None
         if problem is not None:
             raise InvalidRequest(problem, param="webhook_url")
@@ -112,13 +113,18 @@ class _VideoWalk(Walk):
         self._settle("completed")
         return web.Response(body=body, headers=headers)
 
+    def _find_words(self, ask: VideoAsk) -> StatusWords:
+        """The words to remember with the job; those of an original are its remixes', too."""
+        found = find_submitted_words(self._request)
+        return ask.remix_of.status_words if ask.remix_of is not None and found == "spec" else found
+
     async def _carry(self, ticket: Ticket, named: Named, reader: FormReader | None) -> tuple[VideoJob, bytes]:
         """The call to its end, whoever waits for it: a provider that was asked is listened to, also by a drain."""
         gate = self._rooms.gate
         gate.inside += 1
         try:
             job = await self._rooms.submissions.submit(ticket)
-            body = orjson.dumps(write_video(job, find_status_words(self._request)))
+            body = orjson.dumps(write_video(job, find_status_words(self._request, job)))
             await named.keep(body)
         except Fault as fault:
             if not isinstance(fault, SubmitUnknown):

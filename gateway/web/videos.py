@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import cast, get_args
 
 import orjson
@@ -54,7 +55,7 @@ def add_video_routes(app: web.Application) -> None:
 async def get_video(request: web.Request) -> web.Response:
     """``GET /v1/videos/{id}``: how a job stands."""
     job = await _get_job(request)
-    return _answer(request, write_video(job, find_status_words(request)), _say_when(request, job))
+    return _answer(request, write_video(job, find_status_words(request, job)), _say_when(request, job))
 
 
 def _say_when(request: web.Request, job: VideoJob) -> dict[str, str]:
@@ -70,7 +71,7 @@ async def get_videos(request: web.Request) -> web.Response:
     wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
     found = await request.app[ROOMS].videos.list_videos(wanted, limit + 1)
     page = _bound(found[:limit])
-    return _answer(request, write_videos(page, find_status_words(request), more=len(found) > len(page)))
+    return _answer(request, write_videos(page, partial(find_status_words, request), more=len(found) > len(page)))
 
 
 def _bound(found: Sequence[VideoJob]) -> Sequence[VideoJob]:

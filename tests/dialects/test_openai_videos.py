@@ -138,11 +138,11 @@ def test_nothing_of_ours_is_told() -> None:
 
 def test_a_page_names_its_ends() -> None:
     other = attrs.evolve(JOB, id="video_2")
-    page = write_videos([JOB, other], "spec", more=True)
+    page = write_videos([JOB, other], lambda one: "openai" if one is other else "spec", more=True)
     assert (page["object"], page["first_id"], page["last_id"], page["has_more"]) == ("list", "video_1", "video_2", True)
-    assert page["data"] == [write_video(JOB, "spec"), write_video(other, "spec")]
+    assert page["data"] == [write_video(JOB, "spec"), write_video(other, "openai")]
     empty = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
-    assert write_videos([], "spec", more=False) == empty
+    assert write_videos([], lambda _: "spec", more=False) == empty
 
 
 def test_what_is_deleted_says_so() -> None:

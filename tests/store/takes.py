@@ -45,6 +45,7 @@ JOB = VideoJob(
     polls=3,
     failures=4,
     webhook_url="https://hooks.test/1",
+    status_words="openai",
 )
 """A job that no other is like: it has what only a live one has, and what only one that ended has."""
 DELIVERY = Delivery(

@@ -357,6 +357,7 @@ async def test_a_price_that_would_not_be_asked_for_or_that_is_none_is_refused(de
         ("filed-*", {}, 409),
         ("filed-o*", {}, 409),
         ("x", {"model": "y"}, 400),
+        ("x", {"model": None}, 400),
         ("x", {"provider": "nobody"}, 400),
         ("x", {"input_usd_per_million": -1}, 400),
         ("x", {"input_usd_per_million": "1"}, 400),

@@ -681,6 +681,48 @@ async def test_the_word_for_what_is_under_way_is_the_callers_or_the_operators(
         await cinema.gateway.app[ROOMS].videos.cancel(video_id)
 
 
+async def test_a_job_that_was_submitted_as_the_conventions_libraries_do_is_told_in_its_words(
+    gateway_with: StartGateway,
+) -> None:
+    """They send a form, and some do not say who they are; whoever polls without a header is told so all the same."""
+    busy = Play(polls=["in_progress"], hint_ms=600_000)
+    async with open_cinema(gateway_with, plays={"busy": busy}) as cinema:
+        original = await cinema.begin()
+        await cinema.finish(original)
+        form = {"model": "m", "prompt": "busy"}
+        as_form = aiohttp.FormData(form, default_to_multipart=True)
+        from_form = (await cinema.ask("POST", VIDEOS, data=as_form)).json["id"]
+        from_library = (await cinema.ask("POST", VIDEOS, json=form, headers={"X-Stainless-Lang": "js"})).json["id"]
+        from_json = await cinema.begin("busy")
+        words = {from_form: "in_progress", from_library: "in_progress", from_json: "processing"}
+        for video_id, word in words.items():
+            path, videos = f"{VIDEOS}/{video_id}", cinema.gateway.app[ROOMS].videos
+            async with asyncio.timeout(5), videos.signals.listen(video_id) as bell:
+                while (await cinema.get(path)).json["status"] == "queued":
+                    await bell.wait()
+                    bell.clear()
+            assert (await cinema.get(path)).json["status"] == word
+            assert (await cinema.get(f"{ALIAS}/{video_id}")).json["status"] == word
+        listed = (await cinema.get(VIDEOS)).json["data"]
+        assert {job["id"]: job["status"] for job in listed} == {original: "completed", **words}
+        async with cinema.gateway.client.get(f"{cinema.gateway.url}{VIDEOS}/{from_form}/events") as stream:
+            assert await stream.content.readline() == b"event: video.in_progress\n"
+        for video_id in words:
+            await cinema.gateway.app[ROOMS].videos.cancel(video_id)
+
+
+async def test_a_remix_is_told_in_the_words_of_its_original(gateway_with: StartGateway) -> None:
+    async with open_cinema(gateway_with) as cinema:
+        form = aiohttp.FormData({"model": "m", "prompt": "a cat"}, default_to_multipart=True)
+        videos = cinema.gateway.app[ROOMS].videos
+        originals = [(await cinema.ask("POST", VIDEOS, data=form)).json["id"], await cinema.begin()]
+        for original, words in zip(originals, ("openai", "spec"), strict=True):
+            await cinema.finish(original)
+            heard = await cinema.ask("POST", f"{VIDEOS}/{original}/remix", json={"prompt": "at night"})
+            assert (await videos.get(heard.json["id"])).status_words == words
+            await cinema.finish(heard.json["id"])
+
+
 # ---- remixes
 
 
