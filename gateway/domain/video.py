@@ -103,8 +103,7 @@ class VideoAsk:
         seconds: how long; None where the caller left it open.
         size: ``1280x720``; None where the caller left it open.
         remix_of: the job whose video is to be made anew; None where none is.
-        webhook_url: where the end is to be told.
-        status_words: those of whoever asks.
+        webhook_url: where the end is to be told; ``status_words``: in the words of whoever asks.
     """
 
     prompt: str = attrs.field(repr=False)
