@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.domain.audit import Actor
 from gateway.domain.caller import ApiKey, Caller
-from gateway.domain.fault import Fault, InvalidApiKey, NotFound, Overloaded
+from gateway.domain.fault import Fault, InvalidApiKey, InvalidRequest, NotFound, Overloaded
 from gateway.domain.member import Forbidden, SignedOut, may
 from gateway.domain.network import is_inside
 from gateway.flow.reception import Signed
@@ -54,13 +54,24 @@ async def authenticate(request: web.Request) -> None:
 
 
 def _find_authorization(request: web.Request) -> str | None:
-    """What the caller shows; a client of Anthropic's API, on its paths or with its version, ``x-api-key``."""
+    """What the caller shows; a client of Anthropic's API, on its paths or with its version, ``x-api-key``.
+
+    Raises ``InvalidRequest`` for two keys: which of them is to pay, nobody here can know.
+    """
     headers = request.headers
-    shown = headers.get("Authorization")
-    if shown is not None:
-        return shown
-    theirs = request.path.startswith(ANTHROPIC_PATHS) or VERSION_HEADER in headers
-    return f"Bearer {key}" if theirs and (key := headers.get("x-api-key")) else None
+    shown = headers.getall("Authorization", ())
+    key = headers.get("x-api-key")
+    if key and not (request.path.startswith(ANTHROPIC_PATHS) or VERSION_HEADER in headers):
+        key = None
+    if len(shown) > 1 or (key and len({*headers.getall("x-api-key"), *map(_find_token, shown)}) > 1):
+        raise InvalidRequest("The request shows more than one API key; one is expected", should_retry=False)
+    if shown:
+        return shown[0]
+    return f"Bearer {key}" if key else None
+
+
+def _find_token(authorization: str) -> str:
+    return authorization.partition(" ")[2].strip()
 
 
 async def _find_console_caller(request: web.Request) -> Caller:
@@ -131,8 +142,11 @@ async def _identify(request: web.Request, door: Door | None) -> None:
 
 
 def check_token(request: web.Request) -> None:
-    """Raise ``InvalidApiKey`` where what is shown is not the admin token."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    """Raise ``InvalidApiKey`` if what is shown is not the admin token; ``InvalidRequest`` if two are."""
+    shown = request.headers.getall("Authorization", ("",))
+    if len(shown) > 1:
+        raise InvalidRequest("The request shows more than one token; one is expected", should_retry=False)
+    scheme, _, token = shown[0].partition(" ")
     expected = request.app[OFFICE].token
     if scheme.lower() != "bearer" or not hmac.compare_digest(_bytes(token.strip()), _bytes(expected)):
         raise InvalidApiKey("The admin API needs the token in the data folder's admin.token", should_retry=False)
@@ -213,12 +227,18 @@ def check_own_page(request: web.Request) -> None:
 
 
 def _is_own(request: web.Request, origin: str) -> bool:
+    """Whether ``origin`` is a page of this host. A page that came without TLS may be anybody's on the way."""
     try:
-        host = urlsplit(origin).netloc.lower()
+        read = urlsplit(origin)
     except ValueError:
         return False
-    base_url = request.app[ROOMS].base_url
-    return bool(host) and host in {request.host.lower(), urlsplit(base_url).netloc.lower()}
+    base = urlsplit(request.app[ROOMS].base_url)
+    host = read.netloc.lower()
+    if host and host == base.netloc.lower():
+        return read.scheme == base.scheme
+    # A proxy that nobody named may speak TLS for us.
+    schemes = {"https"} if is_secure(request) else {"http", "https"}
+    return bool(host) and host == request.host.lower() and read.scheme in schemes
 
 
 def is_secure(request: web.Request) -> bool:

@@ -5,16 +5,18 @@ log. Its ``handle_error`` is the one place to change that; reaching it takes a s
 of them through a private method (``_make_server``), which a test watches.
 """
 
+import gc
 from functools import partial
 from typing import Any
 
-from aiohttp import web
+from aiohttp import HttpVersion11, StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.typedefs import Handler
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
 
-from gateway.domain.fault import InternalError, InvalidRequest
+from gateway.domain.fault import ApiNotImplemented, InternalError, InvalidRequest
 from gateway.web.answer import OwnHead, SmallAnswer
 from gateway.web.entrance import authenticate
 from gateway.web.keys import TRACE, Trace
@@ -58,6 +60,27 @@ class GatewayProtocol(RequestHandler):
         # aiohttp would leave a connection that waits for one open, and deaf, until everything else has ended.
         if self._current_request is None and not self._messages and self.transport is not None:
             self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        super().data_received(data)
+        if self._messages and type(self._messages[-1][0]) is _ErrInfo:
+            self._restore_requests()
+
+    def _restore_requests(self) -> None:
+        """Requests that are whole are answered before what cannot be parsed behind them in the same piece.
+
+        aiohttp's parser raises then, and keeps the requests in a list that it lets nobody have; the garbage collector
+        knows it. A test watches that it still does.
+        """
+        error = self._messages.pop()
+        for kept in gc.get_referents(self._parser):
+            if type(kept) is list and kept and type(kept[0]) is tuple and isinstance(kept[0][1], StreamReader):
+                whole = [each for each in kept if _is_whole(*each)]
+                kept.clear()
+                self._request_count += len(whole)
+                self._messages.extend(whole)
+        self._messages.append(error)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Go on after a pause. aiohttp asks for it whenever of a body was read; mostly all of it was there already.
@@ -152,12 +175,39 @@ class Shortcut:
 
     async def go(self, request: web.Request) -> web.StreamResponse:
         """Answer ``request``."""
+        if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
+            return _refuse_framing(request)
         known = self._known.get(request.raw_path)
         if known is None or request.method != "POST" or "Expect" in request.headers:
             return await self._ordinary(request)
         request._match_info, handler = known  # noqa: SLF001
         await authenticate(request)
         return await handler(request)
+
+
+def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
+    """Whether all of a request has come; of one whose Transfer-Encoding was not understood, nobody knows its end."""
+    return payload.is_eof() and (message.chunked or "Transfer-Encoding" not in message.headers)
+
+
+def _is_framed_well(request: web.Request) -> bool:
+    """Whether ``chunked`` is the one transfer coding, in HTTP/1.1 (RFC 9112, 6.1).
+
+    Of anything else two readers may find two different ends.
+    """
+    return request.version >= HttpVersion11 and request.headers["Transfer-Encoding"].lower() == "chunked"
+
+
+def _refuse_framing(request: web.Request) -> web.Response:
+    """501 for a coding that is not undone here, and the end of the connection; 400 in HTTP/1.0, which has none."""
+    fault: ApiNotImplemented | InvalidRequest
+    if request.version < HttpVersion11:
+        fault = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
+    else:
+        fault = ApiNotImplemented("Transfer-Encoding must be chunked, and nothing else")
+    response = write_fault(fault, request[TRACE].id, anthropic=speaks_anthropic(request))
+    response.force_close()
+    return response
 
 
 class GatewayRunner(web.AppRunner):

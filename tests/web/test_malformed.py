@@ -130,3 +130,101 @@ async def test_a_hostile_authorization_header_is_a_401(standing_with: StartGatew
     found = split(await talk(gateway.url, raw))
     # Where the byte is no byte of a header at all, the request is not HTTP: also right.
     assert (found.status, found.error["code"]) in {(401, "invalid_api_key"), (400, "invalid_request")}
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "junk", [b"NONSENSE\r\n\r\n", b"\x16\x03\x01", b"GET /x HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nA\r\n"]
+)
+@pytest.mark.parametrize("good", [1, 2, 5])
+async def test_good_requests_before_garbage_in_one_piece_are_served_first(
+    standing_with: StartGateway, junk: bytes, good: int
+) -> None:
+    gateway = await standing_with({})
+    reply = await talk(gateway.url, HEALTH * good + junk)
+    assert re.findall(rb"HTTP/1\.[01] (\d+)", reply) == [b"200"] * good + [b"400"]
+
+
+async def test_a_call_before_garbage_is_made_and_answered(standing_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await standing_with(channels([up]))
+        reply = await talk(gateway.url, HEALTH + post(hello()) + b"GARBAGE\r\n\r\n")
+        assert re.findall(rb"HTTP/1\.[01] (\d+)", reply) == [b"200", b"200", b"400"]
+        assert len(up.received) == 1
+
+
+async def test_garbage_behind_a_kept_connections_next_request_waits_for_it_too(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
+    reader, writer = await connect(gateway.url)
+    writer.write(HEALTH)
+    assert (await read_answer(reader)).status == 200
+    writer.write(HEALTH[:9])
+    await writer.drain()
+    await asyncio.sleep(0.02)
+    writer.write(HEALTH[9:] + HEALTH + b"NONSENSE\r\n\r\n")
+    assert [(await read_answer(reader)).status for _ in range(3)] == [200, 200, 400]
+    writer.close()
+
+
+async def test_a_request_whose_body_is_broken_is_not_served(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
+    broken = CHUNKED.encode() + b"chunked\r\n\r\n2\r\n{}\r\nzz\r\n"
+    reply = await talk(gateway.url, HEALTH + broken)
+    assert re.findall(rb"HTTP/1\.[01] (\d+)", reply) == [b"200", b"400"]
+
+
+@pytest.mark.parametrize(
+    "coding", ["gzip, chunked", "deflate,chunked", "identity, chunked", "chunked, chunked", "x, chunked"]
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/admin/v1/accounts", "/healthz", "/nothing"])
+async def test_a_transfer_encoding_that_is_more_than_chunked_is_refused_and_the_connection_ends(
+    standing_with: StartGateway, coding: str, path: str
+) -> None:
+    gateway = await standing_with({})
+    raw = CHUNKED.encode().replace(b"/v1/chat/completions", path.encode()) + coding.encode() + b"\r\n\r\n0\r\n\r\n"
+    reply = await talk(gateway.url, raw + HEALTH)
+    found = split(reply)
+    assert found.status in {400, 501}
+    assert reply.count(b"HTTP/1.") == 1
+    assert (b'"type":"error"' in found.body) == (path == "/v1/messages" and found.status == 501)
+
+
+async def test_chunked_in_http_1_0_is_refused_and_in_any_case_of_letters_is_taken(standing_with: StartGateway) -> None:
+    gateway = await standing_with({})
+    raw = CHUNKED.encode() + b"chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    found = split(await talk(gateway.url, raw.replace(b"HTTP/1.1", b"HTTP/1.0", 1)))
+    assert (found.status, found.error["code"]) == (400, "invalid_request")
+    assert "transfer-encoding" in found.error["message"].lower()
+    reader, writer = await connect(gateway.url)
+    writer.write(raw.replace(b"chunked", b"Chunked"))
+    assert "model" in (await read_answer(reader)).error["message"]
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "lines", "status"),
+    [
+        ("/v1/models", ["Authorization: Bearer KEY", "Authorization: Bearer KEY"], 400),
+        ("/v1/models", ["Authorization: Bearer KEY", "Authorization: Bearer other"], 400),
+        ("/v1/chat/completions", ["Authorization: Bearer other", "Authorization: Bearer KEY"], 400),
+        ("/v1/models", ["Authorization: Bearer KEY", "x-api-key: sk-another-key-of-another"], 400),
+        ("/v1/models", ["x-api-key: KEY", "x-api-key: sk-another-key-of-another"], 400),
+        ("/v1/models", ["Authorization: Bearer KEY", "x-api-key: KEY"], 200),
+        ("/v1/models", ["authorization: bearer  KEY", "X-Api-Key: KEY"], 200),
+        ("/v1/models", ["Authorization: Bearer KEY", "x-api-key: "], 200),
+        ("/v1/videos", ["Authorization: Bearer KEY", "x-api-key: of-a-proxy-in-between"], 200),
+        ("/admin/v1/status", ["Authorization: Bearer TOKEN", "Authorization: Bearer TOKEN"], 400),
+        ("/admin/v1/status", ["Authorization: Bearer TOKEN", "Authorization: Bearer other"], 400),
+        ("/admin/v1/status", ["Authorization: Bearer TOKEN"], 200),
+    ],
+)
+async def test_two_keys_are_one_too_many(standing_with: StartGateway, path: str, lines: list[str], status: int) -> None:
+    gateway = await standing_with({})
+    method = "POST" if "chat" in path else "GET"
+    head = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: a", "Connection: close", *lines])
+    told = head.replace("KEY", KEY).replace("TOKEN", gateway.admin_token)
+    found = split(await talk(gateway.url, told.encode() + b"\r\n\r\n"))
+    assert found.status == status
+    assert status == 200 or b"more than one" in found.body

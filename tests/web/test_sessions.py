@@ -250,6 +250,37 @@ async def test_no_other_site_can_use_a_session(wire: Wire) -> None:
             assert said["error"]["code"] == "forbidden"
 
 
+@pytest.mark.parametrize(
+    ("server", "origin", "proto", "status"),
+    [
+        ({}, "http://HOST", "", 200),
+        ({}, "https://HOST", "", 200),
+        ({}, "ftp://HOST", "", 403),
+        ({"trusted_proxies": ["127.0.0.1"]}, "https://HOST", "https", 200),
+        ({"trusted_proxies": ["127.0.0.1"]}, "http://HOST", "https", 403),
+        ({"base_url": "https://ai.example.com"}, "https://ai.example.com", "", 200),
+        ({"base_url": "https://ai.example.com"}, "http://ai.example.com", "", 403),
+    ],
+)
+async def test_a_page_of_this_host_that_came_without_tls_is_no_page_of_ours_behind_tls(  # noqa: PLR0917 - the table's
+    gateway_with: StartGateway,
+    session: aiohttp.ClientSession,
+    server: dict[str, Any],
+    origin: str,
+    proto: str,
+    status: int,
+) -> None:
+    """Anybody on the way may have written it. Browsers before 2023 send no ``Sec-Fetch-Site``."""
+    wire = Wire(await gateway_with({"server": server}), session)
+    secure = proto == "https"
+    reference = await wire.open(await wire.add())
+    headers = {"Origin": origin.replace("HOST", wire.gateway.url.removeprefix("http://"))}
+    if proto:
+        headers["X-Forwarded-Proto"] = proto
+    cookie = SECURE_COOKIE if secure else COOKIE
+    assert (await wire.send("GET", "/session", {cookie: reference}, **headers))[0] == status
+
+
 async def test_no_other_site_can_sign_anybody_in(wire: Wire) -> None:
     """Into an account of the attacker's, where what is typed next is the attacker's to read."""
     await wire.add()
