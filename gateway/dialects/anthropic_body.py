@@ -37,7 +37,6 @@ Block = dict[str, Any]
 
 OPENING = "."
 """What the user says before an assistant that speaks first: the first message has to be the user's."""
-MAX_USER = 256
 _MAX_DEPTH = 100
 """Of a tool's arguments; the whole body may go a little deeper before it cannot be written any more."""
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -81,7 +80,7 @@ def write_body(conversation: Conversation, model: str, *, stream: bool) -> Body:
     if stop:
         body["stop_sequences"] = stop
     if conversation.user:
-        body["metadata"] = {"user_id": _write_user(conversation.user)}
+        body["metadata"] = {"user_id": conversation.user}
     if stream:
         body["stream"] = True
     return body
@@ -326,8 +325,3 @@ def _write_format(form: Format | None, generation: Generation, thinking: Body) -
         return {}
     written = {"type": "json_schema", "schema": narrow_schema(form.schema or {})}
     return {"output_config": {**thinking.get("output_config", {}), "format": written}}
-
-
-def _write_user(user: str) -> str:
-    """The caller's name for its user; one that is too long is told by its fingerprint."""
-    return user if len(user) <= MAX_USER else sha256(user.encode(errors="surrogatepass")).hexdigest()

@@ -5,7 +5,20 @@ in an ``x-api-key`` header, and a version. Vendors that speak this language unde
 with this provider and that ``base_url``; their files say which.
 """
 
-from gateway.providers.base import COUNT_TOKENS, MESSAGES, Provider
+import attrs
+
+from gateway.providers.base import COUNT_TOKENS, MESSAGES, Body, Provider
+from gateway.providers.quirks import hash_user
+
+_hash_user_id = hash_user(256, "user_id")
+
+
+def hash_metadata_user(body: Body, model: str) -> None:
+    """The ``user_id`` of a request's ``metadata``, hashed if it is too long (.../api/messages: ``maxLength`` 256)."""
+    said = body.get("metadata")
+    if isinstance(said, dict):
+        body["metadata"] = said = dict(said)
+        _hash_user_id(said, model)
 
 
 def _sign(key: str) -> dict[str, str]:
@@ -17,7 +30,7 @@ ANTHROPIC = Provider(
     title="Anthropic",
     base_url="https://api.anthropic.com/v1",
     env_key="ANTHROPIC_API_KEY",
-    endpoints=(MESSAGES, COUNT_TOKENS),
+    endpoints=(attrs.evolve(MESSAGES, quirks=(hash_metadata_user,)), COUNT_TOKENS),
     sign=_sign,
     models_path="/models?limit=1000",
 )

@@ -9,6 +9,8 @@ A deployment may have any name, and be of a model of another vendor: what OpenAI
 (.../openai/how-to/dall-e) is known of those.
 """
 
+import attrs
+
 from gateway.providers.base import (
     CHAT,
     COMPLETIONS,
@@ -23,7 +25,7 @@ from gateway.providers.base import (
     Endpoint,
     Provider,
 )
-from gateway.providers.openai import GPT_IMAGES, drop_sampling, may_think
+from gateway.providers.openai import GPT_IMAGES, drop_sampling, hash_long_user, may_think
 from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, limit_as_max_completion_tokens
 
 _PREVIEW = "?api-version=preview"
@@ -39,17 +41,15 @@ def _rename_limit(body: Body, model: str) -> None:
         limit_as_max_completion_tokens(body, model)
 
 
+_CHAT_QUIRKS = (_rename_limit, drop_sampling, hash_long_user, *KEEP_TO_THE_CONVENTION)
+
 AZURE_OPENAI = Provider(
     slug="azure_openai",
     title="Azure OpenAI",
     env_key="AZURE_OPENAI_API_KEY",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, quirks=(_rename_limit, drop_sampling, *KEEP_TO_THE_CONVENTION)),
-        EMBEDDINGS,
-        COMPLETIONS,
-        RESPONSES,
-        IMAGES,
-        EDITS,
+        Endpoint("openai_chat", CHAT.path, quirks=_CHAT_QUIRKS),
+        *(attrs.evolve(one, quirks=(hash_long_user,)) for one in (EMBEDDINGS, COMPLETIONS, RESPONSES, IMAGES, EDITS)),
         *(Endpoint(one.wire, f"{one.path}{_PREVIEW}") for one in (TRANSCRIPTIONS, TRANSLATIONS, SPEECH)),
     ),
     capabilities=GPT_IMAGES,

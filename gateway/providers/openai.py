@@ -34,7 +34,7 @@ from gateway.providers.base import (
     Endpoint,
     Provider,
 )
-from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, limit_as_max_completion_tokens
+from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, hash_user, limit_as_max_completion_tokens
 
 _ALWAYS_THINKS = re.compile(r"(o\d|gpt-5)(-(mini|nano|pro|codex|deep-research))*(-\d{4}-\d\d-\d\d)?")
 _MAY_THINK = re.compile(r"(o\d|gpt-([5-9]|[12]\d)(\.\d+)?)(-(?!chat|search|image|audio|realtime).*)?")
@@ -54,6 +54,10 @@ def drop_sampling(body: Body, model: str) -> None:
         for field in _SAMPLING:
             body.pop(field, None)
 
+
+hash_long_user = hash_user(64, "user", "safety_identifier")
+"""The convention's OpenAPI document: ``safety_identifier`` has a ``maxLength`` of 64. So has ``user``, whose value it
+takes over (openai/openai-python issues: ``string_above_max_length``)."""
 
 _PAINTS = ("gpt-image-*", "chatgpt-image-*")
 _ABLE = Capability(
@@ -95,14 +99,14 @@ OPENAI = Provider(
         Endpoint(
             "openai_chat",
             CHAT.path,
-            quirks=(limit_as_max_completion_tokens, drop_sampling, *KEEP_TO_THE_CONVENTION),
+            quirks=(limit_as_max_completion_tokens, drop_sampling, hash_long_user, *KEEP_TO_THE_CONVENTION),
         ),
-        EMBEDDINGS,
-        COMPLETIONS,
+        attrs.evolve(EMBEDDINGS, quirks=(hash_long_user,)),
+        attrs.evolve(COMPLETIONS, quirks=(hash_long_user,)),
         MODERATIONS,
-        RESPONSES,
-        attrs.evolve(IMAGES, models=_PAINTS),
-        attrs.evolve(EDITS, models=_PAINTS),
+        attrs.evolve(RESPONSES, quirks=(hash_long_user,)),
+        attrs.evolve(IMAGES, quirks=(hash_long_user,), models=_PAINTS),
+        attrs.evolve(EDITS, quirks=(hash_long_user,), models=_PAINTS),
         TRANSCRIPTIONS,
         TRANSLATIONS,
         SPEECH,

@@ -17,6 +17,7 @@ import attrs
 from gateway.dialects.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
 from gateway.domain.capability import Capability
 from gateway.domain.picture import MAX_PICTURES
+from gateway.providers.anthropic import hash_metadata_user
 from gateway.providers.base import (
     CHAT,
     COMPLETIONS,
@@ -29,7 +30,10 @@ from gateway.providers.base import (
     Provider,
 )
 from gateway.providers.gemini import PICTURE_MODELS, PICTURES
+from gateway.providers.quirks import hash_user
 
+_HASH_USER = hash_user(128, "user", "safety_identifier")
+"""ujisati/claude-code-provider-proxy, pull request 11: it takes at most 128 characters."""
 _TALKING = ("openai/gpt-5*-image*",)
 _SEVERAL = ("openai/gpt-image-*",)
 """Those that paint more than one picture a request; most others refuse to."""
@@ -63,16 +67,15 @@ OPENROUTER = Provider(
     base_url="https://openrouter.ai/api/v1",
     env_key="OPENROUTER_API_KEY",
     endpoints=(
-        CHAT,
-        MESSAGES,
-        EMBEDDINGS,
-        COMPLETIONS,
-        RESPONSES,
+        attrs.evolve(CHAT, quirks=(_HASH_USER,)),
+        attrs.evolve(MESSAGES, quirks=(hash_metadata_user,)),
+        *(attrs.evolve(one, quirks=(_HASH_USER,)) for one in (EMBEDDINGS, COMPLETIONS, RESPONSES)),
         RERANK,
-        Endpoint("openai_images", "/images", models=(*_TALKING, *_SEVERAL, *_PAINTING)),
+        Endpoint("openai_images", "/images", quirks=(_HASH_USER,), models=(*_TALKING, *_SEVERAL, *_PAINTING)),
         Endpoint(
             "chat_pictures",
             "/chat/completions",
+            quirks=(_HASH_USER,),
             models=(*(f"google/{glob}" for glob in PICTURE_MODELS), *_TALKING),
         ),
         SPEECH,

@@ -56,6 +56,22 @@ def replace(field: str, name: str) -> Quirk:
     return quirk
 
 
+def hash_user(most: int, *fields: str, least: int = 0) -> Quirk:
+    """Each of ``fields``, names of an end user, as its SHA-256 if it has not from ``least`` to ``most`` characters.
+
+    A vendor refuses a name that is too long, and some callers have long ones (Claude Code's has 150 characters). The
+    hash is 64 characters of hexadecimal: the same name is always the same, and nobody can read it back.
+    """
+
+    def quirk(body: Body, _model: str) -> None:
+        for field in fields:
+            name = body.get(field)
+            if isinstance(name, str) and not least <= len(name) <= most:
+                body[field] = sha256(name.encode(errors="surrogatepass")).hexdigest()
+
+    return quirk
+
+
 def ask_for_times(fields: Body, _model: str) -> None:
     """An answer with times where subtitles are asked for, which the gateway writes from those."""
     if fields.get("response_format") in ("srt", "vtt"):

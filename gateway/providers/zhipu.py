@@ -10,19 +10,23 @@ address.
 
 from gateway.domain.capability import Capability
 from gateway.providers.base import CHAT, EMBEDDINGS, IMAGES, RERANK, Endpoint, Provider
-from gateway.providers.quirks import developer_as_system, drop, limit_as_max_tokens, rename
+from gateway.providers.quirks import developer_as_system, drop, hash_user, limit_as_max_tokens, rename
+
+_NAME_USER = rename("user", "user_id")
+_FIT_USER = hash_user(128, "user_id", least=6)
+"""docs.bigmodel.cn/api-reference, chat completion: ``user_id`` has 6 to 128 characters."""
 
 ZHIPU_CHAT = Endpoint(
     "openai_chat",
     CHAT.path,
-    quirks=(limit_as_max_tokens, rename("user", "user_id"), developer_as_system),
+    quirks=(limit_as_max_tokens, _NAME_USER, _FIT_USER, developer_as_system),
 )
 
 _PAINTS = ("cogview-*", "glm-image*")
 ZHIPU_IMAGES = Endpoint(
     "openai_images",
     IMAGES.path,
-    quirks=(drop("n", "response_format"), rename("user", "user_id")),
+    quirks=(drop("n", "response_format"), _NAME_USER, _FIT_USER),
     models=_PAINTS,
 )
 ZHIPU_ABLE = tuple(Capability(name, max_n=1, response_formats=(), streams=False) for name in _PAINTS)

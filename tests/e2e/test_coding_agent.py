@@ -1,6 +1,7 @@
 """A coding agent's conversation, as such agents send it, over every language: what can be said of it is not lost."""
 
 import base64
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -82,7 +83,10 @@ BODY: dict[str, Any] = {
         text("Working directory: /srv/app\nToday: Saturday", cache_control=MARK),
     ],
     "tools": TOOLS,
-    "metadata": {"user_id": "user_8f3a_account__session_b2c1"},
+    "metadata": {
+        "user_id": '{"device_id":"8f3a5c0e9b7d4f21a6c8e3b5d7f90123",'
+        '"account_uuid":"2f1d9c3e-7b64-4a58-9e0d-1c2b3a495867","session_id":"b2c19f04-55ad-4e6e-8c7f-90ab12cd34ef"}'
+    },
     "thinking": {"type": "enabled", "budget_tokens": 10000},
     "messages": [
         {"role": "user", "content": [text("<reminder>Be careful.</reminder>"), text("Why does the page look odd?")]},
@@ -190,7 +194,7 @@ async def test_what_is_not_for_others_is_not_told_to_them(
             body = up.received[0].json
             if kind is OpenAIProvider:
                 assert body["reasoning_effort"] == "medium"
-                assert body["user"] == BODY["metadata"]["user_id"]
+                assert body["user"] == sha256(BODY["metadata"]["user_id"].encode()).hexdigest()
             else:
                 assert body["generationConfig"]["thinkingConfig"] == {"thinkingLevel": "HIGH", "includeThoughts": True}
 

@@ -61,6 +61,7 @@ class OpenAIProvider(Provider):
     aloud = False
     """Whether it says what it thinks."""
     call_id = "call_{turn}_{at}"
+    longest_user = 64
 
     def read(self, received: Received) -> list[Step]:
         expect(received.headers.get("authorization") == f"Bearer {KEY}", "Incorrect API key provided", 401)
@@ -68,6 +69,8 @@ class OpenAIProvider(Provider):
         body = expect_object(received.json, "body", FIELDS)
         heard = _hear(body, self.extra, self.call_fields)
         _check_body(body)
+        for name in ("user", "safety_identifier"):
+            expect(len(body.get(name) or "") <= self.longest_user, f"Invalid '{name}': string too long")
         self.heard.append(heard)
         counted = (body.get("stream_options") or {}).get("include_usage") is True
         return self.speak(
@@ -102,6 +105,7 @@ class ThinkingProvider(OpenAIProvider):
     call_fields = OpenAIProvider.call_fields | {"extra_content"}
     call_id = "functions.{name}:{turn}{at}"
     aloud = True
+    longest_user = 1_000
 
 
 def _check_body(body: Json) -> None:

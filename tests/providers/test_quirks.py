@@ -2,6 +2,7 @@
 
 import copy
 import re
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def shape(slug: str, body: dict[str, Any], model: str = "m") -> dict[str, Any]:
 def test_the_vendors_with_quirks_are_these() -> None:
     assert {case.id.partition("-")[0] for case in QUIRKY if case.id} == {
         "openai", "azure_openai", "deepseek", "groq", "lm_studio", "mistral", "moonshot", "ollama", "siliconflow",
-        "xai", "zai", "zhipu",
+        "xai", "zai", "zhipu", "anthropic", "openrouter",
     }  # fmt: skip
 
 
@@ -259,8 +260,61 @@ def test_other_kimis_are_sent_what_was_asked(model: str) -> None:
 
 @pytest.mark.parametrize("slug", ["zhipu", "zai"])
 def test_zhipus_name_of_a_user_is_another(slug: str) -> None:
-    assert shape(slug, {"user": "u"}) == {"user_id": "u"}
-    assert shape(slug, {"user": "u", "user_id": "v"}) == {"user_id": "v"}
+    assert shape(slug, {"user": "user-1"}) == {"user_id": "user-1"}
+    assert shape(slug, {"user": "user-1", "user_id": "user-2"}) == {"user_id": "user-2"}
+
+
+def hash_of(name: str) -> str:
+    return sha256(name.encode()).hexdigest()
+
+
+USER_LIMITS = [
+    ("openai", "user", 64), ("openai", "safety_identifier", 64), ("azure_openai", "user", 64),
+    ("openrouter", "user", 128), ("openrouter", "safety_identifier", 128), ("zhipu", "user_id", 128),
+    ("zai", "user_id", 128),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("slug", "field", "most"), USER_LIMITS)
+def test_the_name_of_a_user_that_is_too_long_is_hashed(slug: str, field: str, most: int) -> None:
+    longest = "u" * most
+    assert shape(slug, {field: longest}) == {field: longest}
+    assert shape(slug, {field: longest + "1"}) == {field: hash_of(longest + "1")}
+
+
+WITH_USER = ("openai_embeddings", "openai_completions", "openai_responses", "openai_images", "openai_edits",
+             "chat_pictures")  # fmt: skip
+
+
+@pytest.mark.parametrize("slug", ["openai", "azure_openai", "openrouter"])
+@pytest.mark.parametrize("wire", WITH_USER)
+def test_it_is_hashed_in_every_language_that_has_one(slug: str, wire: str) -> None:
+    for endpoint in PROVIDERS[slug].endpoints:
+        if endpoint.wire == wire:
+            body = {"user": "u" * 200}
+            endpoint.shape(body, "m")
+            assert body == {"user": hash_of("u" * 200)}
+
+
+def test_zhipu_is_told_no_name_that_is_too_short() -> None:
+    assert shape("zhipu", {"user": "u" * 5}) == {"user_id": hash_of("u" * 5)}
+
+
+@pytest.mark.parametrize("slug", ["anthropic", "openrouter"])
+def test_a_long_name_in_metadata_is_hashed_and_the_callers_own_left_alone(slug: str) -> None:
+    endpoint = PROVIDERS[slug].find_endpoint(("anthropic_messages",), "m")
+    assert endpoint is not None
+    for length, said in ((256, "u" * 256), (257, hash_of("u" * 257))):
+        metadata = {"user_id": "u" * length, "more": 1}
+        body = {"metadata": metadata}
+        endpoint.shape(body, "m")
+        assert body == {"metadata": {"user_id": said, "more": 1}}
+        assert metadata["user_id"] == "u" * length
+
+
+@pytest.mark.parametrize("name", [None, 5, ["u" * 300], ""])
+def test_what_is_no_name_of_a_user_is_the_vendors_to_refuse(name: object) -> None:
+    assert shape("openai", {"user": name}) == {"user": name}
 
 
 @pytest.mark.parametrize("slug", ["deepseek", "mistral", "moonshot", "zai", "zhipu"])
