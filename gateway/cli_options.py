@@ -279,6 +279,15 @@ def _serving_options(command: Command) -> Command:
         click.option("--max-concurrency", type=_COUNT, help="Calls at the same time."),
         click.option("--rpm", type=_COUNT, help="Calls a minute."),
         click.option("--price-multiplier", type=_FACTOR, help="1.2 charges a fifth more than the price list."),
+        click.option("--owned-by", metavar="NAME", help="Whose its models are, as callers are told."),
+        click.option(
+            "--allow-field",
+            "--allow-fields",
+            "allow_fields",
+            multiple=True,
+            metavar="FIELD,…",
+            help="Let callers send these, which change what is bought; 'tools.web_search*' is a provider's own tool.",
+        ),
     )
 
 

@@ -146,6 +146,8 @@ def print_channel(channel: Json) -> None:
             "proxy": channel["has_proxy"],
             "headers": channel["header_names"],
             "price multiplier": channel["price_multiplier"],
+            "owned by": channel["owned_by"] or "system",
+            "allowed fields": channel["allow_fields"],
         },
     )
 

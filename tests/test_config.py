@@ -244,6 +244,8 @@ def test_a_channel_becomes_what_it_declares() -> None:
         "price_multiplier": Decimal("1.2"),
         "fan_out": True,
         "pass_urls": True,
+        "owned_by": "us",
+        "allow_fields": ["service_tier", "tools.web_search*"],
         "status": "disabled",
     }
     assert read_table(table, ChannelSpec).channel() == Channel(
@@ -264,6 +266,8 @@ def test_a_channel_becomes_what_it_declares() -> None:
         multiplier_ppm=1_200_000,
         fan_out=True,
         pass_urls=True,
+        owned_by="us",
+        allow_fields=("service_tier", "tools.web_search*"),
         status="disabled",
     )
 

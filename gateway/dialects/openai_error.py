@@ -6,9 +6,10 @@ Theirs: read from whatever a provider answered, with addresses, keys and account
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -47,6 +48,11 @@ _NOT_FOUND = STATUS["not_found"]
 _BAD_REQUEST, _UNAUTHORIZED = 400, 401
 _NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
 """In an error of Google's, which has the status of the caller's mistakes."""
+_CODES: Mapping[int, str] = MappingProxyType(
+    {_BAD_REQUEST: "invalid_request", _NOT_FOUND: "not_found", _TOO_MANY_REQUESTS: "rate_limit_exceeded"}
+    | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request"}
+)
+"""The code of a refusal in which the provider says none."""
 _CREDENTIALS = frozenset({401, 402, 403})
 _PASSING_TROUBLE = frozenset({408, 425})
 _MAX_RETRY_AFTER_S = 120
@@ -136,30 +142,42 @@ def _word(value: object, secrets: Secrets) -> str | None:
     return mask(value, secrets)[:100] if isinstance(value, str) and value else None
 
 
-def read_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+def read_fault(
+    status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
+) -> UpstreamFault:
     """A provider's answer outside 2xx -> the fault it is.
 
     The caller's own mistakes (4xx) go to the caller with the provider's words; the provider's trouble (5xx, a
     redirect) and ours with it (401, 402, 403, a used-up account) do not. Every one of ``secrets`` is masked.
-    ``rest_s`` is its ``Retry-After``; see ``read_retry_after``.
+    ``rest_s`` is its ``Retry-After``; see ``read_retry_after``. ``path`` is what was asked for, behind the channel's
+    base URL: a 404 that is no error object was not said of a model, but by a server that has nothing there.
     """
     if status == _BAD_REQUEST and _NO_KEY.search(raw):
         status = _UNAUTHORIZED
-    fault = _find_fault(status, read_error(raw, secrets) or ProviderError("The provider gave no reason"))
+    fault = _find_fault(status, read_error(raw, secrets) or ProviderError(_find_reason(status, path)))
     fault.rest_s = rest_s
     if isinstance(fault, UpstreamLimited):
         fault.retry_after_s = min(max(math.ceil(rest_s or 1), 1), _MAX_RETRY_AFTER_S)
     return fault
 
 
+def _find_reason(status: int, path: str | None) -> str:
+    """What is said of an answer that gives no reason."""
+    if status == _NOT_FOUND and path is not None:
+        return f"The provider has nothing at the path {path} (status {status})"
+    return "The provider gave no reason"
+
+
 def _find_fault(status: int, error: ProviderError) -> UpstreamFault:
-    message = error.message
+    message, code = error.message, error.code
+    if code is None or code == str(status):
+        code = _CODES.get(status)
     if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
         return UpstreamDenied("The provider refused the gateway's credentials", should_retry=False)
     if status == _TOO_MANY_REQUESTS:
-        return UpstreamLimited(message, status=status, type=error.type, param=error.param, code=error.code)
+        return UpstreamLimited(message, status=status, type=error.type, param=error.param, code=code)
     if 400 <= status < 500 and status not in _PASSING_TROUBLE:  # noqa: PLR2004
-        refused = UpstreamRefused(message, status=status, type=error.type, param=error.param, code=error.code)
+        refused = UpstreamRefused(message, status=status, type=error.type, param=error.param, code=code)
         refused.retryable = status == _NOT_FOUND
         return refused
     if status >= 500:  # noqa: PLR2004

@@ -26,7 +26,9 @@ def write_models(models: Iterable[Listed]) -> bytes:
 
 
 def read_models(raw: bytes, *, owned_by: str, now_s: int) -> list[Listed]:
-    """A provider's list -> what it offers; ``created`` and ``owned_by`` are filled where it says nothing.
+    """A provider's list -> what it offers, as ``owned_by``; ``created`` is filled where it says nothing.
+
+    Its own word for the owner is left out: it may be the account that the gateway's key belongs to.
 
     Raises ``UpstreamError`` where the answer is no list: a failed listing must not look like an empty one.
     """
@@ -47,9 +49,4 @@ def _has_id(item: object) -> bool:
 def _read_model(item: dict[str, Any], owned_by: str, now_s: int) -> Listed:
     created: Any = item.get("created")
     known = type(created) in {int, float} and 1 <= created <= _MAX_CREATED_S
-    owner = item.get("owned_by")
-    return Listed(
-        id=item["id"],
-        created_s=int(created) if known else now_s,
-        owned_by=owner if isinstance(owner, str) and owner else owned_by,
-    )
+    return Listed(item["id"], int(created) if known else now_s, owned_by)

@@ -104,7 +104,9 @@ def write_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
     return f"{ours}: {words}" if words else ours
 
 
-def read_picture_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+def read_picture_fault(
+    status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
+) -> UpstreamFault:
     """A provider's answer outside 2xx to a request for pictures -> the fault it is.
 
     A block is one whatever its status (a key that is refused and a rate limit have statuses of their own): another
@@ -113,12 +115,14 @@ def read_picture_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: flo
     """
     value = _read_json(raw)
     block = None if status in NEVER_BLOCKS else find_block(value, secrets)
-    return block or read_worded_fault(status, raw, secrets, rest_s=rest_s)
+    return block or read_worded_fault(status, raw, secrets, rest_s=rest_s, path=path)
 
 
-def read_worded_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+def read_worded_fault(
+    status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
+) -> UpstreamFault:
     """As ``openai_error.read_fault``, in the provider's words also where they do not stand in an ``error``."""
-    return read_fault(status, _wrap(_read_json(raw)) or raw, secrets, rest_s=rest_s)
+    return read_fault(status, _wrap(_read_json(raw)) or raw, secrets, rest_s=rest_s, path=path)
 
 
 def _read_json(raw: bytes) -> Any:

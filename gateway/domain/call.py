@@ -1,5 +1,7 @@
 """The second parcel: what the caller asks for, read once from the body and checked."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -30,6 +32,27 @@ Operation = Literal[
 """What is asked for, and in which of the callers' languages: ``chat`` is the convention's, ``messages`` Anthropic's."""
 MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech", "videos", "video_remixes"})
 """What makes an image, a video or speech, and bills it: a request for it is never sent to a provider twice."""
+
+PATHS: Mapping[Operation, str] = MappingProxyType(
+    {
+        "chat": "/v1/chat/completions",
+        "messages": "/v1/messages",
+        "count_tokens": "/v1/messages/count_tokens",
+        "embeddings": "/v1/embeddings",
+        "completions": "/v1/completions",
+        "moderations": "/v1/moderations",
+        "rerank": "/v1/rerank",
+        "responses": "/v1/responses",
+        "images": "/v1/images/generations",
+        "image_edits": "/v1/images/edits",
+        "transcriptions": "/v1/audio/transcriptions",
+        "translations": "/v1/audio/translations",
+        "speech": "/v1/audio/speech",
+        "videos": "/v1/videos",
+        "video_remixes": "/v1/videos/{id}/remix",
+    },
+)
+"""The endpoint of each operation; a caller is told of it who asked for a model at another."""
 
 
 @frozen

@@ -40,7 +40,8 @@ class Channel:
     """One way to one provider. ``base_url`` ends before ``/chat/completions``; ``id`` is 0 where it is not stored.
 
     ``fan_out``: more pictures than its model makes at a time are asked for in several calls. ``pass_urls``: callers are
-    given the provider's own addresses of pictures.
+    given the provider's own addresses of pictures. ``owned_by``: whose its models are, as callers are told; None:
+    ``system``. ``allow_fields``: globs of the fields that change what is bought and that callers may send all the same.
     What it is made with and does not show (``repr=False``) is secret, and sealed where it is stored.
     """
 
@@ -66,12 +67,19 @@ class Channel:
     created_ms: int = 0
     fan_out: bool = False
     pass_urls: bool = False
+    owned_by: str | None = None
+    allow_fields: tuple[str, ...] = ()
     patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
     """Those of ``models`` that are globs: what matches them is served, and cannot be listed."""
 
     @patterns.default
     def _find_patterns(self) -> tuple[str, ...]:
         return tuple(model for model in self.models if is_glob(model))
+
+    @property
+    def owner(self) -> str:
+        """``owned_by`` of its models: never what the provider says, which may be the name of its customer's account."""
+        return self.owned_by or "system"
 
     @cached_property
     def secrets(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from gateway.domain.rate import UNLIMITED, Standing
 STATUS: Mapping[str, int] = MappingProxyType(
     {
         "invalid_request": 400,
+        "unsupported_operation": 400,
         "sensitive_words_detected": 400,
         "content_policy_violation": 400,
         "invalid_api_key": 401,

@@ -52,6 +52,7 @@ def _is_word(value: str) -> bool:
 
 
 _LONGEST_WORD = 256  # as long as the name of a model may be that a caller asks for
+_WORD = must("a printable word of 1 to 256 characters", _is_word)
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _NAMES = must(
     "a table of printable words of 1 to 256 characters",
@@ -101,6 +102,8 @@ class ChannelSpec:
     price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=_MULTIPLIER)
     fan_out: bool = False
     pass_urls: bool = False
+    owned_by: str | None = attrs.field(default=None, metadata=_WORD)
+    allow_fields: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
     status: Status = "active"
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
@@ -152,6 +155,8 @@ class ChannelSpec:
             multiplier_ppm=int(self.price_multiplier * ONE_PPM),
             fan_out=self.fan_out,
             pass_urls=self.pass_urls,
+            owned_by=self.owned_by,
+            allow_fields=self.allow_fields,
             status=self.status,
         )
 
@@ -185,6 +190,8 @@ def write_channel(channel: Channel) -> dict[str, Any]:
         "price_multiplier": channel.multiplier_ppm / ONE_PPM,
         "fan_out": channel.fan_out,
         "pass_urls": channel.pass_urls,
+        "owned_by": channel.owned_by,
+        "allow_fields": list(channel.allow_fields),
         "created_at": write_time(channel.created_ms // 1000) if channel.created_ms else None,
     }
 

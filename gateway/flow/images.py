@@ -215,7 +215,8 @@ class Images:
                 return await reply.read(MAX_ANSWER_BYTES)
             raw = await reply.read(MAX_ERROR_BYTES)
             rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
-            raise read_picture_fault(reply.status, raw, secrets, rest_s=rest_s)
+            path = ask.path or attempt.option.endpoint.path
+            raise read_picture_fault(reply.status, raw, secrets, rest_s=rest_s, path=path)
         finally:
             reply.close()
 

@@ -48,7 +48,7 @@ async def _ask(upstream: Upstream, channel: Channel, key: str, *, now_s: int, ti
     except TimeoutError:
         raise UpstreamTimeout("The provider took too long to list its models") from None
     if reply.status != 200:  # noqa: PLR2004
-        raise read_fault(reply.status, raw, channel.secrets)
+        raise read_fault(reply.status, raw, channel.secrets, path=provider.models_path)
     read = gemini_models.read_models if provider.list_dialect == "gemini" else openai_models.read_models
-    listing = read(raw, owned_by=channel.provider, now_s=now_s)
+    listing = read(raw, owned_by=channel.owner, now_s=now_s)
     return [Listed(provider.read_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]

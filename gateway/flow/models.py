@@ -70,7 +70,11 @@ class Catalog:
                 self._synced[channel.name] = Synced()
                 continue
             models = offered[channel.name]
-            kept = models and {name: listed for name, listed in models.items() if channel.keeps(name)}
+            kept = models and {
+                name: attrs.evolve(listed, owned_by=channel.owner)
+                for name, listed in models.items()
+                if channel.keeps(name)
+            }
             self._offered[channel.name] = kept
             self._synced[channel.name] = synced[channel.name]
 
@@ -78,7 +82,7 @@ class Catalog:
         if channel.sync:
             return None
         now_s = int(self._clock())
-        return {name: Listed(name, now_s, channel.provider) for name in channel.models if not is_glob(name)}
+        return {name: Listed(name, now_s, channel.owner) for name in channel.models if not is_glob(name)}
 
     def find_channel(self, name: str) -> Channel | None:
         """A channel by its name."""
@@ -147,7 +151,7 @@ class Catalog:
             for alias, theirs in channel.model_map:
                 target = offered.get(theirs)
                 created_s = target.created_s if target else self._since_s[channel.name]
-                found.setdefault(alias, Listed(alias, created_s, channel.provider))
+                found.setdefault(alias, Listed(alias, created_s, channel.owner))
         return [found[name] for name in sorted(found) if caller is None or caller.may_use(name)]
 
     def _open_to(self, caller: Caller | None) -> Iterator[Channel]:

@@ -15,7 +15,6 @@ from gateway.domain.fault import (
     GroupNotAllowed,
     InvalidRequest,
     ModelNotAllowed,
-    ModelNotFound,
     NoAvailableChannel,
     NotExpressible,
     UpstreamFault,
@@ -27,6 +26,7 @@ from gateway.domain.wire import WIRES
 from gateway.flow.attempt import Attempt, Option
 from gateway.flow.models import Catalog, model_not_found
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.unserved import refuse_operation
 from gateway.providers.base import Provider
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.port import StaleConnection
@@ -208,8 +208,9 @@ class Router:
     def route(self, caller: Caller, call: Call) -> Route:
         """Who may serve ``call``.
 
-        Raises ``ModelNotAllowed``, ``GroupNotAllowed``, ``ModelNotFound`` where nobody serves the model, or
-        ``InvalidRequest`` where nobody can make of it what is asked for.
+        Raises ``ModelNotAllowed``, ``GroupNotAllowed``, ``ModelNotFound`` where nobody serves the model,
+        ``UnsupportedOperation`` where nobody serves it at this endpoint, or ``InvalidRequest`` where nobody can make of
+        it what is asked for.
         """
         options = self._find_options(caller, call.model, call.operation)
         if not options:
@@ -303,15 +304,13 @@ class Router:
         if not self._catalog.list_serving(model):
             raise model_not_found(model)
         if self._catalog.list_serving(model, caller):
-            if call.operation == "count_tokens":
+            if call.operation == "count_tokens" and self.list_options(caller, model, "messages"):
                 if self.tariff.require_price and not self._has_price(model, caller):
                     raise _no_price(model)
                 return
-            raise ModelNotFound(
-                f"No channel that serves the model {model!r} takes {call.operation}",
-                param="model",
-                should_retry=False,
-            )
+            serving = self._catalog.list_serving(model, caller)
+            providers = [(PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving]
+            raise refuse_operation(model, call.operation, providers)
         group = caller.key.group
         whom = "API keys without a group" if group is None else f"the group {group!r} of this API key"
         raise GroupNotAllowed(f"The model {model!r} is not available to {whom}", param="model", should_retry=False)

@@ -89,7 +89,8 @@ class Visit:
         raw = await reply.read(MAX_ERROR_BYTES)
         rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
         read = read_fault if call.picture is None else read_picture_fault
-        return read(reply.status, raw, attempt.channel.secrets, rest_s=rest_s)
+        path = attempt.option.endpoint.path.replace("{model}", attempt.option.model)
+        return read(reply.status, raw, attempt.channel.secrets, rest_s=rest_s, path=path)
 
     def cancel(self, fault: RequestCancelled) -> None:
         """Break it off, and let nothing come after it."""

@@ -161,16 +161,28 @@ def test_only_a_model_that_one_provider_does_not_know_may_be_another_ones(status
     assert (fault.retryable, fault.blame, fault.answered) == (retryable, "nobody", True)
 
 
-@pytest.mark.parametrize("status", [400, 404, 422])
-@pytest.mark.parametrize("raw", [b"", b"<html>no</html>", b'{"detail":"x"}'])
-def test_a_refusal_in_another_shape_is_an_upstream_error(status: int, raw: bytes) -> None:
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, "invalid_request"), (404, "not_found"), (413, "request_too_large"), (415, "unsupported_media_type"),
+     (418, "upstream_error"), (422, "invalid_request"), (429, "rate_limit_exceeded")],
+)  # fmt: skip
+@pytest.mark.parametrize("said", [b"", b"<html>no</html>", b'{"detail":"x"}', None, "status"])
+def test_a_refusal_without_a_code_has_that_of_its_status(status: int, code: str, said: bytes | str | None) -> None:
+    """Also where the provider says ``null``, or its status once more."""
+    error = {"message": "no", "type": "invalid_request_error", "code": status if said else None}
+    raw = said if isinstance(said, bytes) else orjson.dumps({"error": error})
     fault = read_fault(status, raw, [])
-    assert (fault.status, fault.type, fault.public_code, fault.param) == (
-        status,
-        "upstream_error",
-        "upstream_error",
-        None,
-    )
+    kind = "upstream_error" if isinstance(said, bytes) else "invalid_request_error"
+    assert (fault.status, fault.type, fault.public_code, fault.param) == (status, kind, code, None)
+
+
+@pytest.mark.parametrize("raw", [b"", b"404 page not found", b"<html>", b'{"detail":"Not Found"}'])
+def test_a_404_that_is_no_error_object_says_that_there_is_nothing_at_the_path(raw: bytes) -> None:
+    fault = read_fault(404, raw, [], path="/chat/completions")
+    assert fault.message == "The provider has nothing at the path /chat/completions (status 404)"
+    assert read_fault(400, raw, [], path="/chat/completions").message == "The provider gave no reason"
+    told = b'{"error":{"message":"no such model"}}'
+    assert read_fault(404, told, [], path="/chat/completions").message == "no such model"
 
 
 @pytest.mark.parametrize("status", [401, 402, 403])

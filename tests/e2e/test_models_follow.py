@@ -189,6 +189,18 @@ async def test_the_filter_and_the_aliases_of_a_channel_shape_what_its_provider_l
         await seen.gateway.rows(2)
 
 
+async def test_the_owner_of_models_is_whom_the_channel_says_and_never_the_providers_account(
+    gateway_with: StartGateway, sdk: MakeClient
+) -> None:
+    async with ScriptedUpstream(listing("theirs", owned_by="user-8hd3jdkw")) as up:
+        more = {"model_map": {"ours": "theirs"}, "owned_by": "acme"}
+        plain = {**synced(up), "name": "plain", "models": ["elsewhere"], "sync": False}
+        gateway = await gateway_with({"channel": [{**synced(up), **more}, plain]})
+        await Seen(gateway).wait_for_start()
+        listed = {model.id: model.owned_by async for model in sdk(gateway).models.list()}
+        assert listed == {"ours": "acme", "theirs": "acme", "elsewhere": "system"}
+
+
 async def test_what_a_provider_says_of_a_model_is_kept_and_what_it_leaves_out_is_filled_in(
     gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
@@ -212,7 +224,7 @@ async def test_what_a_provider_says_of_a_model_is_kept_and_what_it_leaves_out_is
             "odd": NOW + 100,
             "org/known:tag": 7,
         }
-        assert all(model.object == "model" and model.owned_by for model in listed.values())
+        assert all(model.object == "model" and model.owned_by == "system" for model in listed.values())
         for name, model in listed.items():
             assert await client.models.retrieve(name) == model
 

@@ -107,10 +107,10 @@ async def test_a_local_server_that_answers_is_a_channel_with_its_models() -> Non
         await upstream.close()
     assert {channel.origin for channel, _ in found} == {"local"}
     assert len(found) == 4
-    for channel, models in found:
+    for _, models in found:
         assert [(model.id, model.created_s, model.owned_by) for model in models] == [
-            ("llama", 77, channel.provider),
-            ("qwen", 5, channel.provider),
+            ("llama", 77, "system"),
+            ("qwen", 5, "system"),
         ]
 
 

@@ -46,6 +46,8 @@ FULL: dict[str, Any] = {
     "price_multiplier": 1.25,
     "fan_out": True,
     "pass_urls": True,
+    "owned_by": "us",
+    "allow_fields": ["service_tier"],
     "status": "disabled",
 }
 DECLARED = Channel("filed", "custom", "http://127.0.0.1:9/v1", models=("m",))

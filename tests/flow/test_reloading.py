@@ -75,6 +75,8 @@ CHANGES: dict[str, Any] = {
     "created_ms": 5,
     "fan_out": True,
     "pass_urls": True,
+    "owned_by": "us",
+    "allow_fields": ("service_tier",),
 }
 
 

@@ -14,7 +14,7 @@ from gateway.dialects.anthropic_messages import read_count_call, read_messages_c
 from gateway.dialects.openai_chat import read_chat_call
 from gateway.dialects.openai_embeddings import read_embeddings_call
 from gateway.dialects.openai_images import read_images_call
-from gateway.domain.call import Call
+from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.catalog import Listed
@@ -40,6 +40,7 @@ from gateway.flow.attempt import Attempt, Option
 from gateway.flow.models import Catalog
 from gateway.flow.routing import Route, Router, Tariff
 from gateway.flow.switchboard import Settings, Switchboard
+from gateway.flow.unserved import UnsupportedOperation
 
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
 RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
@@ -186,13 +187,40 @@ def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look()
         (Call("rerank", "m", {}), "openai", "rerank"),
     ],
 )
-def test_an_operation_that_no_channel_of_the_model_takes_is_not_found_by_name(
+def test_an_operation_that_no_channel_of_the_model_takes_is_refused_with_one_that_works(
     call: Call, provider: str, operation: str
 ) -> None:
-    with pytest.raises(ModelNotFound) as caught:
+    with pytest.raises(UnsupportedOperation) as caught:
         Floor(channel("a", "m", provider=provider)).options(call)
-    assert (caught.value.status, caught.value.param, caught.value.should_retry) == (404, "model", False)
-    assert caught.value.message.endswith(f"takes {operation}")
+    assert (caught.value.status, caught.value.param, caught.value.should_retry) == (400, "model", False)
+    path = f"/v1/{operation}"
+    assert caught.value.message == f"The endpoint {path} does not serve the model 'm'; POST /v1/chat/completions does"
+
+
+WRONG_ENDPOINTS = [
+    ("openai", "gpt-image-1", "videos", "/v1/images/generations"),
+    ("openai", "sora-2", "images", "/v1/videos"),
+    ("openai", "gpt-6-luna", "images", "/v1/chat/completions"),
+    ("openai", "text-embedding-3-small", "images", "/v1/embeddings"),
+    ("openai", "whisper-1", "videos", "/v1/audio/transcriptions"),
+    ("openai", "gpt-4o-mini-tts", "rerank", "/v1/audio/speech"),
+    ("gemini", "gemini-embedding-001", "rerank", "/v1/embeddings"),
+    ("gemini", "veo-3.1-generate-preview", "speech", "/v1/videos"),
+    ("openrouter", "openai/gpt-image-2", "transcriptions", "/v1/images/generations"),
+    ("minimax", "MiniMax-Hailuo-2.3", "chat", "/v1/videos"),
+    ("minimax", "MiniMax-Hailuo-2.3", "count_tokens", "/v1/videos"),
+    ("minimax", "MiniMax-Hailuo-2.3", "messages", "/v1/videos"),
+    ("kling", "kling-v2-5-turbo", "images", "/v1/videos"),
+]
+
+
+@pytest.mark.parametrize(("provider", "model", "operation", "path"), WRONG_ENDPOINTS)
+def test_the_endpoint_that_is_named_is_the_one_the_model_is_for(
+    provider: str, model: str, operation: Operation, path: str
+) -> None:
+    with pytest.raises(UnsupportedOperation) as caught:
+        Floor(channel("a", model, provider=provider)).options(Call(operation, model, {}))
+    assert caught.value.message.endswith(f"; POST {path} does")
 
 
 def test_only_channels_that_take_the_operation_are_options() -> None:

@@ -139,7 +139,7 @@ async def test_a_vendors_own_ids_become_the_names_callers_use(upstream: AiohttpU
     async with ScriptedUpstream([answer(theirs)]) as up:
         catalog, sync = await build(upstream, make(up, provider="gemini", models=("gemini-*",)))
         await sync.sync()
-        assert [(listed.id, listed.owned_by) for listed in catalog.list_models()] == [("gemini-2.5-pro", "gemini")]
+        assert [(listed.id, listed.owned_by) for listed in catalog.list_models()] == [("gemini-2.5-pro", "system")]
 
 
 async def test_only_synchronised_channels_are_asked(upstream: AiohttpUpstream) -> None:

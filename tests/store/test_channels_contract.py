@@ -38,6 +38,8 @@ FULL = Channel(
     created_ms=1_750_000_000_123,
     fan_out=True,
     pass_urls=True,
+    owned_by="\u65e5\u672c",
+    allow_fields=("service_tier", "tools.*"),
 )
 BARE = Channel("bare", "openai", "https://api.openai.com/v1")
 

@@ -195,15 +195,42 @@ async def test_where_no_channel_takes_the_operation_the_sentence_says_so(
         )
         status, body = await post(gateway, path)
         error = error_of(body)
-        assert (status, error["code"], error["param"]) == (404, "model_not_found", "model")
-        assert error["message"].startswith(f"No channel that serves the model 'm' takes {path.operation} (request id:")
+        assert (status, error["code"], error["param"]) == (400, "unsupported_operation", "model")
+        hint = f"The endpoint {path.path} does not serve the model 'm'; POST /v1/chat/completions does (request id:"
+        assert error["message"].startswith(hint)
         status, body = await post(gateway, path, model="nobody-has-it")
         assert error_of(body)["message"].startswith("The model 'nobody-has-it' is not available")
         assert not up.received
         rows = await gateway.rows(2)
         assert {(row.operation, row.status, row.channel, row.cost_nanos) for row in rows} == {
+            (path.operation, 400, None, 0),
             (path.operation, 404, None, 0),
         }
+
+
+ASKS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/embeddings": {"input": "hi"},
+    "/v1/images/generations": {"prompt": "a cat"},
+    "/v1/audio/speech": {"input": "hi", "voice": "alloy"},
+    "/v1/videos": {"prompt": "a cat"},
+}
+
+
+async def test_every_endpoint_names_the_one_that_serves_the_model(standing_with: StartGateway) -> None:
+    films = channel(NOWHERE, "films", provider="minimax", models=["MiniMax-Hailuo-2.3"])
+    talks = channel(NOWHERE, "talks", provider="anthropic", models=["claude"])
+    gateway = await standing_with({"channel": [films, talks]})
+    for path, body in ASKS.items():
+        film = path != "/v1/videos"
+        model, hint = ("MiniMax-Hailuo-2.3", "/v1/videos") if film else ("claude", "/v1/chat/completions")
+        async with gateway.post({**body, "model": model}, path=path) as response:
+            told = await response.text()
+            assert (response.status, response.headers["x-should-retry"]) == (400, "false"), told
+            assert f"The endpoint {path} does not serve the model '{model}'; POST {hint} does" in told
+            assert "unsupported_operation" in told or path.startswith("/v1/messages")
 
 
 @every_path
@@ -231,7 +258,7 @@ async def test_a_channel_that_takes_the_operation_is_asked_whatever_others_have_
         ([RST], 502, "upstream_error", "The provider"),
         ([STALL], 504, "upstream_timeout", "The provider"),
         ([answer({"error": {"message": "bad", "param": "x", "code": "c", "type": "t"}}, 400)], 400, "c", "bad"),
-        ([answer({"detail": "Not Found"}, 404)], 404, "upstream_error", "The provider gave no reason"),
+        ([answer({"detail": "Not Found"}, 404)], 404, "not_found", "The provider has nothing at the path /"),
     ],
     ids=["500", "401", "html", "empty", "error", "reset", "silence", "400", "404"],
 )

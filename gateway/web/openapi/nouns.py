@@ -34,6 +34,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
     {
         "above_tokens": "The prompt's tokens above which it is for.",
         "account": "The name of the account it belongs to.",
+        "allow_fields": "Fields that change what is bought and may be sent all the same, or globs of them.",
         "allow_ips": "Where it may be used from; empty: anywhere.",
         "amount_usd": "Dollars to add, or to have left.",
         "api_key": "The provider's key; `api_keys` for several.",
@@ -64,6 +65,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "note": "A word for whoever reads the entry.",
         "output_usd_per_million": "Of tokens of the answer.",
         "overlap_h": "Hours for which the secret it had stays good.",
+        "owned_by": "Whose its models are, as callers are told; null: `system`.",
         "pass_urls": "Give the provider's own addresses of pictures to callers.",
         "passphrase": "A few words.",
         "price_multiplier": "What its prices are multiplied by.",
