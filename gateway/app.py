@@ -89,7 +89,7 @@ def build(site: Site) -> web.Application:
         middlewares=[cross],
         client_max_size=site.config.server.max_body_mb * 1024 * 1024,
     )
-    add_routes(app)
+    add_routes(app, site.config.server.cors_origins)
     hang(app, list_doors())
     add_console(app)
     add_docs(app)

@@ -171,7 +171,8 @@ class VideosSection:
         default="auto",
         metadata=about(
             'the word for a job that is being worked on: "spec": processing; "openai": in_progress; "auto": '
-            "in_progress for OpenAI's own libraries, which know no other"
+            "in_progress for OpenAI's own libraries, which know no other, and for jobs that came as a form, as its "
+            "libraries send them"
         ),
     )
     polls_per_channel: int = attrs.field(

@@ -6,6 +6,7 @@ from typing import Literal
 import attrs
 
 from gateway.domain.declaration import NETWORKS
+from gateway.domain.origin import is_origin
 from gateway.domain.reading import NOT_NEGATIVE, about, between, must
 from gateway.flow.declaration import URL
 
@@ -14,6 +15,9 @@ def _is_store_url(url: str) -> bool:
     return url.startswith("sqlite:///") and len(url) > len("sqlite:///")
 
 
+_ORIGINS = must(
+    'origins without a path such as "https://app.example.com", or "*"', lambda value: all(map(is_origin, value))
+)
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
 _MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
 _MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MASTER.match(value)))
@@ -62,6 +66,14 @@ class ServerSection:
         default=(),
         metadata=about(
             'proxies whose X-Forwarded-For is believed (for allow_ips): ["127.0.0.1", "10.0.0.0/8"]', NETWORKS
+        ),
+    )
+    cors_origins: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=about(
+            "origins of web pages that may call the public API from a browser, with a key: "
+            '["https://app.example.com"]; "*": any page',
+            _ORIGINS,
         ),
     )
 

@@ -140,6 +140,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "SERVER__MAX_BODY_MB": ("64", 64),
     "SERVER__MAX_UPLOAD_MB": ("256", 256),
     "SERVER__MAX_FILE_MB": ("50", 50),
+    "SERVER__CORS_ORIGINS": ("https://a.example.com,http://b:1", ("https://a.example.com", "http://b:1")),
     "SERVER__LOG_FORMAT": ("json", "json"),
     "SERVER__CLIENT": ("ordinary", "ordinary"),
     "SERVER__TRUSTED_PROXIES": ("127.0.0.1, 10.0.0.0/8,", ("127.0.0.1", "10.0.0.0/8")),

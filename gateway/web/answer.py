@@ -56,6 +56,14 @@ class OwnHead(web.StreamResponse):
         return f"HTTP/1.{int(newer)} 200 OK\r\n{block}\r\n\r\n".encode()
 
 
+class BareResponse(web.Response):
+    """A response outside the application, where no signal takes the server's name off it."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        self.headers.popall("Server", None)
+
+
 class SmallAnswer(OwnHead):
     """A whole answer of at most ``SMALL`` bytes: one piece, written when aiohttp asks for its end."""
 

@@ -40,6 +40,8 @@ from gateway.flow.videos import Videos
 from gateway.store.spool import Spool
 from gateway.web.form import FormLimits
 
+WARNING_HEADER = "x-gateway-warning"
+
 
 @attrs.define
 class Gate:
@@ -60,14 +62,19 @@ class Trace:
         delivery: what becomes of a granted call.
         standing: how the caller stands with its rate limits, where it has any.
         row: how the call was settled.
-        warnings: what was asked for and is not done, in ASCII without commas.
+        more: further headers of its answer.
     """
 
     id: str
     delivery: Delivery | None = None
     standing: Standing | None = None
     row: RequestRow | None = None
-    warnings: tuple[str, ...] = ()
+    more: dict[str, str] | None = None
+
+    def warn(self, warning: str) -> None:
+        """Say in a header what was asked for and is not done: the field or header first, in ASCII without commas."""
+        said = (self.more or {}).get(WARNING_HEADER)
+        self.more = {**(self.more or {}), WARNING_HEADER: f"{said}, {warning}" if said else warning}
 
 
 @attrs.frozen

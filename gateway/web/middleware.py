@@ -29,8 +29,6 @@ from gateway.web.keys import ROOMS, TRACE, Trace
 from gateway.web.unserved import find_hint
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
-WARNING_HEADER = "x-gateway-warning"
-"""What was asked for and not done, though the call was served: a list, each with the field or header first."""
 VERSION_HEADER = "anthropic-version"
 """What every client library of Anthropic's sends, and no other."""
 _QUIET = frozenset({"/healthz", "/readyz"})
@@ -209,7 +207,10 @@ async def sign_response(request: web.Request, response: web.StreamResponse) -> N
     if request.path.startswith(PREFIX):  # a refusal too: a proxy may keep a 404 that says nothing of it
         headers.setdefault("Cache-Control", "no-store")
         headers["X-Content-Type-Options"] = "nosniff"
-    headers.update(write_signature(request))
+    signature = write_signature(request)
+    if "Vary" in signature and "Vary" in headers:
+        signature["Vary"] = f"{headers['Vary']}, {signature['Vary']}"
+    headers.update(signature)
 
 
 def write_signature(request: web.Request) -> dict[str, str]:
@@ -218,8 +219,8 @@ def write_signature(request: web.Request) -> dict[str, str]:
     headers = {"X-Request-Id": trace.id}
     if request.path.startswith(ANTHROPIC_PATHS):
         headers["request-id"] = trace.id
-    if trace.warnings:
-        headers[WARNING_HEADER] = ", ".join(trace.warnings)
+    if trace.more is not None:
+        headers |= trace.more
     delivery, standing = trace.delivery, trace.standing
     if delivery is not None and delivery.attempts:
         headers |= write_attempts(delivery)

@@ -35,7 +35,7 @@ def find_name(request: web.Request, operation: Operation) -> "Named":
         return NAMELESS
     if operation in _NAMED:
         return Named(request, operation, name)
-    request[TRACE].warnings += (_NOT_NAMED,)
+    request[TRACE].warn(_NOT_NAMED)
     return NAMELESS
 
 
@@ -89,7 +89,7 @@ class Named:
         if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
             raise InvalidRequest(f"'{HEADER}' must have 1 to {MAX_KEY_CHARS} printable characters", param=HEADER)
         if call.stream:
-            self._request[TRACE].warnings += (_NOT_STREAMED,)
+            self._request[TRACE].warn(_NOT_STREAMED)
             return None
         rooms = self._request.app[ROOMS]
         await rooms.admission.check_rate(self._request[CALLER])  # what is refused in a loop must not write in one

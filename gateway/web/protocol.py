@@ -17,21 +17,14 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
 
 from gateway.domain.fault import ApiNotImplemented, InternalError, InvalidRequest
-from gateway.web.answer import OwnHead, SmallAnswer
+from gateway.web.answer import BareResponse, OwnHead, SmallAnswer
+from gateway.web.cors import CORS, CrossOrigin
 from gateway.web.entrance import authenticate
 from gateway.web.keys import TRACE, Trace
 from gateway.web.middleware import answer, make_request_id, read_http_fault, speaks_anthropic, write_fault
 from gateway.web.threshold import PUBLIC
 
 _OWN: frozenset[type[web.StreamResponse]] = frozenset({OwnHead, SmallAnswer})
-
-
-class _BareResponse(web.Response):
-    """A response outside the application, where no signal takes the server's name off it."""
-
-    async def _prepare_headers(self) -> None:
-        await super()._prepare_headers()
-        self.headers.popall("Server", None)
 
 
 class GatewayProtocol(RequestHandler):
@@ -111,7 +104,10 @@ class GatewayProtocol(RequestHandler):
         request_id = make_request_id()
         shaped = write_fault(fault, request_id)
         headers = {**shaped.headers, "X-Request-Id": request_id}
-        response = _BareResponse(body=shaped.body, status=shaped.status, headers=headers)
+        cors = self._get_cors()
+        if cors is not None:
+            headers |= cors.write_headers_for_anyone()
+        response = BareResponse(body=shaped.body, status=shaped.status, headers=headers)
         response.force_close()
         return response
 
@@ -134,8 +130,15 @@ class GatewayProtocol(RequestHandler):
             return resp, False
         if isinstance(resp, web.HTTPException) and isinstance(request, web.Request):
             trace = request[TRACE] = Trace(make_request_id())
+            cors = self._get_cors()
+            if cors is not None:
+                trace.more = cors.write_headers(request)
             resp = write_fault(read_http_fault(resp, request), trace.id, anthropic=speaks_anthropic(request))
         return await super().finish_response(request, resp, start_time)
+
+    def _get_cors(self) -> CrossOrigin | None:
+        """None if no page of another origin may call."""
+        return self._manager.cors if isinstance(self._manager, GatewayServer) else None
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
         """Log a bug. A body that broke after its request was answered is none."""
@@ -144,7 +147,9 @@ class GatewayProtocol(RequestHandler):
 
 
 class GatewayServer(web.Server):
-    """Makes a ``GatewayProtocol`` for every connection."""
+    """Makes a ``GatewayProtocol`` for every connection; ``cors`` is None if no page of another origin may call."""
+
+    cors: CrossOrigin | None = None
 
     def __call__(self) -> RequestHandler:
         """A protocol for a new connection."""
@@ -217,10 +222,13 @@ class GatewayRunner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        shortcut = Shortcut(self.app, made.request_handler)
-        return GatewayServer(
-            partial(answer, handler=shortcut.go),
+        go: Handler = Shortcut(self.app, made.request_handler).go
+        cors = self.app.get(CORS)
+        server = GatewayServer(
+            partial(answer, handler=go if cors is None else partial(cors.handle, handler=go)),
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             **made._kwargs,  # noqa: SLF001 - see the module's docstring
         )
+        server.cors = cors
+        return server

@@ -1,6 +1,7 @@
 """The public paths, each with its door."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from gateway.dialects.rerank import read_rerank_call
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest
 from gateway.flow.models import write_etag
+from gateway.web.cors import CORS, CrossOrigin
 from gateway.web.dashboard import get_subscription, get_usage
 from gateway.web.keys import CALLER, ROOMS
 from gateway.web.middleware import VERSION_HEADER, find_origin
@@ -42,8 +44,10 @@ class ReadMessages(Protocol):
         ...
 
 
-def add_routes(app: web.Application) -> None:
-    """The public API, and the page at the root for a newcomer's browser."""
+def add_routes(app: web.Application, cors_origins: Sequence[str] = ()) -> None:
+    """The public API, and the page at the root for a newcomer's browser; pages of ``cors_origins`` may call it."""
+    if cors_origins:
+        app[CORS] = CrossOrigin(cors_origins)
     app.router.add_get("/", get_root)
     app.router.add_post("/v1/chat/completions", post_chat)
     app.router.add_post("/v1/embeddings", post_embeddings)

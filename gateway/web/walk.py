@@ -132,7 +132,7 @@ class Walk:
         if self._named.is_named:
             await self._named.note_body(body)
         if "store" in body and body["store"] is True and self._arrival.operation == "chat":
-            self._trace.warnings += (_NOT_STORED,)
+            self._trace.warn(_NOT_STORED)
         return read_call(body)
 
     def _find_limit(self) -> int:

@@ -1,0 +1,33 @@
+"""Web origins: scheme, host and port of a page, as a browser writes them in ``Origin`` (RFC 6454, section 6)."""
+
+import re
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+ANY_ORIGIN = "*"
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
+_DEFAULT_PORTS = {("http", "80"), ("https", "443")}
+_MAX_PORT = 65_535
+
+
+def is_origin(text: str) -> bool:
+    """Whether ``text`` is an origin, or ``*`` for all of them. ``null``, that of pages without one, is none."""
+    if text == ANY_ORIGIN:
+        return True
+    if not _ORIGIN.match(text.lower()):
+        return False
+    port = text.rpartition(":")[2]
+    return not port.isdigit() or 0 < int(port) <= _MAX_PORT
+
+
+def read_origins(texts: Iterable[str]) -> frozenset[str]:
+    """Origins as browsers write them: in lower case, and without the port that the scheme has anyway."""
+    return frozenset(map(_normalize, texts))
+
+
+def _normalize(text: str) -> str:
+    origin = text.lower()
+    if origin == ANY_ORIGIN:
+        return origin
+    head, _, port = origin.rpartition(":")
+    return head if (urlsplit(origin).scheme, port) in _DEFAULT_PORTS else origin
