@@ -39,7 +39,8 @@ DEAD = '[[channel]]\nname = "dead"\nprovider = "custom"\nbase_url = "http://127.
 Process = Forked | subprocess.Popen[str]
 
 FILMS = ("demo-video", "demo-video-blocked", "demo-video-fail", "demo-video-slow")
-DEMO_MODELS = ("demo-chat", "demo-embedding", "demo-image", "demo-speech", "demo-transcribe", *FILMS)
+TEXTS, SOUNDS = ("demo-chat", "demo-embedding"), ("demo-speech", "demo-transcribe")
+DEMO_MODELS = (*TEXTS, "demo-image", "demo-moderation", "demo-rerank", *SOUNDS, *FILMS)
 
 
 def environment() -> dict[str, str]:

@@ -169,13 +169,15 @@ def test_the_demo_has_a_price_for_everything_it_does(shipped: PriceList) -> None
     used = {
         "demo-chat": Usage(1_000_000, 1_000_000, 500_000),
         "demo-embedding": Usage(1_000_000),
+        "demo-rerank": Usage(1_000_000),
+        "demo-moderation": Usage(1_000_000),
         "demo-image": Usage(images=2),
         "demo-video": Usage(duration_ms=4_500),
         "demo-speech": Usage(characters=1_000),
         "demo-transcribe": Usage(duration_ms=60_000),
     }
     costs = {model: usd(cost_nanos(shipped.find(model, "demo"), usage)) for model, usage in used.items()}
-    dollars = ("0.455", "0.02", "0.004", "0.045", "0.015", "0.006")
+    dollars = ("0.455", "0.02", "0.02", "0", "0.004", "0.045", "0.015", "0.006")
     assert costs == dict(zip(used, dollars, strict=True))
 
 

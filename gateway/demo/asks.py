@@ -11,6 +11,8 @@ Json = dict[str, Any]
 CHAT_MODEL = "demo-chat"
 EMBEDDING_MODEL = "demo-embedding"
 IMAGE_MODEL = "demo-image"
+MODERATION_MODEL = "demo-moderation"
+RERANK_MODEL = "demo-rerank"
 SPEECH_MODEL = "demo-speech"
 TRANSCRIPTION_MODEL = "demo-transcribe"
 VIDEO_MODEL = "demo-video"
@@ -20,10 +22,10 @@ SLOW_VIDEO_MODEL = "demo-video-slow"
 VIDEO_MODELS: tuple[str, ...] = (VIDEO_MODEL, FAILING_VIDEO_MODEL, BLOCKED_VIDEO_MODEL, SLOW_VIDEO_MODEL)
 
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
-_MAX_CHOICES = 128
-_MAX_TOKENS = 2**31
+MAX_CHOICES = 128
+MAX_TOKENS = 2**31
 _MAX_INPUTS = 2048
-_MAX_INPUT_TOKENS = 65_536
+MAX_INPUT_TOKENS = 65_536
 _MAX_DIMENSIONS = 2048
 _DEFAULT_DIMENSIONS = 256
 
@@ -88,15 +90,15 @@ def read_chat(body: object) -> ChatAsk:
     """Read a chat request; an AskError names the first field that is wrong."""
     fields = fields_of(body, CHAT_MODEL)
     tools, must_call = _offered(fields)
-    limit = integer(fields, "max_completion_tokens", _MAX_TOKENS)
+    limit = integer(fields, "max_completion_tokens", MAX_TOKENS)
     return ChatAsk(
         messages=_messages(fields.get("messages")),
         tools=tools,
         must_call=must_call,
         parallel=typed(fields, "parallel_tool_calls", bool, default=True),
-        choices=integer(fields, "n", _MAX_CHOICES) or 1,
-        limit=limit if limit is not None else integer(fields, "max_tokens", _MAX_TOKENS),
-        stops=_stops(fields.get("stop")),
+        choices=integer(fields, "n", MAX_CHOICES) or 1,
+        limit=limit if limit is not None else integer(fields, "max_tokens", MAX_TOKENS),
+        stops=read_stops(fields.get("stop")),
         stream=typed(fields, "stream", bool, default=False),
         include_usage=typed(typed(fields, "stream_options", dict, default={}), "include_usage", bool, default=False),
         response_format=typed(fields, "response_format", dict, default={}),
@@ -107,10 +109,10 @@ def read_embedding(body: object) -> EmbeddingAsk:
     """Read an embeddings request; an AskError names the first field that is wrong."""
     fields = fields_of(body, EMBEDDING_MODEL)
     encoding = one_of(fields, "encoding_format", ("float", "base64"))
-    given = _inputs(fields.get("input"))
+    given = read_inputs(fields.get("input"))
     tokens = sum(len(pieces(item)) if isinstance(item, str) else len(item) for item in given)
-    if tokens > _MAX_INPUT_TOKENS:
-        message = f"'input' has {tokens} tokens; the demo reads at most {_MAX_INPUT_TOKENS} a request."
+    if tokens > MAX_INPUT_TOKENS:
+        message = f"'input' has {tokens} tokens; the demo reads at most {MAX_INPUT_TOKENS} a request."
         raise AskError(message, param="input", code="context_length_exceeded")
     return EmbeddingAsk(
         inputs=tuple(features(item) if isinstance(item, str) else tuple(map(str, item)) for item in given),
@@ -163,7 +165,13 @@ def one_of(fields: Json, name: str, allowed: tuple[str, ...]) -> str:
 def _messages(value: object) -> tuple[Json, ...]:
     if not isinstance(value, list) or not value:
         raise AskError("'messages' must be a list with at least one message.", param="messages")
-    for index, message in enumerate(value):
+    check_messages(value)
+    return tuple(value)
+
+
+def check_messages(messages: list[Any]) -> None:
+    """Raise an AskError that names the first message without a known role, or without content."""
+    for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
             raise AskError(f"'{where}' must be an object with a known 'role'.", param=where)
@@ -172,7 +180,6 @@ def _messages(value: object) -> tuple[Json, ...]:
         if not silent and not isinstance(content, str) and not _are_parts(content):
             message_text = f"'{where}.content' must be a string or a list of content parts."
             raise AskError(message_text, param=f"{where}.content")
-    return tuple(value)
 
 
 def _are_parts(content: object) -> bool:
@@ -184,7 +191,8 @@ def _are_parts(content: object) -> bool:
     )
 
 
-def _stops(value: object) -> tuple[str, ...]:
+def read_stops(value: object) -> tuple[str, ...]:
+    """Return the texts that end an answer; one that is empty ends nothing."""
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
         raise AskError("'stop' must be a string or a list of strings.", param="stop")
@@ -226,13 +234,13 @@ def _functions(tools: list[Any]) -> tuple[Tool, ...]:
     return tuple(read)
 
 
-def _inputs(value: object) -> list[str | list[int]]:
-    """Read the four ways to give input: text, texts, tokens, lists of tokens."""
+def read_inputs(value: object, name: str = "input") -> list[str | list[int]]:
+    """Read the four ways to give input: text, texts, tokens, lists of tokens. ``name`` is the field's."""
     given = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(given, list) or not 1 <= len(given) <= _MAX_INPUTS:
-        raise AskError(f"'input' must be text, tokens, or a list of 1 to {_MAX_INPUTS} of either.", param="input")
+        raise AskError(f"'{name}' must be text, tokens, or a list of 1 to {_MAX_INPUTS} of either.", param=name)
     if not all((isinstance(item, str) and item) or _are_tokens(item) for item in given):
-        raise AskError("Each input must be a text or a list of token numbers, and not empty.", param="input")
+        raise AskError(f"Each '{name}' must be a text or a list of token numbers, and not empty.", param=name)
     return given
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 
 import orjson
 from aiohttp import hdrs, web
@@ -33,6 +33,12 @@ def write_event(event: Json, *, named: bool = False) -> bytes:
     """One event; ``named`` puts its type before it, too."""
     name = b"event: " + event["type"].encode() + b"\n" if named else b""
     return name + b"data: " + orjson.dumps(event) + b"\n\n"
+
+
+async def pass_events(events: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The same events, as ``send_pieces`` takes them."""
+    for event in events:
+        yield event
 
 
 async def send_pieces(

@@ -15,7 +15,7 @@ import orjson
 from aiohttp import hdrs, web
 from attrs import frozen
 
-from gateway.demo import asks, talk, words
+from gateway.demo import asks, completions, responses, scores, talk, words
 from gateway.demo.asks import AskError, ChatAsk, Json
 from gateway.demo.films import Director
 from gateway.demo.pictures import FILES, Painter
@@ -26,6 +26,8 @@ from gateway.demo.talk import Answer
 DEMO_MODELS: tuple[str, ...] = (
     asks.CHAT_MODEL,
     asks.EMBEDDING_MODEL,
+    asks.MODERATION_MODEL,
+    asks.RERANK_MODEL,
     asks.IMAGE_MODEL,
     asks.SPEECH_MODEL,
     asks.TRANSCRIPTION_MODEL,
@@ -70,6 +72,9 @@ class DemoUpstream:
         app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/embeddings", _embeddings)
+        completions.add_routes(app, pace_s=self._pace_s)
+        responses.add_routes(app, pace_s=self._pace_s)
+        scores.add_routes(app)
         app.router.add_get("/v1/models", _models)
         app.router.add_get("/v1/models/{model:.+}", _model)
         # One thread: it all runs under one lock anyway, and whoever streams waits for one piece of work at most.

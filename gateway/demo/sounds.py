@@ -8,13 +8,14 @@ from concurrent.futures import Executor
 from aiohttp import hdrs, web
 
 from gateway.demo.asks import AskError, Json
-from gateway.demo.forms import Form, receive_form
-from gateway.demo.replies import EVENT_STREAM, json_reply, read_json, send_pieces, write_event
+from gateway.demo.forms import Form, FormFile, receive_form
+from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
 from gateway.demo.sound import SAMPLE_RATE, Speech, Voice, plan_speech
 from gateway.demo.sound_asks import HearingAsk, SpeechAsk, read_speech, read_transcription, read_translation
 from gateway.demo.transcripts import Transcript, hear, write_events, write_transcript
-from gateway.demo.wav import find_recording, write_head
+from gateway.demo.wav import Recording, find_recording, write_head
 from gateway.demo.words import pieces
+from gateway.domain.media import SNIFF_BYTES, sniff_media
 
 _TOKENS_A_SECOND = 20
 
@@ -65,7 +66,7 @@ class Booth:
         ask, heard = await self._hear(request, read_transcription)
         if not ask.stream:
             return _answer(write_transcript(ask, heard, task="transcribe"))
-        events = _pass(write_events(ask, heard))
+        events = pass_events(map(write_event, write_events(ask, heard)))
         return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
 
     async def _translate(self, request: web.Request) -> web.StreamResponse:
@@ -79,16 +80,23 @@ class Booth:
             if len(files) != 1 or not files[0].size:
                 raise AskError("There must be one recording in 'file', and not an empty one.", param="file")
             (file,) = files
-            reading = asyncio.get_running_loop().run_in_executor(self._executor, find_recording, file.file, file.size)
+            reading = asyncio.get_running_loop().run_in_executor(self._executor, _read_recording, file)
             try:
                 return ask, hear(await asyncio.shield(reading), file.size)
             finally:
                 await asyncio.wait({reading})  # what it reads is closed next
 
 
-async def _pass(events: list[Json]) -> AsyncIterator[bytes]:
-    for event in events:
-        yield write_event(event)
+def _read_recording(file: FormFile) -> Recording | None:
+    """Measure a WAV; None: a recording of another kind. An AskError says that it is no recording."""
+    recording = find_recording(file.file, file.size)
+    if recording is None:
+        file.file.seek(0)
+        kind = sniff_media(file.file.read(SNIFF_BYTES)) or ""
+        if kind == "audio/wav" or not kind.startswith(("audio/", "video/")):
+            kinds = "flac, m4a, mp3, mp4, mpeg, ogg, wav or webm"
+            raise AskError(f"The file in 'file' is no recording that can be read. It may be {kinds}.", param="file")
+    return recording
 
 
 def _answer(told: Json | str) -> web.Response:

@@ -5,13 +5,12 @@ Everything here is pure: the same request gives the same words and the same tool
 
 import itertools
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import orjson
 from attrs import frozen
 
 from gateway.demo.asks import AskError, ChatAsk, Json, Tool, typed
+from gateway.demo.schemas import fill, find_form, find_sample, wants_json
 from gateway.demo.words import pieces
 
 _OPENINGS = ("Hello!", "Hi there!", "Good to meet you!")
@@ -25,7 +24,7 @@ _QUOTE_LENGTH = 600
 _FRAGMENT_LENGTH = 6
 _MESSAGE_TOKENS = 3
 _PICTURE_TOKENS = 85
-_SCHEMA_DEPTH = 6
+_INSTRUCTING = frozenset({"developer", "system"})
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -91,13 +90,7 @@ def fragments(text: str) -> tuple[str, ...]:
 
 def arguments(tool: Tool, prompt: str) -> str:
     """Return the JSON arguments of a call: an object with the tool's required properties."""
-    return _dumps(filled(tool.parameters, prompt))
-
-
-def filled(schema: Json, prompt: str) -> Json:
-    """Return an object with what the JSON schema requires, its strings taken from the prompt."""
-    value = _fill(schema, itertools.cycle(_telling_words(prompt)), schema, 0)
-    return value if isinstance(value, dict) else {}
+    return _dumps(_fill_object(tool.parameters, prompt))
 
 
 def _dumps(value: Json) -> str:
@@ -125,14 +118,28 @@ def _said(ask: ChatAsk, index: int) -> str:
     kind = ask.response_format.get("type")
     if kind == "json_schema":
         form = typed(ask.response_format, "json_schema", dict, default={})
-        return _dumps(filled(typed(form, "schema", dict, default={}), text_of(question)))
+        return _dumps(_fill_object(typed(form, "schema", dict, default={}), text_of(question)))
     results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(ask.messages)))
     if results:
         quoted = " and ".join(f'"{_clipped(text_of(result))}"' for result in reversed(results))
         said = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
     else:
         said = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
-    return _dumps({"answer": said}) if kind == "json_object" else said
+    prompt = "\n".join([*(text_of(m) for m in ask.messages if m["role"] in _INSTRUCTING), text_of(question)])
+    return _dumps(_write_json(prompt, text_of(question), said)) if kind == "json_object" or wants_json(prompt) else said
+
+
+def _write_json(prompt: str, question: str, said: str) -> Json:
+    """Return the object that a prompt asks for: by a schema, by its fields, by a sample, or just any."""
+    form = find_form(prompt)
+    if form is not None:
+        return _fill_object(form, question)
+    return find_sample(prompt) or {"answer": said}
+
+
+def _fill_object(schema: Json, prompt: str) -> Json:
+    value = fill(schema, prompt)
+    return value if isinstance(value, dict) else {}
 
 
 def _echo(question: Json) -> str:
@@ -149,61 +156,3 @@ def _clipped(text: str) -> str:
 
 def _until(text: str, stops: tuple[str, ...]) -> str:
     return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
-
-
-def _telling_words(prompt: str) -> tuple[str, ...]:
-    """Order the prompt's words as a filler of forms would: names first, then the longest."""
-    words = _WORD.findall(prompt)
-    names = [word for word in words[1:] if word[0].isupper() and len(word) > 1]
-    return tuple(dict.fromkeys([*names, *sorted(words, key=len, reverse=True)])) or ("demo",)
-
-
-def _fill(given: Any, words: Iterator[str], root: Json, depth: int) -> Any:
-    """Return a value for a schema; one that nests too deep, or in itself, ends in an empty object."""
-    schema = _plain(given, root)
-    if depth > _SCHEMA_DEPTH:
-        return {}
-    if "const" in schema:
-        return schema["const"]
-    if isinstance(schema.get("enum"), list) and schema["enum"]:
-        return schema["enum"][0]
-    kind = schema.get("type", "object" if "properties" in schema else "string")
-    if isinstance(kind, list):
-        kind = next((one for one in kind if one != "null"), "null")
-    if kind == "object":
-        properties, required = schema.get("properties"), schema.get("required")
-        known = properties if isinstance(properties, dict) else {}
-        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-        return {name: _fill(known.get(name, {}), words, root, depth + 1) for name in names}
-    return _leaf(kind, words)
-
-
-def _leaf(kind: object, words: Iterator[str]) -> Any:
-    match kind:
-        case "integer" | "number":
-            return 1
-        case "boolean":
-            return True
-        case "array":
-            return []
-        case "null":
-            return None
-        case _:
-            return next(words)
-
-
-def _plain(schema: Any, root: Json) -> Json:
-    """Follow local references, and take the first of any alternatives, down to a schema that says what it wants."""
-    for _ in range(_SCHEMA_DEPTH):
-        if not isinstance(schema, dict):
-            return {}
-        options = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
-        if isinstance(reference := schema.get("$ref"), str):
-            schema = root
-            for step in reference.lstrip("#/").split("/") if reference != "#" else ():
-                schema = schema.get(step) if isinstance(schema, dict) else None
-        elif isinstance(options, list) and options:
-            schema = options[0]
-        else:
-            return schema
-    return {}

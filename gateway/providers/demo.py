@@ -5,9 +5,13 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.providers.base import (
     CHAT,
+    COMPLETIONS,
     EDITS,
     EMBEDDINGS,
     IMAGES,
+    MODERATIONS,
+    RERANK,
+    RESPONSES,
     SPEECH,
     TRANSCRIPTIONS,
     TRANSLATIONS,
@@ -24,8 +28,10 @@ DEMO = Provider(
     slug="demo",
     title="Built-in demo",
     endpoints=(
-        CHAT,
-        EMBEDDINGS,
+        *_only("demo-chat", CHAT, COMPLETIONS, RESPONSES),
+        *_only("demo-embedding", EMBEDDINGS),
+        *_only("demo-moderation", MODERATIONS),
+        *_only("demo-rerank", RERANK),
         *_only("demo-image", IMAGES, EDITS),
         *_only("demo-speech", SPEECH),
         *_only("demo-transcribe", TRANSCRIPTIONS, TRANSLATIONS),

@@ -25,6 +25,7 @@ from gateway.demo.server import DemoUpstream
 TEXT = "Good morning. How are you today?"
 SAY: Any = {"model": "demo-speech", "voice": "alloy", "input": TEXT}
 HEAR: Any = {"model": "demo-transcribe"}
+DEPRECATED = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # the SDK's word on translations
 FORMATS = ["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 
 
@@ -125,7 +126,7 @@ async def test_a_voice_may_be_one_of_somebodys_own(sdk: openai.AsyncOpenAI) -> N
     assert own != await (await sdk.audio.speech.create(**SAY)).aread()
 
 
-@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # the SDK's word on translations
+@DEPRECATED
 async def test_other_models_neither_speak_nor_hear(sdk: openai.AsyncOpenAI, recording: Any) -> None:
     for attempt in (
         sdk.audio.speech.create(**{**SAY, "model": "demo-chat"}),
@@ -229,7 +230,7 @@ async def test_speakers_can_be_streamed(sdk: openai.AsyncOpenAI, recording: Any)
     assert [event.text for event in segments] == ["Good morning.", "How are you today?"]
 
 
-@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+@DEPRECATED
 async def test_a_translation_is_english(sdk: openai.AsyncOpenAI, recording: Any) -> None:
     assert (await sdk.audio.translations.create(**HEAR, file=recording)).text == TEXT
     heard = await sdk.audio.translations.create(**HEAR, file=recording, response_format="verbose_json")
@@ -261,6 +262,42 @@ async def test_a_bad_recording_is_refused(
         data.add_field("file", file, filename="a.wav")
     async with plain.post(f"{demo.base_url}/audio/transcriptions", data=data) as response:
         assert (response.status, (await response.json())["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a",
+        b"This is a text and no sound.",
+        b"\x89PNG\r\n\x1a\n" + bytes(99),
+        bytes(5_000),
+        b"RIFF\0\0\0\0WAVE" + bytes(99),
+    ],
+    ids=["a byte", "a text", "an image", "zeros", "a head of WAV alone"],
+)
+@pytest.mark.parametrize("way", ["transcriptions", pytest.param("translations", marks=DEPRECATED)])
+async def test_what_is_no_recording_is_refused_whatever_its_name(
+    sdk: openai.AsyncOpenAI, data: bytes, way: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match="no recording") as caught:
+        await getattr(sdk.audio, way).create(**HEAR, file=("speech.mp3", data, "audio/mpeg"))
+    assert caught.value.param == "file"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"ID3\4\0",
+        b"\xff\xfb\x90\x64",
+        b"OggS",
+        b"fLaC",
+        b"\0\0\0\x18ftypM4A \0\0\0\0",
+        b"\x1a\x45\xdf\xa3\x42\x82\x84webm",
+    ],
+)
+async def test_every_usual_kind_of_recording_is_heard(sdk: openai.AsyncOpenAI, head: bytes) -> None:
+    heard = await sdk.audio.transcriptions.create(**HEAR, file=("speech", head + bytes(400)))
+    assert "only a real model can hear" in heard.text
 
 
 @pytest.mark.parametrize("form", FORMATS)

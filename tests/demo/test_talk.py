@@ -9,8 +9,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator, FormatChecker
 
 from gateway.demo import asks, talk, words
+from gateway.demo.schemas import fill, wants_json
 
 WEATHER = {
     "type": "object",
@@ -33,6 +35,46 @@ json_values = st.recursive(
 )
 schema_words = st.sampled_from(["type", "properties", "required", "enum", "const", "anyOf", "$ref", "object", "#/a"])
 schemas = st.dictionaries(schema_words, st.recursive(schema_words | json_values, st.lists, max_leaves=3), max_size=5)
+
+LEAVES = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.just("integer")},
+        optional={
+            "minimum": st.integers(-50, 10),
+            "maximum": st.integers(10, 90),
+            "multipleOf": st.sampled_from([1, 2]),
+        },
+    ),
+    st.fixed_dictionaries({"type": st.just("number"), "exclusiveMinimum": st.integers(-9, 9)}),
+    st.fixed_dictionaries({"type": st.just("number"), "exclusiveMaximum": st.integers(-9, 9)}),
+    st.fixed_dictionaries({"type": st.just("number"), "exclusiveMinimum": st.just(1), "exclusiveMaximum": st.just(2)}),
+    st.fixed_dictionaries(
+        {"type": st.just("string")}, optional={"minLength": st.integers(0, 40), "maxLength": st.integers(40, 60)}
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("string"), "format": st.sampled_from(["date", "email", "uuid", "ipv4", "ipv6", "made-up"])}
+    ),
+    st.sampled_from([{"type": "boolean"}, {"type": ["null", "string"]}, {"const": [1]}, {"enum": ["x", 2]}, {}, True]),
+)
+fitting = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.dictionaries(st.text("abc", min_size=1), inner, max_size=3).map(
+            lambda known: {
+                "type": "object",
+                "properties": known,
+                "required": list(known),
+                "additionalProperties": False,
+            }
+        ),
+        st.dictionaries(st.text("abc", min_size=1), inner, max_size=3).map(lambda known: {"properties": known}),
+        st.builds(lambda items, least: {"type": "array", "items": items, "minItems": least}, inner, st.integers(0, 3)),
+        st.builds(lambda items, most: {"items": items, "maxItems": most}, inner, st.integers(0, 3)),
+        st.lists(inner, min_size=1, max_size=3).map(lambda options: {"anyOf": options}),
+    ),
+    max_leaves=8,
+).filter(lambda schema: isinstance(schema, dict))
+NOTHING: Any = contextlib.nullcontext()
 
 
 def body(text: Any = "Hello", **fields: Any) -> dict[str, Any]:
@@ -171,7 +213,7 @@ def test_arguments_hold_what_the_schema_requires_and_nothing_else() -> None:
         "unit": "celsius",
         "days": 1,
         "hourly": True,
-        "tags": [],
+        "tags": ["weather"],
         "extra": {},
     }
 
@@ -220,15 +262,80 @@ def test_a_json_object_reply_is_an_object_around_the_usual_words() -> None:
 
 def test_a_schema_that_contains_itself_still_gets_an_answer() -> None:
     schema = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
-    value, depth = talk.filled(schema, "go"), 0
+    value, depth = fill(schema, "go"), 0
     while value:
         value, depth = value["next"], depth + 1
-    assert 1 <= depth <= 10
+    assert 1 <= depth <= 20
+
+
+def test_a_schema_that_contains_itself_many_times_over_is_refused_at_once() -> None:
+    names = [f"n{number}" for number in range(30)]
+    schema = {"properties": {name: {"$ref": "#"} for name in names}, "required": names}
+    for form in (schema, {"type": "array", "minItems": 10**9, "items": {}}, {"minLength": 2**60}):
+        with pytest.raises(asks.AskError, match="2000") if form.get("type") or form.get("required") else NOTHING:
+            assert len(fill(form, "go")) <= 2_100
+
+
+@given(fitting, st.text())
+def test_what_is_filled_in_fits_the_schema(schema: dict[str, Any], prompt: str) -> None:
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(fill(schema, prompt))
+
+
+def test_schemas_that_stand_together_are_all_followed() -> None:
+    base = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    schema = {
+        "allOf": [{"$ref": "#/$defs/Base"}, {"properties": {"b": {"type": "boolean"}}, "required": ["b"]}],
+        "$defs": {"Base": base},
+    }
+    assert fill(schema, "go") == {"a": 1, "b": True}
+
+
+INSTRUCTIONS = [
+    'Reply with JSON only: {"city": "string", "days": 3}',
+    "Give me the capital of France as a JSON object",
+    'Return valid JSON with the keys "city" and "country".',
+    "Format the output as JSON.",
+    "As a genius expert, provide the parsed objects in json that match the following json_schema:",
+    "The output should be formatted as a JSON instance that conforms to the JSON schema below.",
+]
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTIONS)
+def test_who_asks_for_json_in_words_gets_an_object(instruction: str) -> None:
+    assert wants_json(instruction)
+    told = text(body(messages=[{"role": "system", "content": instruction}, {"role": "user", "content": "Paris"}]))
+    assert isinstance(orjson.loads(told), dict)
+    assert isinstance(orjson.loads(text(body(instruction))), dict)
+
+
+@pytest.mark.parametrize("question", ["What is JSON?", "Who wrote the JSON specification?", "Hello", "{}"])
+def test_who_only_speaks_of_json_gets_words(question: str) -> None:
+    assert text(body(question)).startswith("Hello!")
+
+
+def test_the_object_has_the_form_that_the_prompt_has_in_it() -> None:
+    assert orjson.loads(text(body(INSTRUCTIONS[0]))) == {"city": "string", "days": 3}
+    assert list(orjson.loads(text(body(INSTRUCTIONS[2])))) == ["city", "country"]
+    schema = {"properties": {"days": {"type": "integer", "minimum": 3}}, "required": ["days"]}
+    sample = '{"foo": ["bar", "baz"]} is a well-formatted instance of {"properties": {"foo": {}}}'
+    prompt = f"{INSTRUCTIONS[5]} As an example {sample}. Here is the output schema: {orjson.dumps(schema).decode()}"
+    assert orjson.loads(text(body(prompt))) == {"days": 3}
+    assert orjson.loads(text(body(prompt, response_format={"type": "json_object"}))) == {"days": 3}
+
+
+@pytest.mark.parametrize("hostile", ["{" * 100_000, '{"a":' * 100_000, '{"a": "' + "x" * 300_000, "{}" * 100_000])
+def test_braces_without_an_end_are_no_trouble(hostile: str) -> None:
+    assert isinstance(orjson.loads(text(body(f"Return JSON. {hostile}"))), dict)
+
+
+@given(st.text('{}[]":, aJSON\\', max_size=200))
+def test_whatever_stands_in_a_prompt_that_asks_for_json_the_answer_is_an_object(prompt: str) -> None:
+    assert isinstance(orjson.loads(text(body(f"Return JSON {prompt}"))), dict)
 
 
 @given(schemas, st.text())
 def test_no_schema_however_odd_breaks_the_filling(schema: dict[str, Any], prompt: str) -> None:
-    assert isinstance(talk.filled(schema, prompt), dict)
+    orjson.dumps(fill(schema, prompt))
 
 
 @given(

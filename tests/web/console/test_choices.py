@@ -28,7 +28,8 @@ KINDS: dict[Kind, tuple[str, ...]] = {
         "gpt-4o-audio-preview", "gpt-realtime", "cosyvoice-v2", "qwen3-asr-flash",
     ),
     "other": (
-        "demo-embedding", "text-embedding-3-small", "BAAI/bge-m3", "omni-moderation-latest", "babbage-002",
+        "demo-embedding", "demo-moderation", "demo-rerank",
+        "text-embedding-3-small", "BAAI/bge-m3", "omni-moderation-latest", "babbage-002",
         "gpt-3.5-turbo-instruct", "rerank-v3.5", "davinci-002",
     ),
 }  # fmt: skip

@@ -1,0 +1,226 @@
+"""JSON that fits a schema, and the schema or sample that a prompt has in it. Pure, and bounded whatever it is given."""
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.demo.asks import AskError, Json
+
+_DEPTH = 12
+_OPTIONAL_DEPTH = 4
+"""What need not be there is left out below this depth: schemas may nest in themselves."""
+_MOST_VALUES = 2_000
+_MOST_OBJECTS = 20
+_MOST_TEXT = 200_000
+_WORD = re.compile(r"[^\W_]+")
+_WANTED = re.compile(
+    r"\b(?:answer|format|generate|give|instance|objects?|output|produce|provide|reply|respond|return|write)\w*\b"
+    r"[^.\n]{0,80}\bjson\b|\bjson[ -](?:array|format|instance|object|only|schema)\b",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(r"\b(?:fields?|keys?|properties)\b([^.\n]{0,300})", re.IGNORECASE)
+_NAME = re.compile(r"""["'`](\w{1,64})["'`]""")
+_MARKS = frozenset({"properties", "$ref", "$defs", "anyOf", "oneOf", "allOf", "items"})
+_FORMATS = {
+    "date": "2026-01-01",
+    "date-time": "2026-01-01T12:00:00Z",
+    "time": "12:00:00Z",
+    "duration": "P1D",
+    "email": "demo@example.com",
+    "hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+
+
+def wants_json(prompt: str) -> bool:
+    """Whether a prompt asks for JSON in words."""
+    return _WANTED.search(prompt[:_MOST_TEXT]) is not None
+
+
+def find_form(prompt: str) -> Json | None:
+    """The last schema in a prompt, else one of the fields it names; None: it has neither."""
+    schemas = [value for value in _find_objects(prompt[:_MOST_TEXT]) if _MARKS & value.keys()]
+    if schemas:
+        return schemas[-1]
+    named = [name for part in _NAMED.findall(prompt[:_MOST_TEXT]) for name in _NAME.findall(part)]
+    return {"type": "object", "properties": {name: {} for name in named}} if named else None
+
+
+def find_sample(prompt: str) -> Json | None:
+    """The last JSON object in a prompt; None: it has none."""
+    return next(reversed(_find_objects(prompt[:_MOST_TEXT])), None)
+
+
+def _find_objects(text: str) -> list[Json]:
+    """The outermost objects in a text. An object that cannot be read may have one in it that can."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    for _ in range(_MOST_OBJECTS):
+        at = text.find("{", at)
+        if at < 0:
+            break
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            at += 1
+        else:
+            found.append(value)
+    return found
+
+
+def fill(schema: Json, prompt: str) -> Any:
+    """Return a value with what the JSON schema requires, its strings taken from the prompt.
+
+    If no property of an object is required, it gets each. A ``pattern`` is not followed.
+    """
+    return _Filler(schema, prompt).fill(schema, 0)
+
+
+class _Filler:
+    def __init__(self, root: Json, prompt: str) -> None:
+        self._root = root
+        self._words = itertools.cycle(_telling_words(prompt))
+        self._left = _MOST_VALUES
+
+    def fill(self, given: Any, depth: int) -> Any:
+        """Return a value for a schema; one that nests too deep, or in itself, ends in an empty object."""
+        schema = self._plain(given)
+        self._left -= 1
+        if self._left < 0:
+            raise AskError(f"A JSON schema asks for more than {_MOST_VALUES} values.")
+        if depth > _DEPTH:
+            return {}
+        if "const" in schema:
+            return schema["const"]
+        if isinstance(schema.get("enum"), list) and schema["enum"]:
+            return schema["enum"][0]
+        kind = _kind_of(schema)
+        if kind == "object":
+            return self._fill_object(schema, depth)
+        return self._fill_array(schema, depth) if kind == "array" else _fill_leaf(kind, schema, self._words)
+
+    def _fill_object(self, schema: Json, depth: int) -> Json:
+        properties, required = schema.get("properties"), schema.get("required")
+        known = properties if isinstance(properties, dict) else {}
+        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+        optional = known if depth < _OPTIONAL_DEPTH else ()
+        return {name: self.fill(known.get(name, {}), depth + 1) for name in names or optional}
+
+    def _fill_array(self, schema: Json, depth: int) -> list[Any]:
+        places, items = schema.get("prefixItems"), schema.get("items", {})
+        first = places if isinstance(places, list) else []
+        least = _size(schema, "minItems", depth < _OPTIONAL_DEPTH)
+        most = _size(schema, "maxItems", _MOST_VALUES)
+        wanted = min(max(least, len(first)), most)
+        return [self.fill(first[at] if at < len(first) else items, depth + 1) for at in range(wanted)]
+
+    def _plain(self, schema: Any) -> Json:
+        """Follow local references, and take the first of any alternatives, down to a schema that says what it wants."""
+        for _ in range(_DEPTH):
+            if not isinstance(schema, dict):
+                return {}
+            every, some = schema.get("allOf"), schema.get("anyOf") or schema.get("oneOf")
+            if isinstance(reference := schema.get("$ref"), str):
+                schema = self._find(reference)
+            elif isinstance(every, list) and every:
+                schema = self._merge([{**schema, "allOf": None}, *every])
+            elif isinstance(some, list) and some:
+                schema = some[0]
+            else:
+                return schema
+        return {}
+
+    def _find(self, reference: str) -> Any:
+        found: Any = self._root
+        for step in reference.lstrip("#/").split("/") if reference != "#" else ():
+            found = found.get(step) if isinstance(found, dict) else None
+        return found
+
+    def _merge(self, schemas: list[Any]) -> Json:
+        """One schema that asks for what each does; a later one wins, but for properties, which come together."""
+        merged: Json = {}
+        for given in schemas[:_MOST_OBJECTS]:
+            found = (
+                self._find(given["$ref"]) if isinstance(given, dict) and isinstance(given.get("$ref"), str) else given
+            )
+            for name, value in found.items() if isinstance(found, dict) else ():
+                before = merged.get(name)
+                if isinstance(before, dict) and isinstance(value, dict):
+                    merged[name] = before | value
+                elif name == "required" and isinstance(before, list) and isinstance(value, list):
+                    merged[name] = before + value
+                elif value is not None:
+                    merged[name] = value
+        return merged
+
+
+def _kind_of(schema: Json) -> object:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return next((one for one in kind if one != "null"), "null")
+    return kind or ("object" if "properties" in schema else "array" if "items" in schema else "string")
+
+
+def _fill_leaf(kind: object, schema: Json, words: Iterator[str]) -> Any:
+    match kind:
+        case "integer" | "number":
+            return _fill_number(schema, whole=kind == "integer")
+        case "boolean":
+            return True
+        case "null":
+            return None
+        case _:
+            return _fill_text(schema, words)
+
+
+def _size(schema: Json, name: str, otherwise: int) -> int:
+    """A length that a schema names, within what is filled at all."""
+    value = schema.get(name)
+    told = int(value) if isinstance(value, int | float) else int(otherwise)
+    return max(0, min(told, _MOST_VALUES + 1))
+
+
+def _fill_number(schema: Json, *, whole: bool) -> float:
+    """1, or the number nearest to it that the schema allows."""
+    step, least, most = (_number(schema, name) for name in ("multipleOf", "minimum", "maximum"))
+    above, below = _number(schema, "exclusiveMinimum"), _number(schema, "exclusiveMaximum")
+    step = step if step and step > 0 else 1 if whole else 0
+    low = max((edge for edge in (least, above) if edge is not None), default=None)
+    high = min((edge for edge in (most, below) if edge is not None), default=None)
+    value: float = 1
+    if low is not None and (value < low or value == above):
+        value = low if low != above else low + (step or (1 if high is None else (high - low) / 2))
+    if high is not None and (value > high or value == below):
+        value = high if high != below else high - (step or (1 if low is None else (high - low) / 2))
+    if step and value % step:
+        up, down = math.ceil(value / step) * step, math.floor(value / step) * step
+        value = down if high is not None and (up > high or up == below) else up
+    return int(value) if whole else value
+
+
+def _number(schema: Json, name: str) -> float | None:
+    value = schema.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _fill_text(schema: Json, words: Iterator[str]) -> str:
+    """A word, or a text in the format named, as long as the schema wants it."""
+    told = schema.get("format")
+    if isinstance(told, str) and told in _FORMATS:
+        return _FORMATS[told]
+    text, least = next(words), _size(schema, "minLength", 0)
+    while len(text) < least:
+        text = f"{text} {next(words)}"
+    return text[: max(least, _size(schema, "maxLength", len(text)))]
+
+
+def _telling_words(prompt: str) -> tuple[str, ...]:
+    """Order the prompt's words as a filler of forms would: names first, then the longest."""
+    words = _WORD.findall(prompt[:_MOST_TEXT])
+    names = [word for word in words[1:] if word[0].isupper() and len(word) > 1]
+    return tuple(dict.fromkeys([*names, *sorted(words, key=len, reverse=True)])) or ("demo",)
