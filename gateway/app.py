@@ -33,7 +33,6 @@ from gateway.flow.relay import Relay
 from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
 from gateway.flow.switchboard import Switchboard
-from gateway.jobs.check_store import CheckStore
 from gateway.jobs.probe_channels import ProbeChannels
 from gateway.jobs.retire_requests import RetireRequests
 from gateway.jobs.runner import JobRunner
@@ -188,6 +187,7 @@ async def _open_cinema(site: Site, in_force: InForce, books: Books, ends: _Ends,
         settlement=ends.hall.settlement,
         relay=ends.hall.relay,
         clock=site.clock,
+        expiry=books.expiry.now,
         pace=site.task_pace,
     )
     try:
@@ -352,10 +352,9 @@ def _start_jobs(jobs: JobRunner, books: Books, ways: _Ways, office: Office) -> N
 
 
 def _start_sweeps(jobs: JobRunner, site: Site, in_force: InForce, books: Books, studio: _Studio) -> None:
-    jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, site.clock).run)
-    jobs.start("check_store", CheckStore(books.database).run)
+    jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, books.expiry.now).run)
     if site.declare:  # who only looks may have been told to keep less
-        retire = RetireRequests(SqlRetirement(books.database), books.outbox, in_force.find_keep_days, site.clock)
+        retire = RetireRequests(SqlRetirement(books.database), books.outbox, in_force.find_keep_days, books.expiry.now)
         jobs.start("retire_requests", retire.run)
 
 

@@ -8,6 +8,7 @@ import structlog
 
 from gateway.flow.accounting import Accounting
 from gateway.flow.admission import Bank
+from gateway.flow.expiry import TOLD_S, ExpiryClock
 from gateway.flow.outbox import Outbox
 from gateway.flow.recovery import open_bank, recover
 from gateway.jobs.flush_ledger import FlushLedger
@@ -19,6 +20,7 @@ from gateway.store.identity import check_secrets
 from gateway.store.journal import FileJournal
 from gateway.store.ledger import SqlLedger
 from gateway.store.leftovers import Leftovers, find_leftovers
+from gateway.store.retirement import SqlRetirement
 
 CHECK_S = 0.2
 CHECK_KILLED_S = 10.0
@@ -39,6 +41,7 @@ class Books:
     accounting: Accounting
     flush: FlushLedger
     left: Leftovers
+    expiry: ExpiryClock
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` where a request could not be recorded now."""
@@ -58,6 +61,7 @@ async def open_books(site: Site, stack: AsyncExitStack) -> Books:
     stack.callback(journal.close)
     flush = FlushLedger(outbox, ledger, journal)
     stack.push_async_callback(flush.finish)
+    expiry = await _open_expiry_clock(site, database)
     now_ms = int(site.clock() * 1000)
     # A command that only looks must not decide about money by a configuration that may be another than the gateway's.
     on_crash = site.config.ledger.on_crash if site.declare else None
@@ -65,8 +69,22 @@ async def open_books(site: Site, stack: AsyncExitStack) -> Books:
     journal.renew()
     bank = await open_bank(ledger, site.clock)
     accounting = Accounting(bank, ledger, outbox, clock=site.clock)
+    stack.push_async_callback(accounting.close)
     left = await find_leftovers(database)
-    return Books(database, journal, outbox, bank, accounting, flush, left)
+    return Books(database, journal, outbox, bank, accounting, flush, left, expiry)
+
+
+async def _open_expiry_clock(site: Site, database: Database) -> ExpiryClock:
+    """The clock that records are deleted by; says so if it is far from the newest of them."""
+    newest_ms = await SqlRetirement(database).find_newest_ms()
+    expiry = ExpiryClock(site.clock, None if newest_ms is None else newest_ms / 1000)
+    days = round(abs(expiry.ahead_s) / 86_400, 1)
+    if expiry.ahead_s > TOLD_S:
+        reason = f"The clock is {days} days after the newest record: nothing is deleted for its age for a day"
+        log.warning("clock_ahead", reason=reason)
+    elif expiry.ahead_s < -TOLD_S:
+        log.warning("clock_behind", reason=f"The clock is {days} days before the newest record: one of them is wrong")
+    return expiry
 
 
 async def _open_database(site: Site) -> Database:

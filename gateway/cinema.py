@@ -66,6 +66,7 @@ class Materials:
     settlement: Settlement
     relay: Relay
     clock: Callable[[], float]
+    expiry: Callable[[], float]
     pace: float
 
 
@@ -105,14 +106,14 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     store = FileMediaStore(materials.folder)
     footage = Footage(store, filming)
     deliveries, members = SqlDeliveryStore(materials.database), SqlMemberStore(materials.database)
-    replays = Replays(SqlReplayStore(materials.database), videos.owner, clock)
+    replays = Replays(SqlReplayStore(materials.database), videos.owner, clock, expiry=materials.expiry)
     left = materials.left
     await _take_over(left, videos, replays, deliveries)
     stack.push_async_callback(videos.close)
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
     find_secret = partial(derive_secret, materials.webhook_key)
-    poll = PollVideos(videos, Watch(videos, footage), polls=in_force.find_polls)
+    poll = PollVideos(videos, Watch(videos, footage, materials.expiry), polls=in_force.find_polls)
     teller = Teller(materials.fetcher, find_secret, clock, materials.clock)
     deliver = DeliverWebhooks(deliveries, teller, videos.owner, clock)
     poll.idle, deliver.idle = not left.videos, not left.deliveries
@@ -120,8 +121,8 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     jobs = (
         ("poll_videos", poll.run),
         ("deliver_webhooks", deliver.run),
-        ("sweep_videos", SweepMedia(store, in_force.find_footage_rules, materials.clock).run),
-        ("sweep_records", SweepRecords(replays, deliveries, videos.store, members, clock).run),
+        ("sweep_videos", SweepMedia(store, in_force.find_footage_rules, materials.expiry).run),
+        ("sweep_records", SweepRecords(replays, deliveries, videos.store, members, materials.expiry).run),
     )
     submissions = _build_submissions(materials, videos, footage)
     return Cinema(videos, submissions, footage, replays, deliveries, find_secret, runner, jobs)

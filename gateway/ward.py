@@ -6,6 +6,7 @@ from aiohttp import web
 
 from gateway.books import Books
 from gateway.flow.vitals import Folder, Lag, Organs, Vitals
+from gateway.jobs.check_store import CheckStore
 from gateway.jobs.measure_lag import MeasureLag
 from gateway.jobs.runner import JobRunner
 from gateway.web.admin.health import VITALS
@@ -31,4 +32,5 @@ def open_ward(app: web.Application, books: Books, folder: Path, jobs: JobRunner)
     )
     app[VITALS] = Vitals(organs, rooms.clock)
     app[LIVE] = LiveView(rooms.running)
+    jobs.start("check_store", CheckStore(books.database).run)
     jobs.start("measure_lag", MeasureLag(lag).run)

@@ -164,6 +164,10 @@ class Ledger(Protocol):
         """Every purse with a charge or a credit, as of ``day``. An account's charges are in its keys' lines."""
         ...
 
+    async def find_last_day(self) -> int | None:
+        """The last day with a charge or a credit, a number since 1970; None before the first."""
+        ...
+
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
         """Usage summed along ``axis``: days in order, everything else by cost, dearest first."""
         ...

@@ -205,6 +205,13 @@ class Purse:
             tally.credit_nanos += nanos
         self._restate()
 
+    def correct(self, spent_credited: Sequence[int], day: Day) -> None:
+        """Add what the ledger knows and memory did not: spent and credited in the month, spent and credited today."""
+        today, month = self.turn_to(day)
+        month.add(*spent_credited[:2])
+        today.add(*spent_credited[2:])
+        self._restate()
+
     def find_balance(self, day: Day) -> int | None:
         """What is left of the cap, held or not, in nano-USD; None where there is no cap."""
         room = self.find_room(day)

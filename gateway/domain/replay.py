@@ -41,8 +41,11 @@ class Replay:
 class ReplayStore(Protocol):
     """Where named calls live. Raises ``StoreUnavailable``."""
 
-    async def begin_replay(self, replay: Replay) -> Replay | None:
-        """Put a call on record; where there is one of that name that came within ``KEEP_MS`` before, that one."""
+    async def begin_replay(self, replay: Replay, expired_ms: int | None = None) -> Replay | None:
+        """Put a call on record, or return the one of that name that came after ``expired_ms``.
+
+        None: those of the last ``KEEP_MS``.
+        """
         ...
 
     async def take_replay(self, before: Replay, after: Replay) -> bool:

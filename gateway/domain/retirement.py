@@ -23,6 +23,10 @@ class Round:
 class Retirement(Protocol):
     """Where rows are retired, in small commits: others write too."""
 
+    async def find_newest_ms(self) -> int | None:
+        """When the last request, credit or change was recorded, in Unix milliseconds; None before the first."""
+        ...
+
     async def retire_requests(self, before_ms: int, after: int, most: int) -> Round:
         """Delete those of the ``most`` rows after the sequence ``after`` that were settled before ``before_ms``.
 

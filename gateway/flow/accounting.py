@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
+import structlog
 
 from gateway.domain.audit import OPERATOR, Actor, write_change
 from gateway.domain.caller import Account, ApiKey
 from gateway.domain.declaration import CreditSpec, write_time
-from gateway.domain.fault import InvalidRequest
+from gateway.domain.fault import InvalidRequest, StoreUnavailable
 from gateway.domain.ledger import Entry, Ledger, Spending, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
-from gateway.domain.quota import Day, Owner, Purse
+from gateway.domain.quota import Day, Owner, Purse, read_day
 from gateway.domain.request import RequestRow
 from gateway.domain.video import VideoJob, VideoStore
 from gateway.flow.admission import Bank
@@ -25,6 +26,8 @@ MAX_BALANCE_NANOS = 2**62
 LOOKS = 5
 LOOK_AGAIN_S = 0.05
 _OWNERS: tuple[Owner, ...] = ("account", "key")
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Jobs(Protocol):
@@ -60,6 +63,39 @@ class Accounting:
         self._clock = clock
         self._crediting = asyncio.Lock()
         self.jobs: Jobs | None = None
+        self._loading: asyncio.Task[None] | None = None
+        bank.load_day = self._start_loading
+
+    async def close(self) -> None:
+        """Wait for a day that is being read."""
+        if self._loading is not None:
+            await asyncio.gather(self._loading, return_exceptions=True)
+
+    def _start_loading(self) -> None:
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load_day())
+
+    async def _load_day(self) -> None:
+        """Take in what the ledger knows of the running day and memory does not: the clock was set back or far ahead."""
+        try:
+            async with self._crediting, self._outbox.writing:
+                day = read_day(self._clock())
+                # One moment, as in ``audit``: what is settled while the ledger is read is in neither sum.
+                found, again = _copy(self._bank, day), Bank(self._clock)
+                pending = self._outbox.look()
+                again.load(await self._ledger.list_spending(day), day)
+            again.load((_read_spending(row, day) for row in pending), day)
+            expected = _copy(again, day)
+            for place in found.keys() | expected.keys():
+                here, there = found.get(place, _NO_SUMS), expected.get(place, _NO_SUMS)
+                difference = [known - counted for known, counted in zip(there, here, strict=True)][2:]
+                if any(difference):
+                    self._bank.find_purse(*place).correct(difference, day)
+            self._bank.confirm(day)
+        except StoreUnavailable as fault:
+            log.warning("day_not_loaded", error=fault.message)
+        finally:
+            self._loading = None
 
     def describe(self, owner: Account | ApiKey) -> Fields:
         """What is spent, held and left of an account or a key, in dollars; what is left is None without a cap."""

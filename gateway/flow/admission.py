@@ -12,7 +12,7 @@ import attrs
 
 from gateway.domain.call import Call
 from gateway.domain.caller import Caller
-from gateway.domain.fault import QuotaExhausted
+from gateway.domain.fault import QuotaExhausted, StoreUnavailable
 from gateway.domain.ledger import Journal, Spending
 from gateway.domain.quota import Charge, Day, Hold, Owner, Purse, hold, read_day
 from gateway.domain.rate import Counters, Turn
@@ -42,15 +42,21 @@ class Bank:
 
     Args:
         clock: Unix seconds.
+
+    Attributes:
+        load_day: has the running day read from the ledger, and calls ``confirm``; None: memory is believed.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._day = read_day(clock())
+        self._known: tuple[int, ...] = (self._day.number,)
+        self._latest = self._day.number
         self._keys: dict[int, Purse] = {}
         self._accounts: dict[int, Purse] = {}
         self._pairs: dict[tuple[int, int], tuple[Purse, Purse]] = {}
         self.holds: set[Hold] = set()
+        self.load_day: Callable[[], None] | None = None
 
     @property
     def today(self) -> Day:
@@ -58,10 +64,42 @@ class Bank:
         return self.day_at(self._clock())
 
     def day_at(self, now_s: float) -> Day:
-        """The day of a moment, in Unix seconds; of moments near to each other it is read once."""
+        """The day of a moment, in Unix seconds; of moments near to each other it is read once.
+
+        If the purses may not know all that was spent on it, ``load_day`` is called until ``confirm`` is.
+        """
         day = self._day
         if not day.holds(now_s):
-            day = self._day = read_day(now_s)
+            day = read_day(now_s)
+            if self.load_day is None or self._knows(day):
+                self._turn_to(day)
+            else:
+                self.load_day()
+        return day
+
+    def confirm(self, *days: Day, latest: int | None = None) -> None:
+        """The purses know all that was spent on ``days``, the last of which is today. ``latest``: see ``_latest``."""
+        self._day, self._known = days[-1], tuple([day.number for day in days])
+        self._latest = max(self._latest, self._day.number, latest or 0)
+
+    def _knows(self, day: Day) -> bool:
+        """Whether the purses know all that was spent on a day: it is one of the last two, or nothing can have been."""
+        if day.number <= self._latest:
+            return day.number in self._known
+        return day.month_start_s == self._day.month_start_s or day.month_number > self._latest
+
+    def _turn_to(self, day: Day) -> None:
+        # A purse knows the last two days on which it was used: of three there is one that it may have forgotten.
+        if day.number > self._latest:
+            before = (self._day.number,) if self._day.number == self._latest else ()
+            self._known, self._latest = (*before, day.number), day.number
+        self._day = day
+
+    def _find_day(self, now_s: float) -> Day:
+        """The day of a moment. Raises ``StoreUnavailable`` while what was spent on it is being read."""
+        day = self.day_at(now_s)
+        if day is not self._day:
+            raise StoreUnavailable("The clock was set, and what was spent on this day is being read", retry_after_s=1)
         return day
 
     def load(self, spending: Iterable[Spending], day: Day) -> None:
@@ -104,17 +142,19 @@ class Bank:
         return list((self._keys if owner == "key" else self._accounts).items())
 
     def hold(self, caller: Caller, nanos: int) -> Hold:
-        """Set ``nanos`` aside in the purses of the key and of its account. Raises ``QuotaExhausted``."""
+        """Set ``nanos`` aside in the purses of the key and of its account. Raises as ``check`` does."""
         now_s = self._clock()
-        day = self.day_at(now_s)
+        day = self._day
+        if not day.holds(now_s):
+            day = self._find_day(now_s)
         made = hold(self._open(caller, day), nanos, day, now_s)
         self.holds.add(made)
         return made
 
     def check(self, caller: Caller) -> None:
-        """Raise ``QuotaExhausted`` where a purse has nothing left at all, be it held or not."""
+        """Raise ``QuotaExhausted`` if a purse has nothing left at all, be it held or not; ``StoreUnavailable``."""
         now_s = self._clock()
-        day = self.day_at(now_s)
+        day = self._find_day(now_s)
         balances = [(purse, purse.find_balance(day)) for purse in self._open(caller, day)]
         empty = [purse for purse, balance in balances if balance is not None and balance <= 0]
         hold(empty, 1, day, now_s)  # in any of these there is no room for it

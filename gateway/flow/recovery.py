@@ -54,6 +54,7 @@ async def open_bank(ledger: Ledger, clock: Callable[[], float]) -> Bank:
     today, yesterday = bank.today, read_day(bank.today.start_s - 1)
     bank.load_before(await ledger.list_spending(yesterday), yesterday)
     bank.load(await ledger.list_spending(today), today)
+    bank.confirm(yesterday, today, latest=await ledger.find_last_day())
     return bank
 
 

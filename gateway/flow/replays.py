@@ -6,7 +6,7 @@ import attrs
 import structlog
 
 from gateway.domain.fault import IdempotencyConflict, StoreUnavailable
-from gateway.domain.replay import MAX_ANSWER_BYTES, Replay, ReplayStore
+from gateway.domain.replay import KEEP_MS, MAX_ANSWER_BYTES, Replay, ReplayStore
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -18,9 +18,18 @@ class Replays:
         store: where they are kept.
         owner: this process.
         clock: Unix seconds.
+        expiry: Unix seconds, by which calls are forgotten; None: ``clock``.
     """
 
-    def __init__(self, store: ReplayStore, owner: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: ReplayStore,
+        owner: str,
+        clock: Callable[[], float],
+        *,
+        expiry: Callable[[], float] | None = None,
+    ) -> None:
+        self._expiry = expiry or clock
         self._store = store
         self._owner = owner
         self._clock = clock
@@ -45,7 +54,7 @@ class Replays:
         self._running.add(request_id)
         begun = False
         try:
-            known = await self._store.begin_replay(mine)
+            known = await self._store.begin_replay(mine, int(self._expiry() * 1000) - KEEP_MS)
             begun = known is None
         finally:
             if not begun:

@@ -4,7 +4,7 @@ Only a provider's own word ends a job as failed. An answer that is none, a refus
 asked after again, less often.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import structlog
@@ -46,9 +46,11 @@ class Watch:
     Args:
         videos: where they are kept.
         footage: fetches what they made.
+        expiry: Unix seconds, by which their deadlines pass.
     """
 
-    def __init__(self, videos: Videos, footage: Footage) -> None:
+    def __init__(self, videos: Videos, footage: Footage, expiry: Callable[[], float]) -> None:
+        self._expiry = expiry
         self._videos = videos
         self._footage = footage
 
@@ -85,7 +87,7 @@ class Watch:
             return None
         if take.state == "completed":
             return await self._take_over(job, take.clue)
-        if videos.now_ms >= job.deadline_ms:
+        if self._is_late(job):
             await videos.fail(job, TIMEOUT)
             return None
         return self._go_on(job, polled)
@@ -144,7 +146,7 @@ class Watch:
             failures=job.failures + 1,
             error=fault.message,
         )
-        if now_ms >= job.deadline_ms:
+        if self._is_late(job):
             await videos.fail(job, late)
             return None
         rest_s = fault.rest_s if isinstance(fault, UpstreamFault) else None
@@ -152,6 +154,9 @@ class Watch:
         wait_s = find_failing_wait_s(failures) if rest_s is None else min(max(rest_s, SHORTEST_HINT_S), LONGEST_HINT_S)
         after = attrs.evolve(job, failures=failures, updated_ms=now_ms)
         return after.let_go(now_ms + self._scale(wait_s))
+
+    def _is_late(self, job: VideoJob) -> bool:
+        return self._expiry() * 1000 >= job.deadline_ms
 
     def _scale(self, wait_s: float) -> int:
         return round(wait_s * 1000 * self._videos.pace)

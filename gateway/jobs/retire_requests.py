@@ -30,7 +30,7 @@ class RetireRequests:
         outbox: rows on their way there. While it fails nothing is retired: a row whose commit has come to nobody's
             knowledge is stored again, and must be found.
         keep_days: how long rows are kept, asked anew each time; 0: for ever.
-        clock: Unix seconds.
+        clock: Unix seconds. If the newest record is older, age is counted from that.
         rest_s: between two commits.
     """
 
@@ -60,6 +60,8 @@ class RetireRequests:
         """Retire once. A store that fails is asked the next time."""
         now_ms, keep_days = int(self._clock() * 1000), self._keep_days()
         try:
+            newest_ms = await self._retirement.find_newest_ms()
+            now_ms = now_ms if newest_ms is None else min(now_ms, newest_ms)
             rows = await self._retire_requests(now_ms - keep_days * _DAY_MS) if keep_days else 0
             rows += await self._retire_hours(now_ms // HOUR_MS - HOURS_KEPT)
         except StoreUnavailable as fault:

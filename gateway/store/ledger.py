@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 import attrs
-from sqlalchemy import ColumnElement, Table, and_, case, func, insert, select
+from sqlalchemy import ColumnElement, Table, and_, case, func, insert, select, union_all
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,13 +27,15 @@ from gateway.domain.ledger import (
     day_of,
     is_retired,
 )
-from gateway.domain.quota import Day
+from gateway.domain.quota import DAY_S, Day
 from gateway.domain.request import RequestRow
 from gateway.domain.traffic import SUMS, add_columns, sum_up
 from gateway.store.audit import add_row
 from gateway.store.engine import Database
 from gateway.store.rows import REQUEST_COLUMNS, read_entry, request_values, write_entry
 from gateway.store.schema import entries, requests, retired, usage_days, usage_hours
+
+_DAY_MS = DAY_S * 1000
 
 _LOOKED_UP = 500
 """Ids a statement: a database bounds the values that one may have."""
@@ -143,6 +145,12 @@ class SqlLedger:
             for row in await self._database.read(credited)
         ]
         return charges + credits_
+
+    async def find_last_day(self) -> int | None:
+        """The last day with a charge or a credit."""
+        credited = select(func.max(entries.c.at_ms) // _DAY_MS).where(entries.c.kind != "charge")
+        found = await self._database.read(union_all(select(func.max(usage_days.c.day)), credited))
+        return max((int(row[0]) for row in found if row[0] is not None), default=None)
 
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
         """Usage summed along ``axis``."""

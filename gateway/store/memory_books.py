@@ -18,11 +18,13 @@ from gateway.domain.ledger import (
     day_of,
     is_retired,
 )
-from gateway.domain.quota import Day
+from gateway.domain.quota import DAY_S, Day
 from gateway.domain.request import RequestFilter, RequestPage, RequestRow, StoredRequest
 from gateway.domain.retirement import Round
 from gateway.store.memory_audit import MemoryAuditTrail
 from gateway.store.memory_traffic import MemoryTraffic
+
+_DAY_MS = DAY_S * 1000
 
 _Owner = tuple[int, int]
 _Day = tuple[int, int, int, str]
@@ -81,6 +83,11 @@ class MemoryBooks:
         until = {owner: until_ms for owner, (_, until_ms) in self._retired.items()}
         await self.post([row for row in rows if not is_retired(row, until.get((row.account_id, row.key_id)))])
 
+    async def find_newest_ms(self) -> int | None:
+        """When the last request, credit or change was recorded."""
+        last = [next(reversed(self._requests.values())).row.settled_ms] if self._requests else []
+        return max([*last, *(entry.at_ms for entry in self._entries[-1:])], default=None)
+
     async def retire_requests(self, before_ms: int, after: int, most: int) -> Round:
         """Delete old rows, and keep what they cost."""
         later = (stored for stored in self._requests.values() if stored.sequence > after)
@@ -121,6 +128,10 @@ class MemoryBooks:
             sums = (amount, month, today, 0, 0, 0) if entry.kind == "charge" else (0, 0, 0, amount, month, today)
             lines.append(Spending(entry.account_id, entry.key_id, *sums))
         return lines
+
+    async def find_last_day(self) -> int | None:
+        """The last day with a charge or a credit."""
+        return max((entry.at_ms // _DAY_MS for entry in self._entries), default=None)
 
     async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
         """Usage summed along ``axis``."""

@@ -212,10 +212,11 @@ class MemoryReplayStore:
     def __init__(self) -> None:
         self._replays: dict[tuple[int, str], Replay] = {}
 
-    async def begin_replay(self, replay: Replay) -> Replay | None:
+    async def begin_replay(self, replay: Replay, expired_ms: int | None = None) -> Replay | None:
         """Put a call on record, or find the one that is under its name."""
         known = self._replays.get((replay.key_id, replay.name))
-        if known is not None and known.created_ms > replay.created_ms - KEEP_MS:
+        expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
+        if known is not None and known.created_ms > expired_ms:
             return known
         self._put(replay)
         return None

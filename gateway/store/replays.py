@@ -1,6 +1,6 @@
 """Replays in the database: of two calls under one name, the one writer lets one begin."""
 
-from sqlalchemy import ColumnElement, and_, delete, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
 from sqlalchemy.dialects.sqlite import insert as insert_or
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,7 +14,7 @@ _NEW = insert_or(replays)  # not in SQLAlchemy's common core, as in the ledger
 _BEGIN = _NEW.on_conflict_do_update(
     index_elements=("key_id", "name"),
     set_={name: _NEW.excluded[name] for name in REPLAY_COLUMNS},
-    where=replays.c.created_ms <= _NEW.excluded.created_ms - KEEP_MS,
+    where=replays.c.created_ms <= bindparam("expired_ms"),
 ).returning(replays.c.name)
 
 
@@ -24,11 +24,12 @@ class SqlReplayStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin_replay(self, replay: Replay) -> Replay | None:
+    async def begin_replay(self, replay: Replay, expired_ms: int | None = None) -> Replay | None:
         """Put a call on record, or find the one that is under its name."""
+        expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 
         async def work(connection: AsyncConnection) -> Replay | None:
-            if (await connection.execute(_BEGIN, write_replay(replay))).first():
+            if (await connection.execute(_BEGIN, {**write_replay(replay), "expired_ms": expired_ms})).first():
                 return None
             same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
             return read_replay((await connection.execute(select(*_COLUMNS).where(same))).one())

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, func, select
+from sqlalchemy import Row, delete, exists, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.retirement import Round
@@ -12,6 +12,11 @@ from gateway.store.ledger import write_addition
 from gateway.store.schema import requests, retired, usage_hours, videos
 
 _ADD_UP = write_addition(retired, ("requests", "cost_nanos"), until_ms="MAX(until_ms, excluded.until_ms)")
+_NEWEST = text(
+    "SELECT MAX(at_ms) FROM (SELECT * FROM (SELECT settled_ms AS at_ms FROM requests ORDER BY sequence DESC LIMIT 1) "
+    "UNION ALL SELECT * FROM (SELECT at_ms FROM entries ORDER BY sequence DESC LIMIT 1) "
+    "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1))"
+)
 _OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 
@@ -20,6 +25,11 @@ class SqlRetirement:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def find_newest_ms(self) -> int | None:
+        """When the last request, credit or change was recorded."""
+        ((newest_ms,),) = await self._database.read(_NEWEST)
+        return None if newest_ms is None else int(newest_ms)
 
     async def retire_requests(self, before_ms: int, after: int, most: int) -> Round:
         """Delete old rows, and keep what they cost."""

@@ -174,6 +174,12 @@ class Books:
         await recover(left, self.disk, self.journal, on_crash=on_crash, now_ms=int(self.now * 1000))
         self._build(await open_bank(self.disk, lambda: self.now))
 
+    async def set_clock(self, now: float) -> None:
+        """The machine's clock is set; returns when the purses know what was spent on that day."""
+        self.now = now
+        assert self.bank.today.holds(now)
+        await self.accounting.close()
+
     def close(self) -> None:
         """As on SIGTERM: what the next process has to know is in the journal."""
         self.journal.close()

@@ -323,7 +323,7 @@ class Stage:
         self.filming = Filming(self.provider, self.files, self.catalog, clock=self.clock)
         self.videos = self.make_videos()
         self.footage = Footage(self.shelf, self.filming)  # type: ignore[arg-type]
-        self.watch = Watch(self.videos, self.footage)
+        self.watch = Watch(self.videos, self.footage, self.clock)
         settlement = Settlement(self.admission, Journal(), self.outbox)  # type: ignore[arg-type]
         self.submissions = Submissions(
             self.videos,

@@ -36,7 +36,7 @@ async def busy(books: Books) -> None:
     """Something of everything: charges and credits of three days, stored and not, and calls that run."""
     caller, other = caller_of(capped(1_000, "monthly"), capped(500)), caller_of(capped(1_000, "monthly"), id=8)
     for number, day in enumerate(("2027-04-30T12:00", "2027-05-14T12:00", "2027-05-15T12:00")):
-        books.now = unix(day)
+        await books.set_clock(unix(day))
         for each in (caller, other):
             await books.spend(each, 10 + number)
         await books.flush.flush()

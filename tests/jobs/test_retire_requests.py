@@ -67,6 +67,15 @@ async def test_rows_are_kept_for_so_many_days_and_not_a_moment_longer() -> None:
     assert lines == [{"event": "requests_retired", "log_level": "info", "rows": 2}], "and says so where something went"
 
 
+async def test_age_is_counted_from_the_newest_row_where_the_clock_is_ahead_of_it() -> None:
+    """However far that is: nothing has come since, and nothing newer than the newest less its days may go."""
+    for ahead_ms in (DAY_MS, 366 * DAY_MS):
+        desk = Desk(keep_days=2)
+        await desk.put(*(ahead_ms + age_ms for age_ms in (3 * DAY_MS, 2 * DAY_MS, 0)))
+        await desk.job.retire()
+        assert await desk.list_left() == [ahead_ms + 2 * DAY_MS, ahead_ms]
+
+
 async def test_how_long_is_asked_anew_each_time_and_zero_is_for_ever() -> None:
     desk = Desk(keep_days=0)
     await desk.put(9_999 * DAY_MS, 5 * DAY_MS, 0)
@@ -80,24 +89,24 @@ async def test_how_long_is_asked_anew_each_time_and_zero_is_for_ever() -> None:
 
 async def test_many_rows_go_in_many_commits() -> None:
     desk = Desk()
-    await desk.put(*range(100 * DAY_MS + 2 * MOST + 1, 100 * DAY_MS, -1))
+    await desk.put(*range(100 * DAY_MS + 2 * MOST + 1, 100 * DAY_MS, -1), 0)
     await desk.job.retire()
-    assert await desk.list_left() == []
+    assert await desk.list_left() == [0]
     assert [(before_ms, most) for before_ms, _, most in desk.store.asked] == [(NOW_MS - 90 * DAY_MS, MOST)] * 3
     assert sorted({after for _, after, _ in desk.store.asked}) == [after for _, after, _ in desk.store.asked]
-    assert [total.requests_nanos for total in await desk.store.list_totals()] == [2 * MOST + 1]
+    assert [total.requests_nanos for total in await desk.store.list_totals()] == [2 * MOST + 2]
 
 
 async def test_while_the_store_refuses_rows_none_is_retired() -> None:
     """One whose commit has come to nobody's knowledge is stored again, and then it must be found."""
     desk = Desk()
-    await desk.put(100 * DAY_MS)
+    await desk.put(100 * DAY_MS, 0)
     desk.outbox.failing = True
     await desk.job.retire()
-    assert len(await desk.list_left()) == 1
+    assert len(await desk.list_left()) == 2
     desk.outbox.failing = False
     await desk.job.retire()
-    assert await desk.list_left() == []
+    assert await desk.list_left() == [0]
 
 
 async def test_hours_go_after_400_days_whatever_becomes_of_rows() -> None:
@@ -116,10 +125,10 @@ async def test_hours_go_after_400_days_whatever_becomes_of_rows() -> None:
 async def test_a_store_that_fails_is_asked_the_next_time() -> None:
     desk = Desk()
     desk.store.failing = 1
-    await desk.put(100 * DAY_MS)
+    await desk.put(100 * DAY_MS, 0)
     with capture_logs() as lines:
         await desk.job.retire()
-        assert len(await desk.list_left()) == 1
+        assert len(await desk.list_left()) == 2
         await desk.job.retire()
     assert [line["event"] for line in lines] == ["requests_not_retired", "requests_retired"]
 

@@ -1,0 +1,46 @@
+"""The time by which records are deleted for their age and jobs time out: it does not believe a clock that is far ahead.
+
+A machine whose clock is wrong by days would otherwise delete at its start what it was to keep, and end every job. So
+time goes on from the newest record of the store, and a clock that is ahead of that is believed after a day of running.
+"""
+
+import time
+from collections.abc import Callable
+
+BELIEVED_AFTER_S = 24 * 3_600.0
+TOLD_S = 24 * 3_600.0
+"""So far from the newest record a clock is told of in the log."""
+SLACK_S = 60.0
+
+
+class ExpiryClock:
+    """Unix seconds.
+
+    Args:
+        clock: the machine's own, in Unix seconds.
+        newest_s: when the newest record was written, in Unix seconds; None: there is none.
+        monotonic: seconds that nobody sets.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], newest_s: float | None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._monotonic = monotonic
+        now_s = clock()
+        self.ahead_s = 0.0 if newest_s is None else now_s - newest_s
+        self._base_s = now_s - max(0.0, self.ahead_s)
+        self._since = monotonic()
+        self._doubted_since: float | None = None
+
+    def now(self) -> float:
+        """The machine's time, or while that is doubted, what it was before and as long as has passed since."""
+        now_s, running = self._clock(), self._monotonic()
+        counted_s = self._base_s + running - self._since
+        if now_s > counted_s + SLACK_S:
+            if self._doubted_since is None:
+                self._doubted_since = running
+            if running - self._doubted_since < BELIEVED_AFTER_S:
+                return counted_s
+        self._base_s, self._since, self._doubted_since = now_s, running, None
+        return now_s
