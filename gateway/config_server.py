@@ -19,6 +19,10 @@ _ORIGINS = must(
     'origins without a path such as "https://app.example.com", or "*"', lambda value: all(map(is_origin, value))
 )
 _STORE_URL = must("a URL such as sqlite:////var/lib/gateway.db", lambda value: not value or _is_store_url(value))
+BEHIND_PROXY_S = 75.0
+"""Longer than the 60 s that proxies keep connections; aiohttp has no other deadline for headers that drip."""
+EXPOSED_S = 20.0
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _MASTER = re.compile(r"[0-9a-fA-F]{64}\Z")
 _MASTER_KEY = must("64 hexadecimal digits", lambda value: not value or bool(_MASTER.match(value)))
 
@@ -39,6 +43,27 @@ class ServerSection:
     )
     drain_timeout_s: float = attrs.field(
         default=30.0, metadata=about("how long running answers may take to finish after SIGTERM", NOT_NEGATIVE)
+    )
+    keepalive_timeout_s: float = attrs.field(
+        default=0.0,
+        metadata=about(
+            "how long a connection may wait for a request; longer than a proxy in front keeps its own. 0: 75 s, or 20 "
+            "s where strangers connect: beyond this machine, without trusted_proxies",
+            NOT_NEGATIVE,
+        ),
+    )
+    max_connections: int = attrs.field(
+        default=0,
+        metadata=about(
+            "connections of clients at once. 0: what descriptors allow (ulimit -n), half of them, up to 10000",
+            between(0, 1_000_000),
+        ),
+    )
+    max_connections_per_address: int = attrs.field(
+        default=0,
+        metadata=about(
+            "of them from one address, or one /64 of IPv6, that is no trusted proxy. 0: half", between(0, 1_000_000)
+        ),
     )
     max_body_mb: int = attrs.field(
         default=16,
@@ -76,6 +101,13 @@ class ServerSection:
             _ORIGINS,
         ),
     )
+
+    @property
+    def keepalive_s(self) -> float:
+        """How long a connection may wait for a request, in seconds."""
+        if self.keepalive_timeout_s:
+            return self.keepalive_timeout_s
+        return BEHIND_PROXY_S if self.trusted_proxies or self.host in _LOOPBACK else EXPOSED_S
 
 
 @attrs.frozen

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -14,13 +15,15 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.app import WELCOME, build
+from gateway.config_server import ServerSection
 from gateway.domain.fault import StoreUnavailable
 from gateway.site import Site, Welcome
+from gateway.web.connections import find_limits
 from gateway.web.keys import INVITATIONS, OFFICE, ROOMS
 from gateway.web.protocol import GatewayRunner
 
-KEEPALIVE_TIMEOUT_S = 75.0
-"""For idle connections, and the only deadline aiohttp has for headers that drip. Longer than a proxy's own 60 s."""
+MAX_DESCRIPTORS = 1_048_576
+"""What Linux allows any process by default; more would only make tables larger."""
 READ_BUFFER = 64 * 1024
 SEND_BUFFER = 64 * 1024
 """Of the kernel, per connection, set on the listening socket and inherited: a caller that never reads holds this much
@@ -56,14 +59,7 @@ async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
     server = site.config.server
     sockets = _bind(server.host, server.port)
     app = build(site)
-    runner = GatewayRunner(
-        app,
-        access_log=None,
-        handler_cancellation=True,
-        keepalive_timeout=KEEPALIVE_TIMEOUT_S,
-        read_bufsize=READ_BUFFER,
-        shutdown_timeout=SHUTDOWN_TIMEOUT_S,
-    )
+    runner = _make_runner(app, server)
     ready, ended = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
@@ -94,6 +90,18 @@ async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
     log.info("gateway_stopped", pid=os.getpid())
 
 
+def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
+    return GatewayRunner(
+        app,
+        access_log=None,
+        handler_cancellation=True,
+        keepalive_timeout=server.keepalive_s,
+        limits=find_limits(raise_descriptors(), server.max_connections, server.max_connections_per_address),
+        read_bufsize=READ_BUFFER,
+        shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+    )
+
+
 async def _welcome(app: web.Application) -> Welcome:
     """What the operator is told, and with it how the console's first administrator gets in, where it has none."""
     welcome: Welcome = app[WELCOME]
@@ -117,6 +125,17 @@ async def _reload(app: web.Application, ready: asyncio.Event) -> None:
 
 def _stay() -> None:
     """SIGHUP while the gateway ends: nothing to be done, and not to be died of."""
+
+
+def raise_descriptors() -> int:
+    """Have as many descriptors as this process may have without asking; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # macOS says that all are allowed, and allows fewer
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def _settle_in() -> None:

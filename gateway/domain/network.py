@@ -41,6 +41,7 @@ _NOT_PUBLIC: Networks = tuple(
 """The IANA's registries of special-purpose addresses (RFC 6890 and its heirs), with those of its exceptions that nobody
 serves files from. Of IPv6 only what lies in the unicast space that is given out (2000::/3) need be named."""
 _MAX_PORT_DIGITS = 5
+_SUBNET_BITS = 64
 
 
 def read_networks(texts: Iterable[str]) -> Networks:
@@ -85,6 +86,14 @@ def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
     """Whether ``address`` lies in one of ``networks``; an unknown or unreadable one lies in none."""
     read = None if address is None else _read_address(address)
     return read is not None and _is_in(read, networks)
+
+
+def find_subnet(address: str) -> str:
+    """What of ``address`` its owner cannot change at will: all of IPv4, 64 bits of IPv6. Empty if unreadable."""
+    read = _read_address(address)
+    if isinstance(read, IPv6Address):
+        return str(int(read) >> _SUBNET_BITS)
+    return "" if read is None else str(read)
 
 
 def is_public(address: str | Address) -> bool:

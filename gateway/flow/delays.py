@@ -5,17 +5,15 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import IPv6Address, ip_address
 
 import attrs
 
 from gateway.domain.fault import RateLimited
 from gateway.domain.member import WrongPassphrase
+from gateway.domain.network import find_subnet
 
 MOST = 10_000
 FORGOTTEN_S = 15 * 60.0
-_SUBNET = 64
-"""Bits of an IPv6 address that a caller does not choose by itself."""
 
 
 @attrs.frozen
@@ -107,7 +105,7 @@ class Delays:
 
         It counts from its beginning, so that nobody gets more by trying at once. Raises ``RateLimited``.
         """
-        network = _find_network(address)
+        network = find_subnet(address)
         pair, named, placed = _key(name, network), _key(name), _key(network)
         wait_s = self._pairs.find_wait_s(pair)
         if pair not in self._at_home:
@@ -132,17 +130,6 @@ class Delays:
         self._at_home.move_to_end(pair)
         if len(self._at_home) > self._most:
             self._at_home.popitem(last=False)
-
-
-def _find_network(address: str) -> str:
-    """What a caller cannot change by itself of its address."""
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        return ""
-    if isinstance(ip, IPv6Address):
-        return str(ip.ipv4_mapped or int(ip) >> (ip.max_prefixlen - _SUBNET))
-    return str(ip)
 
 
 def _key(*parts: str) -> bytes:

@@ -20,7 +20,13 @@ from gateway.dialects.openai_error import mask
 from gateway.dialects.sse import KEEPALIVE
 from gateway.dialects.whole_gate import WholeGate
 from gateway.domain.call import Call
-from gateway.domain.fault import NotExpressible, RequestCancelled, ShuttingDown, UpstreamError, UpstreamFault
+from gateway.domain.fault import (
+    NotExpressible,
+    RequestCancelled,
+    ShuttingDown,
+    UpstreamError,
+    UpstreamFault,
+)
 from gateway.domain.frozen import frozen
 from gateway.domain.request import ID_PREFIX
 from gateway.domain.usage import estimate_tokens
@@ -36,6 +42,7 @@ from gateway.flow.stream import Stream
 from gateway.flow.sweep import Sweep
 from gateway.flow.switchboard import Switchboard
 from gateway.flow.visit import Visit
+from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.port import Reply, Upstream
 
 log = structlog.stdlib.get_logger(__name__)
@@ -282,7 +289,7 @@ def _find_type(reply: Reply, manner: Manner) -> str:
 
 def _log_failure(attempt: Attempt, fault: UpstreamFault) -> None:
     """What the caller is not told: which channel failed, and how. A refusal is the caller's matter, a stop ours."""
-    if fault.blame == "nobody" and not isinstance(fault, UpstreamError):
+    if fault.blame == "nobody" and not isinstance(fault, UpstreamError | ResourcesExhausted):
         return
     log.warning(
         "attempt_failed",

@@ -18,6 +18,7 @@ from gateway.domain.fault import Fault, UpstreamError, UpstreamFault, UpstreamTi
 from gateway.domain.plan import Plan
 from gateway.domain.upload import Content
 from gateway.upstream.content import ContentPayload
+from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.port import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
 from gateway.upstream.whole import read_pushed
 
@@ -307,6 +308,8 @@ def _raise_translated(error: Exception, phase: str) -> NoReturn:
     """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
     if isinstance(error.__cause__, Fault):  # it came out of the body, and is none of the provider's
         raise error.__cause__
+    if (exhausted := find_exhaustion(error)) is not None:
+        raise exhausted
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         raise UpstreamTimeout("Connecting to the provider took too long", phase="connect") from error
     if isinstance(error, TimeoutError):

@@ -12,6 +12,7 @@ from yarl import URL
 
 from gateway.domain.fault import UpstreamError
 from gateway.upstream.connection import Connection
+from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.names import Names, Resolve, resolve
 from gateway.upstream.pool import Origin
 from gateway.upstream.route import refuse, write_authorization
@@ -59,7 +60,9 @@ class Dialer:
         except (OSError, RuntimeError) as error:  # uvloop says RuntimeError of some sockets
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise
-            raise UpstreamError("The provider could not be reached", phase="connect") from error
+            raise find_exhaustion(error) or UpstreamError(
+                "The provider could not be reached", phase="connect"
+            ) from error
         except ValueError as error:  # a name that is none, to the system
             raise refuse() from error
 

@@ -12,6 +12,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.domain.fault import ContentGone, UpstreamError, UpstreamTimeout
+from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.port import FileAsk, FileRefused
 
 PIECE = 64 * 1024
@@ -152,6 +153,8 @@ async def hear_out(response: aiohttp.ClientResponse, timeout_s: float) -> None:
 
 def raise_translated(error: Exception, words: Words, phase: str = "body") -> NoReturn:
     """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
+    if (exhausted := find_exhaustion(error)) is not None:
+        raise exhausted
     if isinstance(error, TimeoutError):
         raise UpstreamTimeout(words.slow, phase=phase) from error
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EACCES:

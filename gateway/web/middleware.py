@@ -1,5 +1,6 @@
 """What every request passes on its way in and out: the log, the shape of errors, and the key."""
 
+import asyncio
 import os
 import re
 import time
@@ -31,7 +32,7 @@ from gateway.web.unserved import find_hint
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 VERSION_HEADER = "anthropic-version"
 """What every client library of Anthropic's sends, and no other."""
-_QUIET = frozenset({"/healthz", "/readyz"})
+PROBES = frozenset({"/healthz", "/readyz"})
 _STATIC = "/console/static/"
 """Ten of these a page say nothing that the page's own line does not."""
 _ID_MASK = 0xFF_FFFF_FFFF
@@ -54,7 +55,7 @@ async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = shape_error(error, request, trace)
         status = response.status
     finally:
-        if request.path not in _QUIET and not request.path.startswith(_STATIC):
+        if request.path not in PROBES and not request.path.startswith(_STATIC):
             _log(request, trace, status, began)
     return response
 
@@ -191,7 +192,12 @@ def find_caller_address(request: web.Request) -> str | None:
 
 def find_peer(request: web.Request) -> str | None:
     """The address of the other end of the connection: a caller's, or a proxy's."""
-    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    return None if request.transport is None else find_peer_address(request.transport)
+
+
+def find_peer_address(transport: asyncio.BaseTransport) -> str | None:
+    """The address of the other end; None if it has none."""
+    peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) and peer else None
 
 

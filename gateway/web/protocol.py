@@ -5,9 +5,11 @@ log. Its ``handle_error`` is the one place to change that; reaching it takes a s
 of them through a private method (``_make_server``), which a test watches.
 """
 
+import asyncio
 import gc
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import HttpVersion11, StreamReader, web
 from aiohttp.http_parser import RawRequestMessage
@@ -16,27 +18,80 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
 
-from gateway.domain.fault import ApiNotImplemented, InternalError, InvalidRequest
+from gateway.domain.fault import ApiNotImplemented, InternalError, InvalidRequest, Overloaded
+from gateway.web.admin.doors import PREFIX
 from gateway.web.answer import BareResponse, OwnHead, SmallAnswer
+from gateway.web.connections import ConnectionLimiter, ConnectionLimits
+from gateway.web.console.pages import ROOT
 from gateway.web.cors import CORS, CrossOrigin
 from gateway.web.entrance import authenticate
-from gateway.web.keys import TRACE, Trace
-from gateway.web.middleware import answer, make_request_id, read_http_fault, speaks_anthropic, write_fault
+from gateway.web.keys import ACTOR, CALLER, ROOMS, TRACE, Trace
+from gateway.web.middleware import (
+    PROBES,
+    answer,
+    find_peer_address,
+    make_request_id,
+    read_http_fault,
+    speaks_anthropic,
+    write_fault,
+)
 from gateway.web.threshold import PUBLIC
 
+WATCH_S = 1.0
 _OWN: frozenset[type[web.StreamResponse]] = frozenset({OwnHead, SmallAnswer})
 
 
 class GatewayProtocol(RequestHandler):
     """One connection. What it carries is not unpacked here: nobody is known yet (``web/body.py``)."""
 
-    __slots__ = ()
+    __slots__ = ("_limiter",)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, auto_decompress=False, **kwargs)
         # The parser, full, keeps what follows until it is asked again, which it is once the protocol was full, too. It
         # counts a request whose body came late once too often, so the protocol has to be full one request sooner.
         self._max_msg_queue_size -= 1
+        self._limiter: ConnectionLimiter | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected. One too many is told so, and closed."""
+        super().connection_made(transport)
+        server = self._manager
+        if isinstance(server, GatewayServer) and (limiter := server.limiter) is not None:
+            room = limiter.admit(self, find_peer_address(transport))
+            if room == "none":
+                cast("asyncio.Transport", transport).write(write_crowded())
+                self.force_close()
+                return
+            self._limiter = limiter
+            if room == "reserved":
+                self._request_handler = server.reserved_handler
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection has been closed."""
+        if self._limiter is not None:
+            self._limiter.release(self)
+        super().connection_lost(exc)
+
+    @property
+    def served(self) -> bool:
+        """Whether a request has come."""
+        return self._request_count > 0
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when no request is under way; what is left of the body of a refused one is none. None while one is."""
+        if self._request_in_progress or self._messages:
+            return None
+        return self._next_keepalive_close_time - self._keepalive_timeout
+
+    @property
+    def strange_since(self) -> float | None:
+        """When the connection last began to wait for the request under way, if that shows no key; None otherwise."""
+        request = self._current_request
+        if request is None or CALLER in request or ACTOR in request:
+            return None
+        return self._next_keepalive_close_time - self._keepalive_timeout
 
     @property
     def connections(self) -> int:
@@ -147,13 +202,40 @@ class GatewayProtocol(RequestHandler):
 
 
 class GatewayServer(web.Server):
-    """Makes a ``GatewayProtocol`` for every connection; ``cors`` is None if no page of another origin may call."""
+    """Makes a ``GatewayProtocol`` for every connection.
+
+    Attributes:
+        cors: lets pages of other origins call; None if none may.
+        limiter: bounds the connections, if they are.
+        reserved_handler: answers what comes over connections that are kept for probes and the console.
+    """
 
     cors: CrossOrigin | None = None
+    limiter: ConnectionLimiter | None = None
+    reserved_handler: Callable[[BaseRequest], Awaitable[web.StreamResponse]]
 
     def __call__(self) -> RequestHandler:
         """A protocol for a new connection."""
         return GatewayProtocol(self, loop=self._loop, **self._kwargs)
+
+    async def watch(self) -> None:
+        """Once a second close what has no business here, while connections are many."""
+        while self.limiter is not None:
+            await asyncio.sleep(WATCH_S)
+            if self.limiter.crowded:
+                self.limiter.sweep()
+
+
+def write_crowded() -> bytes:
+    """The answer to a connection that there is no room for, whatever it would have asked."""
+    fault = Overloaded("The gateway has no room for another connection", retry_after_s=1)
+    response = write_fault(fault, request_id := make_request_id())
+    body = response.body if isinstance(response.body, bytes) else b""
+    head = (
+        f"HTTP/1.1 {response.status} Service Unavailable\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nX-Request-Id: {request_id}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 class Shortcut:
@@ -189,6 +271,21 @@ class Shortcut:
         await authenticate(request)
         return await handler(request)
 
+    async def go_reserved(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request of a connection that is kept for probes, the console and the admin API; it is its last.
+
+        Raises ``Overloaded`` of any other request.
+        """
+        request.protocol.close()
+        if not _keeps_room(request.path):
+            raise Overloaded("The gateway has as many connections as it can serve", retry_after_s=1)
+        return await self._ordinary(request)
+
+
+def _keeps_room(path: str) -> bool:
+    """Whether ``path`` is one of those that are answered however many connections there are."""
+    return path in PROBES or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
+
 
 def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
     """Whether all of a request has come; of one whose Transfer-Encoding was not understood, nobody knows its end."""
@@ -216,19 +313,46 @@ def _refuse_framing(request: web.Request) -> web.Response:
 
 
 class GatewayRunner(web.AppRunner):
-    """Runs the application on ``GatewayServer``."""
+    """Runs the application on ``GatewayServer``.
 
-    __slots__ = ()
+    Args:
+        app: the application.
+        limits: how many connections there may be; None: any number.
+        kwargs: aiohttp's.
+    """
+
+    __slots__ = ("_limits", "_watch")
+
+    def __init__(self, app: web.Application, *, limits: ConnectionLimits | None = None, **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        self._limits = limits
+        self._watch: asyncio.Task[None] | None = None
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        go: Handler = Shortcut(self.app, made.request_handler).go
+        shortcut = Shortcut(self.app, made.request_handler)
         cors = self.app.get(CORS)
+
+        def wrap(go: Handler) -> Callable[[BaseRequest], Awaitable[web.StreamResponse]]:
+            return partial(answer, handler=go if cors is None else partial(cors.handle, handler=go))
+
         server = GatewayServer(
-            partial(answer, handler=go if cors is None else partial(cors.handle, handler=go)),
+            wrap(shortcut.go),
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             **made._kwargs,  # noqa: SLF001 - see the module's docstring
         )
         server.cors = cors
+        server.reserved_handler = wrap(shortcut.go_reserved)
+        if self._limits is not None:
+            loop = asyncio.get_running_loop()
+            server.limiter = ConnectionLimiter(self._limits, self.app[ROOMS].trusted_proxies, loop.time)
+            self._watch = loop.create_task(server.watch())
         return server
+
+    async def shutdown(self) -> None:
+        """End what watches the connections, and whatever the application began."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        await super().shutdown()

@@ -28,6 +28,7 @@ from gateway.flow.listening import listen
 from gateway.flow.record import Arrival, Delivery, Outcome
 from gateway.flow.relay import make_cancelled
 from gateway.flow.routing import Route
+from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.web.body import read_arrived_json, read_json
 from gateway.web.entrance import check_still_signed
 from gateway.web.form import MIB, FormReader
@@ -253,6 +254,6 @@ def _read_client_id(request: web.Request) -> str | None:
 def _read_ending(fault: Fault) -> Ending:
     if isinstance(fault, ShuttingDown | RequestCancelled):
         return "interrupted"
-    if isinstance(fault, UpstreamFault) and not isinstance(fault, UpstreamRefused):
+    if isinstance(fault, UpstreamFault) and not isinstance(fault, UpstreamRefused | ResourcesExhausted):
         return "upstream_failed"
     return "refused"
