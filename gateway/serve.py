@@ -64,7 +64,7 @@ async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, ended.set)
+        loop.add_signal_handler(name, _end, app, ended)
     loop.add_signal_handler(signal.SIGHUP, _start_reload, app, ready, reloads)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # the command has kept it waiting for this moment
     try:
@@ -108,6 +108,13 @@ async def _welcome(app: web.Application) -> Welcome:
     with contextlib.suppress(StoreUnavailable):
         welcome = attrs.evolve(welcome, setup_token=await app[INVITATIONS].find_setup_token())
     return welcome
+
+
+def _end(app: web.Application, ended: asyncio.Event) -> None:
+    """SIGTERM or SIGINT. A second one breaks off what still runs."""
+    if ended.is_set() and ROOMS in app:
+        app[ROOMS].gate.hurried = True
+    ended.set()
 
 
 def _start_reload(app: web.Application, ready: asyncio.Event, reloads: set[asyncio.Task[None]]) -> None:

@@ -382,6 +382,25 @@ async def test_sigterm_breaks_off_what_does_not_finish_in_time_with_an_error_eve
         assert database.execute("SELECT ending, status FROM requests").fetchall() == [("interrupted", 200)]
 
 
+async def test_a_second_sigterm_breaks_off_what_the_first_lets_finish(serve: Serve, tmp_path: Path) -> None:
+    async with ScriptedUpstream([SSE_HEAD, chunk(event(delta("a"))), STALL]) as up:
+        config = write_config(tmp_path / "gateway.toml", up)
+        served = serve("--config", config, GATEWAY_SERVER__DRAIN_TIMEOUT_S="3600")
+        url = await asyncio.to_thread(served.url)
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as session,
+            session.post(url + CHAT, json={**HELLO, "stream": True}) as response,
+        ):
+            await response.content.readany()
+            served.process.send_signal(signal.SIGTERM)
+            await until_refused(url)
+            assert served.process.poll() is None
+            served.process.send_signal(signal.SIGTERM)
+            rest = await response.read()
+        assert orjson.loads(rest.removeprefix(b"data: "))["error"]["code"] == "overloaded"
+        assert await asyncio.to_thread(served.process.wait, PATIENCE_S) == 0
+
+
 async def test_memory_stays_flat_through_a_hundred_thousand_events(serve: Serve, tmp_path: Path) -> None:
     many = chunk(event(delta("word ")) * EVENTS_A_CHUNK)
     last = chunk(b"".join(chat_events("end")))

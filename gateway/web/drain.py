@@ -26,7 +26,7 @@ async def drain(app: web.Application, *, timeout_s: float) -> None:
     if not gate.inside:
         return
     log.info("drain_started", running=gate.inside)
-    if not await _await_none(lambda: gate.inside, timeout_s):
+    if not await _await_none(lambda: 0 if gate.hurried else gate.inside, timeout_s) or gate.inside:
         log.warning("drain_timed_out", running=gate.inside)
         relay.break_off()
         await _await_none(lambda: relay.running, GRACE_S)

@@ -48,9 +48,18 @@ async def authenticate(request: web.Request) -> None:
         if caller.networks:
             check_address(request, caller)
         request[CALLER] = caller
-    except Fault:
-        if request.match_info.route.resource is not None:  # what is not there is not there for anybody
-            raise
+    except Fault as fault:
+        if request.match_info.route.resource is None:  # what is not there is not there for anybody
+            return
+        if isinstance(fault, InvalidApiKey):
+            await _slow_down(request)
+        raise
+
+
+async def _slow_down(request: web.Request) -> None:
+    """Have who shows an unknown key wait, if its address has shown many; who shows none has guessed nothing."""
+    if "Authorization" in request.headers or "x-api-key" in request.headers:
+        await request.app[ROOMS].unknown_keys.note(find_caller_address(request))
 
 
 def _find_authorization(request: web.Request) -> str | None:
@@ -126,7 +135,11 @@ async def _identify(request: web.Request, door: Door | None) -> None:
     address = find_caller_address(request) or ""
     access = "viewer" if door is None else door.access
     if "Authorization" in request.headers:
-        check_token(request)
+        try:
+            check_token(request)
+        except InvalidApiKey:
+            await _slow_down(request)
+            raise
         request[ACTOR] = Actor("token", address=address)
         return
     if access == "anyone":

@@ -36,6 +36,7 @@ from gateway.flow.running import Running
 from gateway.flow.settlement import Settlement
 from gateway.flow.submission import Submissions
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.unknown_keys import UnknownKeys
 from gateway.flow.videos import Videos
 from gateway.store.spool import Spool
 from gateway.web.form import FormLimits
@@ -45,10 +46,14 @@ WARNING_HEADER = "x-gateway-warning"
 
 @attrs.define
 class Gate:
-    """Whether new work is let in; closed while the gateway drains. ``inside``: calls, from their bodies on."""
+    """Whether new work is let in; closed while the gateway drains. ``inside``: calls, from their bodies on.
+
+    ``hurried``: whoever ends the gateway does not wait for those.
+    """
 
     open: bool = True
     inside: int = 0
+    hurried: bool = False
 
 
 @attrs.define(eq=False)
@@ -105,6 +110,7 @@ class Rooms:
     base_url: str = ""
     trusted_proxies: Networks = ()
     running: Running = attrs.field(factory=Running)
+    unknown_keys: UnknownKeys = attrs.field(factory=UnknownKeys)
 
 
 @attrs.frozen

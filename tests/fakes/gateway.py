@@ -219,6 +219,7 @@ async def start_gateway(
         read_bufsize=64 * 1024,
     )
     await runner.setup()
+    runner.app[ROOMS].unknown_keys.free = 1_000_000  # tests of refusals come by the hundred
     server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     client = aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16)

@@ -5,10 +5,10 @@ import asyncio
 import aiohttp
 import pytest
 
-from gateway.web.keys import ROOMS
+from gateway.web.keys import PROBE, ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, channel, channels
-from tests.fakes.upstream import COMPLETION, LAST_CHUNK, SSE_HEAD, ScriptedUpstream, answer, chat_events, chunk
+from tests.fakes.upstream import COMPLETION, LAST_CHUNK, SSE_HEAD, STALL, ScriptedUpstream, answer, chat_events, chunk
 from tests.web.wire import connect, hello, post, read_answer
 
 
@@ -106,3 +106,55 @@ async def test_a_closed_gate_refuses_calls_with_a_503_and_says_so_to_the_supervi
         assert (await read_answer(reader)).status == 200
         writer.close()
         assert not up.received
+
+
+async def test_a_supervisor_is_answered_in_time_whatever_the_store_does(
+    gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And however often it asks: one look at the store at a time."""
+    monkeypatch.setattr("gateway.web.probes.STORE_TIMEOUT_S", 0.05)
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        asked, going_on = 0, asyncio.Event()
+
+        async def hang() -> None:
+            nonlocal asked
+            asked += 1
+            await going_on.wait()
+
+        gateway.app._state[PROBE] = hang
+        for _ in range(3):
+            async with gateway.client.get(f"{gateway.url}/readyz") as response:
+                assert response.status == 503
+                assert (await response.json())["problems"] == ["The store does not answer"]
+        assert asked == 1
+        going_on.set()
+        async with asyncio.timeout(5):
+            while True:
+                async with gateway.client.get(f"{gateway.url}/readyz") as response:
+                    if response.status == 200:
+                        break
+
+
+async def test_a_gateway_ends_though_a_look_at_its_store_hangs(
+    gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.web.probes.STORE_TIMEOUT_S", 0.01)
+    gateway = await gateway_with({})
+    gateway.app._state[PROBE] = asyncio.Event().wait
+    async with gateway.client.get(f"{gateway.url}/readyz") as response:
+        assert response.status == 503
+
+
+async def test_whoever_ends_the_gateway_twice_does_not_wait_for_what_runs(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([SSE_HEAD, chunk(chat_events("a")[0]), STALL]) as up:
+        gateway = await gateway_with({**channels([up]), "server": {"drain_timeout_s": 3600}})
+        async with gateway.post({**HELLO, "stream": True}) as response:
+            await response.content.readany()
+            stopping = asyncio.create_task(gateway.stop())
+            await asyncio.sleep(0.1)
+            assert not stopping.done()
+            gateway.app[ROOMS].gate.hurried = True
+            assert b'"overloaded"' in await response.read()
+        async with asyncio.timeout(10):
+            await stopping
