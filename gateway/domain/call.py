@@ -55,6 +55,9 @@ PATHS: Mapping[Operation, str] = MappingProxyType(
 """The endpoint of each operation; a caller is told of it who asked for a model at another."""
 
 
+_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
 @frozen
 class Call:
     """One checked request. ``body`` is the parsed JSON; what is forwarded is serialised from it, not from the bytes.
@@ -113,6 +116,17 @@ class Call:
                 and any(isinstance(one, dict) and one.get("type") == "image_generation" for one in tools)
             )
         )
+
+    @property
+    def allowed_output(self) -> int:
+        """Tokens of one answer that the caller allows in so many words; 0 if it names no number.
+
+        ``output_bound`` is less: few answers are as long as they may be.
+        """
+        named = [self.body.get(name) for name in _OUTPUT_LIMITS]
+        most = max((limit for limit in named if type(limit) is int), default=0)
+        tries, answers = (self.body.get(name) or 1 for name in ("best_of", "n"))
+        return most if type(tries) is not int or type(answers) is not int else -(-most * max(tries, answers) // answers)
 
     @property
     def need(self) -> Usage:

@@ -243,11 +243,32 @@ class Charge:
 
 @attrs.define(eq=False)
 class Hold:
-    """``nanos`` set aside in every purse of a call until it is known what the call cost."""
+    """``nanos`` set aside in every purse of a call until it is known what the call cost.
+
+    Attributes:
+        left_nanos: what the purse with the least has left beside it when it is made; None: none of them has a cap.
+        extra_nanos: what of ``nanos`` was set aside because it was there, and is more than the call had to have.
+    """
 
     purses: Sequence[Purse]
     nanos: int
     charge: Charge | None = None
+    left_nanos: int | None = None
+    extra_nanos: int = 0
+
+    @property
+    def needed_nanos(self) -> int:
+        """What the call had to have."""
+        return self.nanos - self.extra_nanos
+
+    def extend(self, nanos: int) -> None:
+        """Set aside up to ``nanos`` in all, as far as every purse has it. Only right after the hold is made."""
+        more = min(nanos - self.nanos, self.left_nanos or 0)
+        if more > 0:
+            for purse in self.purses:
+                purse.held_nanos += more
+            self.nanos += more
+            self.extra_nanos = more
 
     def settle(self, cost_nanos: int, day: Day) -> Charge:
         """Resolve it; a second attempt changes nothing and returns the first result."""
@@ -264,14 +285,17 @@ def hold(purses: Sequence[Purse], nanos: int, day: Day, now_s: float) -> Hold:
 
     Raises ``QuotaExhausted`` for the purse whose end is the more final: a lifetime before a month before a day.
     """
+    left: int | None = None
     if nanos:
         for purse in purses:
             room = purse.find_room(day)
-            if room is not None and room < nanos:
-                raise _exhausted(_find_most_final(purses, nanos, day), nanos, day, now_s)
+            if room is not None:
+                if room < nanos:
+                    raise _exhausted(_find_most_final(purses, nanos, day), nanos, day, now_s)
+                left = room - nanos if left is None else min(left, room - nanos)
         for purse in purses:
             purse.held_nanos += nanos
-    return Hold(purses, nanos)
+    return Hold(purses, nanos, None, left)
 
 
 def _find_most_final(purses: Sequence[Purse], nanos: int, day: Day) -> Purse:

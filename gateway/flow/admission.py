@@ -253,7 +253,7 @@ class Admission:
         noted = False
         try:
             first = options[0] if options else None
-            self._journal.start(write_interrupted(arrival, call, first, grant.hold.nanos))
+            self._journal.start(write_interrupted(arrival, call, first, grant.hold.needed_nanos))
             noted = True
         finally:
             if not noted:
@@ -264,7 +264,8 @@ class Admission:
         """The same for a call that is noted elsewhere.
 
         ``options`` are all that may serve it, the likeliest first: what is held covers the dearest of them, and is
-        held once, however many are tried.
+        held once, however many are tried. If the caller has a cap, what the call may cost by the output that it allows
+        is held too, as far as it is there: else calls that run at the same time could each spend what is left.
 
         Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
         """
@@ -274,6 +275,8 @@ class Admission:
         for option in options:
             reserve = max(reserve, option.cost(option.bound(call)))
         held = self._bank.hold(arrival.caller, reserve)
+        if held.left_nanos and call.output_bound:
+            _extend(held, call, options)
         subjects = arrival.caller.subjects
         if not subjects:
             return Grant(call, held)
@@ -311,3 +314,11 @@ class Admission:
         """A granted call is over: what was held for it becomes what it cost, and its turn ends."""
         self.leave(grant, tokens)
         return self._bank.settle(grant.hold, cost_nanos, now_s)
+
+
+def _extend(held: Hold, call: Call, options: Sequence[Option]) -> None:
+    """Hold what ``call`` may cost if its answers are as long as it allows, as far as that is left."""
+    allowed = call.allowed_output
+    if allowed > call.output_bound:
+        longest = attrs.evolve(call, output_bound=allowed)
+        held.extend(max((option.cost(option.bound(longest)) for option in options), default=0))

@@ -210,6 +210,25 @@ def test_one_call_may_take_what_others_hold_and_that_is_an_overrun() -> None:
     assert purse.tally(TODAY).overrun_nanos == 10
 
 
+@pytest.mark.parametrize(("wanted", "held"), [(5, 10), (10, 10), (30, 30), (200, 70)])
+def test_a_hold_is_extended_as_far_as_the_smaller_purse_has_it(wanted: int, held: int) -> None:
+    roomy, tight, open_ = purse_of(100), purse_of(70), purse_of(owner="account")
+    made = hold([roomy, tight, open_], 10)
+    assert made.left_nanos == 60
+    made.extend(wanted)
+    assert (made.nanos, made.needed_nanos) == (held, 10)
+    assert [purse.held_nanos for purse in (roomy, tight, open_)] == [held] * 3
+    assert made.settle(3, TODAY).overrun_nanos == 0
+    assert [purse.held_nanos for purse in (roomy, tight, open_)] == [0] * 3
+
+
+def test_without_a_cap_nothing_more_is_held() -> None:
+    made = hold([purse_of(), purse_of(owner="account")], 10)
+    assert made.left_nanos is None
+    made.extend(100)
+    assert made.nanos == 10
+
+
 def test_a_hold_over_midnight_is_spent_on_the_day_it_ends() -> None:
     purse = purse_of(100, "daily")
     made = hold([purse], 80)

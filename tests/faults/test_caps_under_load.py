@@ -24,6 +24,7 @@ from tests.fakes.upstream import (
     SSE_HEAD,
     ScriptedUpstream,
     Step,
+    answer,
     chunk,
     delta,
     event,
@@ -169,6 +170,68 @@ def check_refusal(caller: Caller, period: str, whose: str) -> None:
         end_s = today.end_s if period == "daily" else today.month_end_s
         left = timedelta(seconds=end_s) - timedelta(seconds=datetime.now(UTC).timestamp())
         assert 0 <= int(caller.headers["Retry-After"]) - left.total_seconds() < 60
+
+
+LONG = 100_000
+LONGEST = {
+    "chat": (CHAT, HELLO | {"max_tokens": LONG}),
+    "chat, the newer name": (CHAT, HELLO | {"max_tokens": 5, "max_completion_tokens": LONG}),
+    "chat, several answers": (CHAT, HELLO | {"max_tokens": LONG // 2, "n": 2}),
+    "messages": ("/v1/messages", HELLO | {"max_tokens": LONG}),
+    "responses": ("/v1/responses", {"model": "m", "input": "hi", "max_output_tokens": LONG}),
+    "completions": ("/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": LONG // 4, "best_of": 4}),
+}
+
+
+@pytest.mark.parametrize("name", LONGEST)
+@pytest.mark.parametrize("capped", ["key", "account"])
+async def test_calls_that_allow_long_answers_cannot_each_spend_what_is_left(
+    gateway_with: StartGateway, capped: str, name: str
+) -> None:
+    """Of twenty at once that may each cost the whole cap one is made; the cap is not even passed by half."""
+    go, (path, body) = asyncio.Event(), LONGEST[name]
+    cap = {"quota_usd": usd_of(LONG * 2_000)}
+
+    async def wait(_received: object) -> None:
+        await go.wait()
+
+    usage = {"prompt_tokens": 5, "completion_tokens": LONG, "total_tokens": 5 + LONG}
+    told = {"object": "x", "choices": [{"index": 0, "text": "a", "message": {"role": "assistant", "content": "a"}}]}
+    if name == "responses":
+        usage = {"input_tokens": 5, "output_tokens": LONG, "total_tokens": 5 + LONG}
+        told = {"object": "response", "status": "completed", "output": []}
+    async with ScriptedUpstream([wait, answer({**told, "usage": usage})]) as up:
+        account = {"name": "acme", **(cap if capped == "account" else {})}
+        key = {"name": "k", "account": "acme", "secret": KEYS[0], **(cap if capped == "key" else {})}
+        gateway = await gateway_with(site(channel(up.base_url, **PATIENT), account=[account], key=[key]))
+        headers = {"Authorization": f"Bearer {KEYS[0]}"}
+
+        async def ask() -> int:
+            async with gateway.post(body, path, headers=headers) as response:
+                await response.read()
+                return int(response.status)
+
+        calls = [asyncio.create_task(ask()) for _ in range(20)]
+        await until_all(lambda: sum(call.done() for call in calls) == 19 and up.received)
+        go.set()
+        assert sorted(await asyncio.gather(*calls)) == [200] + [403] * 19
+        assert len(up.received) == 1
+        (cost,) = [row.cost_nanos for row in await gateway.rows(20) if row.cost_nanos]
+        assert cost == 5 * 1_000 + LONG * 2_000
+        assert await ask() == 403, "the cap is used up"
+
+
+async def test_a_call_alone_may_still_allow_more_than_is_left(gateway_with: StartGateway) -> None:
+    """What is left can be spent by who names a high limit and does not mean it, as coding agents do."""
+    async with ScriptedUpstream([answer_of({"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12})]) as up:
+        key = {"name": "k", "account": "acme", "secret": KEYS[0], "quota_usd": usd_of(CAP)}
+        gateway = await gateway_with(site(channel(up.base_url), account=[{"name": "acme"}], key=[key]))
+        headers = {"Authorization": f"Bearer {KEYS[0]}"}
+        for _ in range(3):
+            async with gateway.post(HELLO | {"max_tokens": LONG}, headers=headers) as response:
+                assert response.status == 200
+        assert [row.cost_nanos for row in await gateway.rows(3)] == [COST] * 3
+        assert purse_of(gateway, KEY_1).held_nanos == 0
 
 
 @pytest.mark.parametrize(
