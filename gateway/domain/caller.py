@@ -55,7 +55,8 @@ class ApiKey:
     """What a caller shows. Only ``digest`` of the secret is kept, and its last four characters for people.
 
     ``webhook_url`` is told of the end of each of its videos, but for those whose call names another. The secret that
-    it had before it was rotated (``former_digest``) is good until ``former_until_s``.
+    it had before it was rotated (``former_digest``) is good until ``former_until_s``. ``locked`` are the fields that an
+    administrator has set, which members cannot change (``key_lock.py``).
     """
 
     id: int
@@ -75,6 +76,7 @@ class ApiKey:
     webhook_url: str | None = attrs.field(default=None, repr=False)
     former_digest: bytes | None = attrs.field(default=None, repr=False)
     former_until_s: int | None = None
+    locked: tuple[str, ...] = ()
 
     @property
     def masked(self) -> str:

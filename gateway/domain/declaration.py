@@ -165,6 +165,7 @@ def write_key(key: ApiKey, account: str) -> dict[str, Any]:
         "group": key.group,
         "allow_ips": list(key.allow_ips),
         "webhook_url": key.webhook_url,
+        "locked": list(key.locked),
         "declared": key.declared,
         "created_at": write_time(key.created_ms // 1000),
     }

@@ -15,6 +15,7 @@ from gateway.domain.audit import FILE, OPERATOR, Actor
 from gateway.domain.caller import KEY_LENGTH, KEY_PREFIX, Account, AccountStore, ApiKey, KeyStore
 from gateway.domain.declaration import AccountSpec, KeySpec, RotateSpec, write_account, write_key, write_time
 from gateway.domain.fault import Conflict, InvalidRequest
+from gateway.domain.key_lock import LOCKABLE, check_deletable, check_locks, lock
 from gateway.domain.reading import Problems, read_table
 from gateway.domain.webhook import find_webhook_problem
 from gateway.flow.accounting import Accounting
@@ -145,12 +146,18 @@ class Administration:
                     spec = attrs.evolve(spec, group=account.groups[0])
             self._check_key(spec, self._new_key(account, ""), account, by)
             secret = spec.secret or make_secret()
-            key = await self._register.add_key(spec, self._new_key(account, secret), account, by)
+            fresh = self._new_key(account, secret)
+            if by.scope is None:
+                fresh = attrs.evolve(fresh, locked=lock(spec.apply(fresh), fields).locked)
+            key = await self._register.add_key(spec, fresh, account, by)
             await self.directory.reload()
         return {**self._show_key(key, account.name), "secret": secret}
 
     async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
-        """Change some fields; not the account or the secret. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
+        """Change some fields; not the account or the secret, and a member not what an administrator has set.
+
+        Raises ``NotFound``, ``InvalidRequest``, ``Forbidden``, ``Conflict``.
+        """
         async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
@@ -162,6 +169,10 @@ class Administration:
                 raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
             self._check_key(spec, key, account, by)
             changed = spec.apply(key)
+            if by.scope is None:
+                changed = lock(changed, fields)
+            else:
+                check_locks(key, changed)
             await self._register.put_key(key, changed, account, by)
             await self.directory.reload()
         return self._show_key(changed, account.name)
@@ -188,10 +199,12 @@ class Administration:
         return {**self._show_key(rotated, account.name), "secret": secret}
 
     async def delete_key(self, key_id: int, by: Actor = OPERATOR) -> None:
-        """Remove a key. Raises ``NotFound``, ``Conflict``."""
+        """Remove a key. Raises ``NotFound``, ``Forbidden``, ``Conflict``."""
         async with self.changing:
             key = await self.get_key_noun(key_id, by)
             _check_editable(key.declared, f"key {key_id}")
+            if by.scope is not None:
+                check_deletable(key.locked)
             await self._register.delete_key(key, by)
             await self.directory.reload()
 
@@ -238,7 +251,7 @@ class Administration:
                 await self._register.put_key(before, after, account, FILE)
         for key in known.values():
             if key.declared:
-                after = attrs.evolve(key, declared=False, status="disabled")
+                after = lock(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
                 await self._register.put_key(key, after, owners[key.account_id], FILE)
 
     async def _free_secrets(self, wanted: Mapping[Place, KeySpec], owners: Mapping[int, Account]) -> list[ApiKey]:

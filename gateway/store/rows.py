@@ -95,6 +95,7 @@ def write_key(key: ApiKey) -> Values:
         "webhook_url": key.webhook_url,
         "former_digest": key.former_digest,
         "former_until_s": key.former_until_s,
+        "locked": list(key.locked),
         **_write_bounds(key.quota, key.limits),
     }
 
@@ -119,6 +120,7 @@ def read_key(row: Row[Any]) -> ApiKey:
         webhook_url=row.webhook_url,
         former_digest=row.former_digest,
         former_until_s=row.former_until_s,
+        locked=tuple(row.locked),
     )
 
 

@@ -29,7 +29,7 @@ __all__ = (
     "videos",
 )  # fmt: skip
 
-REVISION = "0008"
+REVISION = "0009"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
 
 accounts = Table(
@@ -74,6 +74,7 @@ keys = Table(
     Column("webhook_url", Text),
     Column("former_digest", LargeBinary(32)),
     Column("former_until_s", BigInteger),
+    Column("locked", JSON, nullable=False, server_default=text("'[]'")),
     UniqueConstraint("account_id", "name"),
     sqlite_autoincrement=True,
 )

@@ -12,6 +12,7 @@ from gateway.domain.audit import FILE, Actor, AuditFilter, AuditRow
 from gateway.domain.caller import ApiKey
 from gateway.domain.declaration import AccountSpec, KeySpec
 from gateway.domain.fault import Conflict, InvalidApiKey, InvalidRequest, NotFound, StoreUnavailable
+from gateway.domain.member import Forbidden
 from gateway.domain.reading import read_table
 from gateway.flow.accounting import Accounting
 from gateway.flow.administration import MOST_CHARS, MOST_KEYS, Administration
@@ -154,6 +155,9 @@ async def test_what_a_members_key_pays_is_the_operators_to_say(desk: Desk) -> No
     await admin.edit_account("acme", {"groups": ["dear", "dearer"]})
     assert (await admin.add_key({"name": "first"}, ada))["group"] == "dear"
     assert (await admin.add_key({"name": "second", "group": "dearer"}, ada))["group"] == "dearer"
+    with pytest.raises(Forbidden, match="administrator has set group"):
+        await admin.edit_key(desk.mine, {"group": "dearer"}, ada)
+    await admin.edit_key(desk.mine, {"group": None})
     assert (await admin.edit_key(desk.mine, {"group": "dearer"}, ada))["group"] == "dearer"
     for group in (None, "staff"):
         assert await is_refused(admin.edit_key(desk.mine, {"group": group}, ada))
@@ -300,7 +304,11 @@ async def test_what_the_file_declares_is_on_record_as_the_files_and_only_where_i
         ("key.created", "filed/k", {"webhook_url": "changed"}),
         ("account.edited", "filed", {"rpm": [5, 6]}),
         ("key.edited", "filed/k", {"key": ["sk-…file", "sk-…-too"], "secret": "changed"}),
-        ("account.edited", "filed", {"status": ["active", "disabled"], "declared": [True, False]}),
+        (
+            "account.edited",
+            "filed",
+            {"status": ["active", "disabled"], "locked": [[], ["status"]], "declared": [True, False]},
+        ),
         ("key.edited", "filed/k", {"status": ["active", "disabled"], "declared": [True, False]}),
     ]
     assert {row.actor_kind for row in (await desk.list_rows())[rows:]} == {FILE.kind}

@@ -99,8 +99,10 @@ class Stage:
         return str((await self.office.administration.add_account({"name": self.name()}))["name"])
 
     async def make_key(self) -> str:
-        fields = {"name": self.name(), "account": OURS, "quota_usd": 5}
-        return str((await self.office.administration.add_key(fields))["id"])
+        """As a member made it: of one that an administrator has restricted a member is not rid."""
+        administration, fields = self.office.administration, {"name": self.name(), "account": OURS, "quota_usd": 5}
+        member = Actor("member", scope=(await administration.get_account_noun(OURS)).id)
+        return str((await administration.add_key(fields, member))["id"])
 
     async def make_channel(self) -> str:
         fields = {"name": f"{CHANNEL}-{self.name()}", "provider": "custom", "base_url": "http://127.0.0.1:9/v1"}

@@ -57,6 +57,7 @@ KEY = extend(
         group=maybe(TEXT),
         allow_ips=array(TEXT),
         webhook_url=maybe(TEXT),
+        locked=array(TEXT),
         declared=FLAG,
         created_at=MOMENT,
         former_until=maybe(MOMENT),
@@ -65,7 +66,7 @@ KEY = extend(
     **_BOUNDS["properties"],
     **STANDING["properties"],
 )
-"""Its secret is shown as its last four characters."""
+"""Its secret is shown as its last four characters; ``locked`` are the fields that an administrator has set."""
 _NEW_KEY = extend(KEY, secret=TEXT)
 
 
@@ -127,7 +128,10 @@ async def get_key(request: web.Request) -> web.Response:
 
 
 async def edit_key(request: web.Request) -> web.Response:
-    """Change fields of a key."""
+    """Change fields of a key. Those in ``locked``, which an administrator has set, a member cannot change.
+
+    An administrator who takes a field back, with null, or enables the key unlocks that.
+    """
     fields = await read_change(request)
     return write_json(await request.app[OFFICE].administration.edit_key(read_id(request), fields, request[ACTOR]))
 
@@ -142,7 +146,7 @@ async def rotate_key(request: web.Request) -> web.Response:
 
 
 async def delete_key(request: web.Request) -> web.Response:
-    """Remove a key."""
+    """Remove a key. A member cannot remove one of which an administrator has set a field: see ``locked``."""
     key_id = read_id(request)
     await request.app[OFFICE].administration.delete_key(key_id, request[ACTOR])
     return write_json({"id": key_id, "deleted": True})

@@ -1,0 +1,47 @@
+"""Locks: what an administrator sets on a key, a member of its account cannot change, nor get rid of with the key."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from gateway.domain.caller import ApiKey
+from gateway.domain.declaration import KeySpec, write_key
+from gateway.domain.member import Forbidden
+
+_FREE = {"name", "account", "secret", "webhook_url"}
+LOCKABLE = tuple([field.name for field in attrs.fields(KeySpec) if field.name not in _FREE])
+"""Everything that restricts a key."""
+_TOGETHER = ("quota_usd", "quota_period")
+"""An amount says nothing without the period that it is for."""
+_UNSET: Mapping[str, Any] = write_key(ApiKey(0, 0, "", b"", ""), "")
+
+
+def lock(key: ApiKey, named: Iterable[str]) -> ApiKey:
+    """``key``, of which an administrator has set the fields ``named``: those that restrict it are locked.
+
+    A field that was taken back is free again; so is the status of a key that was enabled.
+    """
+    names = set(named)
+    if names & set(_TOGETHER):
+        names |= set(_TOGETHER)
+    shown = write_key(key, "")
+    kept = set(key.locked) - names | {name for name in names & set(LOCKABLE) if shown[name] != _UNSET[name]}
+    return attrs.evolve(key, locked=tuple([name for name in LOCKABLE if name in kept]))
+
+
+def check_locks(before: ApiKey, after: ApiKey) -> None:
+    """Raise ``Forbidden``, naming the field, if a member would change what is locked."""
+    was, will = write_key(before, ""), write_key(after, "")
+    for name in before.locked:
+        if was[name] != will[name]:
+            raise Forbidden(
+                f"An administrator has set {name} of this key: only an administrator changes it", param=name
+            )
+
+
+def check_deletable(locked: Collection[str]) -> None:
+    """Raise ``Forbidden`` if a member would be rid of what is locked by another key in the place of this one."""
+    if locked:
+        told = ", ".join(locked)
+        raise Forbidden(f"An administrator has set {told} of this key: only an administrator deletes it")
