@@ -26,10 +26,11 @@ from gateway.flow.fleet import Fleet
 from gateway.flow.images import Images
 from gateway.flow.models import Catalog
 from gateway.flow.reloading import describe_channels, describe_items, describe_section
-from gateway.flow.routing import Router, Tariff
+from gateway.flow.routing import Router
 from gateway.flow.safety import WordList
 from gateway.flow.submission import Submissions
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.tariff import Tariff
 from gateway.layers import Declared, Settled, list_sections, read_stored, settle
 
 log = structlog.stdlib.get_logger(__name__)

@@ -273,7 +273,8 @@ class Admission:
             await self._wait_for_room()
         reserve = 0
         for option in options:
-            reserve = max(reserve, option.cost(option.bound(call)))
+            bound = option.bound(call)
+            reserve = max(reserve, option.find_most(bound) if option.named else option.cost(bound))
         held = self._bank.hold(arrival.caller, reserve)
         if held.left_nanos and call.output_bound:
             _extend(held, call, options)

@@ -1,6 +1,11 @@
 """A channel that may serve a call, and a call that is made over it."""
 
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 import attrs
+import orjson
 
 from gateway.dialects.exchange import Exchange, Naming
 from gateway.dialects.painting import Ask
@@ -23,12 +28,21 @@ EVENT_STREAM = "text/event-stream"
 NOTHING_SAID = Errand(None)
 
 
+_DATED = re.compile(r"(?:[-@]\d{4,8}(?:-\d\d){0,2})?(?::[a-z]+)?")
+_MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){1,256}")')
+NONE_NAMED: Mapping[str, Price | None] = MappingProxyType({})
+
+
 @attrs.frozen
 class Option:
     """One channel that may serve a call, with the provider's own name of the model, and what it costs the caller.
 
     The price is that of the moment of routing: whatever is changed later is for later calls. ``sure`` is False where
     the channel's own list of models is not known yet.
+
+    Attributes:
+        named: models that the call lets the provider answer with instead, by the provider's names, and their prices.
+        find_price: the price of whatever model the provider says has answered; None if none but ``model`` can.
     """
 
     line: Line
@@ -38,6 +52,8 @@ class Option:
     multiplier_ppm: int = ONE_PPM
     sure: bool = True
     capability: Capability = UNKNOWN
+    named: Mapping[str, Price | None] = NONE_NAMED
+    find_price: Callable[[str], Price | None] | None = None
 
     @property
     def channel(self) -> Channel:
@@ -62,6 +78,23 @@ class Option:
     def cost(self, usage: Usage) -> int:
         """What ``usage`` costs, in nano-USD."""
         return cost_nanos(self.price, usage, self.multiplier_ppm)
+
+    def find_most(self, usage: Usage) -> int:
+        """What ``usage`` costs at most, whichever of the models answers that the call names."""
+        costs = (cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values())
+        return max(self.cost(usage), *costs) if self.named else self.cost(usage)
+
+    def cost_of(self, answered: str, usage: Usage) -> int:
+        """What ``usage`` costs if the provider says that the model ``answered`` has answered: the dearer of the two.
+
+        A dated name is that of the same model. If nothing is known (``""``), it is the dearest of those named.
+        """
+        if not answered:
+            return self.find_most(usage)
+        if self.find_price is None or _is_same(answered, self.model):
+            return self.cost(usage)
+        price = self.named.get(answered) or self.find_price(answered)
+        return max(self.cost(usage), cost_nanos(price, usage, self.multiplier_ppm))
 
 
 @attrs.define(eq=False)
@@ -142,6 +175,24 @@ class Way:
         """The request of an errand."""
         provider = PROVIDERS[self.channel.provider]
         return provider.plan(self.channel, self.endpoint, errand, model=self.model, key=self.key, now_s=now_s)
+
+
+def find_answered(told: bytes) -> str:
+    """The model that the beginning of an answer, or all of it, names first; empty if it names none.
+
+    Within a string of JSON a quotation mark has a backslash before it: what a model says cannot be taken for its name.
+    """
+    found = _MODEL.search(told)
+    try:
+        return str(orjson.loads(found[1])) if found else ""
+    except orjson.JSONDecodeError:
+        return ""
+
+
+def _is_same(answered: str, asked: str) -> bool:
+    """Whether two names are of one model: the vendor that answers may put a date behind it."""
+    asked = asked.partition(":")[0]
+    return answered.startswith(asked) and _DATED.fullmatch(answered, len(asked)) is not None
 
 
 def pack(said: Said, endpoint: Endpoint, model: str, mark: str) -> tuple[bytes | Content, str]:

@@ -17,6 +17,7 @@ from gateway.domain.wire import WIRES
 from gateway.flow.accounting import Accounting
 from gateway.flow.attempt import Option
 from gateway.flow.models import Catalog
+from gateway.flow.priced_fields import find_refused_variant
 from gateway.flow.routing import Router
 from gateway.flow.switchboard import Switchboard
 from gateway.providers.registry import PROVIDERS
@@ -142,6 +143,9 @@ class Explainer:
         theirs = channel.upstream_model(model)
         if PROVIDERS[channel.provider].find_endpoint(WIRES[operation], theirs) is None:
             return f"does not take {operation}"
+        variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
+        if variant is not None:
+            return f"does not allow the variant {variant!r} (allow_fields)"
         return "has no price for the model, and billing.require_price is on"
 
     def _describe_room(self, caller: Caller) -> Fields:

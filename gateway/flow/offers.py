@@ -9,7 +9,7 @@ from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.price import ONE_PPM, Price
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Tariff
+from gateway.flow.tariff import Tariff
 
 
 @attrs.frozen

@@ -49,6 +49,8 @@ class Delivery:
         tried: those that failed before the first byte.
         began_at: when the last one began.
         upstream_s: how long all of them took.
+        answered: the model that its provider says has answered, if that may be another than was asked for; empty if it
+            does not say.
     """
 
     option: Option | None = None
@@ -58,6 +60,7 @@ class Delivery:
     usage: Usage = NO_USAGE
     first_byte_at: float | None = None
     upstream_s: float = 0.0
+    answered: str = ""
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """An attempt is made."""

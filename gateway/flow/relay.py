@@ -5,7 +5,7 @@ the stream, which then ends without its end mark: no retry, and no exception but
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from gateway.domain.frozen import frozen
 from gateway.domain.request import ID_PREFIX
 from gateway.domain.usage import estimate_tokens
 from gateway.flow.admission import Grant
-from gateway.flow.attempt import Attempt
+from gateway.flow.attempt import Attempt, find_answered
 from gateway.flow.images import Images, can_pass, find_patience
 from gateway.flow.outlet import Outlet
 from gateway.flow.painted import PaintedGate
@@ -133,6 +133,8 @@ class Relay:
             body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
             visit.check()
         self._switchboard.note_answered(attempt.lease)
+        if attempt.option.find_price is not None:
+            grant.delivery.answered = find_answered(body)
         return Answer(body, exchange.manner.media_type)
 
     async def stream(
@@ -165,7 +167,7 @@ class Relay:
                     outlet,
                     pulse=pulse,
                     sound_type=_find_type(reply, manner) if manner.binary else None,
-                    answered=lambda: self._switchboard.note_answered(attempt.lease),
+                    answered=partial(self._note_first, grant, attempt),
                     open_whole=open_whole,
                 )
                 return await stream.run(request_id, partial(self._end_stream, attempt, settle))
@@ -189,6 +191,12 @@ class Relay:
         painting = self._images.stream(attempt, call)
         visit.follow(painting)
         return painting, PaintedGate(painting), None
+
+    def _note_first(self, grant: Grant, attempt: Attempt, told: Iterable[bytes]) -> None:
+        """The first event of a stream is there; ``told``: what has come up to its end."""
+        self._switchboard.note_answered(attempt.lease)
+        if attempt.option.find_price is not None:
+            grant.delivery.answered = find_answered(b"".join(told))
 
     def note_answered(self, attempt: Attempt) -> None:
         """An attempt was answered: its channel is well."""

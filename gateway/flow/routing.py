@@ -1,10 +1,8 @@
 """Room 4: a call becomes a route: who may serve it, each at what price, and who is next when one fails."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
-
-import attrs
 
 from gateway.dialects.exchange import Naming, make_exchange
 from gateway.domain.call import Call, Operation
@@ -19,16 +17,18 @@ from gateway.domain.fault import (
     NotExpressible,
     UpstreamFault,
 )
-from gateway.domain.price import ONE_PPM, Price, PriceList
+from gateway.domain.price import ONE_PPM
 from gateway.domain.selection import Candidate, choose
 from gateway.domain.video import VideoJob
 from gateway.domain.wire import WIRES
 from gateway.flow.attempt import Attempt, Option
 from gateway.flow.models import Catalog, model_not_found
+from gateway.flow.priced_fields import find_refused_variant, keep_allowed, refuse_variant
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.tariff import Tariff
 from gateway.flow.unserved import refuse_operation
 from gateway.providers.base import Provider
-from gateway.providers.registry import PROVIDERS
+from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
 from gateway.upstream.port import StaleConnection
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
@@ -36,29 +36,6 @@ _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
 _MOST_REMEMBERED = 4_096
 _LONGEST_WAIT_S = 120
 """What a caller is told to wait at most: beyond it the client libraries do not try again."""
-
-
-@attrs.frozen
-class Tariff:
-    """What calls cost, and which are served at all; replaced as a whole when the configuration is.
-
-    Attributes:
-        prices: what models cost.
-        groups: price multipliers of groups, in parts per million; a group that is not there has none.
-        require_price: models without a price are not served.
-    """
-
-    prices: PriceList = attrs.field(factory=PriceList)
-    groups: Mapping[str, int] = attrs.field(factory=dict)
-    require_price: bool = False
-
-    def find_price(self, model: str, theirs: str, provider: str) -> Price | None:
-        """The price of ``model`` at a provider that knows it as ``theirs``: that of the callers' name goes first."""
-        return self.prices.find(model, provider) or self.prices.find(theirs, provider)
-
-    def find_multiplier(self, group: str | None) -> int:
-        """What a group (None: no group) pays of it, in parts per million."""
-        return ONE_PPM if group is None else self.groups.get(group, ONE_PPM)
 
 
 class Route:
@@ -219,6 +196,8 @@ class Router:
             options = [option for option in options if option.price is not None]
             if not options:
                 raise _no_price(call.model)
+        if not PRICED_FIELDS.isdisjoint(call.body):
+            options = keep_allowed(options, caller, call, catalog=self._catalog, tariff=self.tariff)
         if call.video is not None and call.video.remix_of is not None:
             options = _keep_original(options, call.video.remix_of)
         if call.picture is not None or call.video is not None:
@@ -265,11 +244,13 @@ class Router:
         for channel, sure in self._catalog.list_serving(model, caller):
             provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
             endpoint = provider.find_endpoint(wires, theirs)
-            if endpoint is not None:
+            if endpoint is not None and find_refused_variant(channel, provider, theirs) is None:
                 price = self.tariff.find_price(model, theirs, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
                 able = self._find_capability(model, theirs, provider) if operation in _DESCRIBED else UNKNOWN
-                options.append(Option(lines[channel.name], endpoint, theirs, price, ppm, sure, able))
+                other = partial(self.tariff.prices.find, provider=channel.provider) if provider.substitutes else None
+                made = Option(lines[channel.name], endpoint, theirs, price, ppm, sure, able, find_price=other)
+                options.append(made)
         return options
 
     def _find_capability(self, model: str, theirs: str, provider: Provider) -> Capability:
@@ -310,6 +291,11 @@ class Router:
                 return
             serving = self._catalog.list_serving(model, caller)
             providers = [(PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving]
+            for channel, _ in serving:
+                theirs = channel.upstream_model(model)
+                variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
+                if variant is not None:
+                    raise refuse_variant(model, variant)
             raise refuse_operation(model, call.operation, providers)
         group = caller.key.group
         whom = "API keys without a group" if group is None else f"the group {group!r} of this API key"

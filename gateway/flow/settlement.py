@@ -31,7 +31,9 @@ class Settlement:
         if grant.row is None:
             delivery = grant.delivery
             usage, option = delivery.usage, delivery.option
-            cost = option.cost(usage) if option else 0
+            cost = 0
+            if option is not None:
+                cost = option.cost(usage) if option.find_price is None else option.cost_of(delivery.answered, usage)
             tokens = usage.prompt_tokens + usage.completion_tokens
             charge = self._admission.end(grant, cost, tokens, outcome.now_ms / 1000)
             reserved = grant.hold.nanos

@@ -1,7 +1,7 @@
 """A stream from its first event to its end: the hot path. See ``flow/relay.py`` for who tries what."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gateway.dialects.caller_error import write_error_event
 from gateway.dialects.gate import Gate
@@ -34,7 +34,7 @@ class Stream:
         pulse: watches the provider.
         sound_type: the media type of an answer that is sound, in which no comment may stand, and no error either; None
             for a stream of events.
-        answered: called when the first event is there.
+        answered: called when the first event is there, with what has come up to its end.
         open_whole: opens the gate for a provider that answers with one whole JSON answer instead of a stream, whatever
             its Content-Type says; None if it cannot.
     """
@@ -53,7 +53,7 @@ class Stream:
         outlet: Outlet,
         *,
         pulse: Pulse,
-        answered: Callable[[], None],
+        answered: Callable[[Iterable[bytes]], None],
         sound_type: str | None = None,
         open_whole: Callable[[], Gate] | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class Stream:
                 ended = await self._push()
             if ended is Pumped.ENDED:
                 self._last += self._gate.finish()
-                self._note_first()
+                self._note_first([self._last])
             self._reply.finish()
         except Fault as met:
             if not self.opened:
@@ -122,14 +122,14 @@ class Stream:
         if pumped is Pumped.ENDED:
             self._held.append(self._gate.finish())
             pumped = Pumped.PAUSED
-        self._note_first()
+        self._note_first(self._held)
         return pumped
 
-    def _note_first(self) -> None:
+    def _note_first(self, told: Iterable[bytes]) -> None:
         """The first event is there, whether or not the caller has been answered without waiting for it."""
         if self._gate.events and not self._noted:
             self._noted = True
-            self._answered()
+            self._answered(told)
 
     def _open(self) -> None:
         held = b"".join(self._held)
@@ -200,7 +200,7 @@ class Stream:
         if gate.events != before:
             pulse.event_at = now
             if not before:
-                self._note_first()
+                self._note_first([out])
         if not out:
             return gate.closed
         pulse.written_at = now

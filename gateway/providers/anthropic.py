@@ -2,12 +2,14 @@
 
 platform.claude.com/docs/en/api/messages, .../messages-count-tokens and .../models-list (at most 1000 a page): the key
 in an ``x-api-key`` header, and a version. Vendors that speak this language under an address of their own are reached
-with this provider and that ``base_url``; their files say which.
+with this provider and that ``base_url``; their files say which. Fast mode (``speed``) and inference in one country
+(``inference_geo``) have prices of their own (.../about-claude/pricing).
 """
 
 import attrs
 
 from gateway.providers.base import COUNT_TOKENS, MESSAGES, Body, Provider
+from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import hash_user
 
 _hash_user_id = hash_user(256, "user_id")
@@ -33,4 +35,5 @@ ANTHROPIC = Provider(
     endpoints=(attrs.evolve(MESSAGES, quirks=(hash_metadata_user,)), COUNT_TOKENS),
     sign=_sign,
     models_path="/models?limit=1000",
+    priced_fields=EVERYWHERE | {"speed", "inference_geo"},
 )

@@ -1,5 +1,6 @@
 """What a vendor is to the gateway: an address, a signer, the languages it speaks where, and small pure quirks."""
 
+import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.plan import Plan
 from gateway.domain.upload import Content
 from gateway.domain.wire import Wire
+from gateway.providers.priced_fields import EVERYWHERE
 
 Body = dict[str, Any]
 Signer = Callable[[str], dict[str, str]]
@@ -108,6 +110,9 @@ class Provider:
         list_dialect: the language of that list.
         read_model_id: its listed id -> the id callers use.
         capabilities: what its models can be asked for.
+        priced_fields: fields of a request that change what is bought; see ``priced_fields.py``.
+        priced_variant: what in its names of models does the same; None: nothing.
+        substitutes: another model than the one asked for may answer, and is what is billed.
     """
 
     slug: str
@@ -123,6 +128,14 @@ class Provider:
     list_dialect: Literal["openai", "gemini"] = "openai"
     read_model_id: Callable[[str], str] = keep_model_id
     capabilities: tuple[Capability, ...] = ()
+    priced_fields: frozenset[str] = EVERYWHERE
+    priced_variant: re.Pattern[str] | None = None
+    substitutes: bool = False
+
+    def find_variant(self, model: str) -> str | None:
+        """What ``model`` (its own name of it) has behind it that changes what is bought; None: nothing."""
+        found = self.priced_variant and self.priced_variant.search(model)
+        return found.group() if found else None
 
     def find_endpoint(self, wires: tuple[Wire, ...], model: str) -> Endpoint | None:
         """The first of ``wires`` that the vendor speaks with ``model`` (its own name of it); None: none."""

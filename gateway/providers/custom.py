@@ -1,7 +1,8 @@
 """Any server of the convention: the channel says its ``base_url``. What it has not it answers with its own error.
 
 The convention's reference: developers.openai.com/api/reference; it knows no rerank, which is Jina's and Cohere's, as in
-docs.vllm.ai/en/stable/serving/online_serving.
+docs.vllm.ai/en/stable/serving/online_serving. Whatever any vendor lets a request buy may be bought there: it may be a
+gateway in front of several (``fallbacks``: docs.litellm.ai/docs/proxy/reliability).
 """
 
 from gateway.providers.base import (
@@ -19,6 +20,7 @@ from gateway.providers.base import (
     VIDEOS,
     Provider,
 )
+from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 
 CUSTOM = Provider(
     slug="custom",
@@ -37,4 +39,5 @@ CUSTOM = Provider(
         SPEECH,
         VIDEOS,
     ),
+    priced_fields=EVERYWHERE | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"},
 )

@@ -10,6 +10,8 @@ Pictures and videos are at the same server in languages of its own: ``dialects/d
 ``dialects/dashscope_videos.py`` name what each model's page says. Where sizes of pictures are ranges they are not
 listed here, and the provider says what it does not make.
 
+Searches (``enable_search``) and code that is run (``enable_code_interpreter``) are billed (.../web-search).
+
 At other addresses: rerank (``/compatible-api/v1/reranks``), not served here; Anthropic's messages, by provider
 "anthropic" with ``base_url`` ``https://dashscope-intl.aliyuncs.com/apps/anthropic/v1``.
 """
@@ -19,6 +21,7 @@ from collections.abc import Iterator
 from gateway.dialects.dashscope_videos import MODELS, SYNTHESIS
 from gateway.domain.capability import Capability
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
+from gateway.providers.priced_fields import EVERYWHERE
 
 _PRESETS = ("1664x928", "1472x1104", "1328x1328", "1104x1472", "928x1664")
 """The only sizes of the first Qwen-Image models."""
@@ -86,4 +89,5 @@ DASHSCOPE = Provider(
         _describe("z-image*", 1),
         *_describe_videos(),
     ),
+    priced_fields=EVERYWHERE | {"enable_search", "enable_code_interpreter"},
 )

@@ -56,4 +56,5 @@ DEMO = Provider(
             remixes=True,
         ),
     ),
+    priced_fields=frozenset(),
 )

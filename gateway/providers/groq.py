@@ -2,10 +2,11 @@
 
 console.groq.com/docs/openai: requests with ``logprobs``, ``top_logprobs``, ``logit_bias``, ``messages[].name`` or more
 than one choice are refused. console.groq.com/docs/api-reference, /docs/responses-api. Transcripts have no subtitles and
-do not stream (/docs/speech-to-text).
+do not stream (/docs/speech-to-text). Its compound systems search and run code, which is billed (/docs/compound).
 """
 
 from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, Endpoint, Provider
+from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import KEEP_TO_THE_CONVENTION, ask_for_times, drop, drop_idle, drop_in_messages
 
 GROQ = Provider(
@@ -29,4 +30,5 @@ GROQ = Provider(
         Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
         SPEECH,
     ),
+    priced_fields=EVERYWHERE | {"search_settings", "compound_custom"},
 )

@@ -20,4 +20,5 @@ LLAMA_CPP = Provider(
     base_url="http://127.0.0.1:8081/v1",
     local_port=8081,
     endpoints=(CHAT, MESSAGES, COUNT_TOKENS, EMBEDDINGS, COMPLETIONS, RESPONSES, RERANK),
+    priced_fields=frozenset(),
 )

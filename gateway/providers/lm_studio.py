@@ -18,4 +18,5 @@ LM_STUDIO = Provider(
         COMPLETIONS,
         RESPONSES,
     ),
+    priced_fields=frozenset(),
 )

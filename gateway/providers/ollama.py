@@ -21,4 +21,5 @@ OLLAMA = Provider(
         Endpoint("openai_images", IMAGES.path, quirks=(drop("n", "quality", "style", "user"),)),
     ),
     capabilities=(Capability("*", max_n=1, response_formats=("b64_json",), streams=False),),
+    priced_fields=frozenset(),
 )

@@ -8,9 +8,15 @@ that only paint are found at ``/images`` alone, in the convention's shape
 (openrouter.ai/docs/guides/overview/multimodal/image-generation, "Request Parameters"). There an edit has its pictures
 in ``input_references``, of which the convention knows nothing.
 
+What is bought is another thing with the fields and the variants of a model that are named at the end: a search
+(``:online``, ``plugins``), the fastest or the cheapest vendor (``:nitro``, ``:floor``, ``provider``), another model
+(``models``, ``preset``), which is then the one that is billed (.../guides/routing).
+
 Speech is the convention's (.../multimodal/tts); what it transcribes it takes in JSON (.../multimodal/stt), which is not
 served here.
 """
+
+import re
 
 import attrs
 
@@ -30,6 +36,7 @@ from gateway.providers.base import (
     Provider,
 )
 from gateway.providers.gemini import PICTURE_MODELS, PICTURES
+from gateway.providers.priced_fields import EVERYWHERE, ROUTING
 from gateway.providers.quirks import hash_user
 
 _HASH_USER = hash_user(128, "user", "safety_identifier")
@@ -86,4 +93,7 @@ OPENROUTER = Provider(
         *(_describe(glob, edits=False, max_n=MAX_PICTURES) for glob in _SEVERAL),
         *(_describe(glob, edits=False) for glob in _PAINTING),
     ),
+    priced_fields=EVERYWHERE | ROUTING | {"speed"},
+    priced_variant=re.compile(r":(?:online|nitro|floor|exacto)(?![^:@])|@preset(?=/)"),
+    substitutes=True,
 )

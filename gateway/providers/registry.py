@@ -31,3 +31,5 @@ def _find_place(slug: str) -> tuple[int, str]:
 PROVIDERS: Mapping[str, Provider] = MappingProxyType(
     {provider.slug: provider for provider in sorted(_find_providers(), key=lambda found: _find_place(found.slug))},
 )
+PRICED_FIELDS = frozenset(name for provider in PROVIDERS.values() for name in provider.priced_fields)
+"""Fields that change what is bought from any of them: a request without one needs no second look."""

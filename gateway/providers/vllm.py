@@ -43,4 +43,5 @@ VLLM = Provider(
         Endpoint("openai_translations", TRANSLATIONS.path, quirks=(ask_for_times,)),
     ),
     capabilities=(Capability("*", max_n=MAX_PICTURES, response_formats=("b64_json",)),),
+    priced_fields=frozenset(),
 )

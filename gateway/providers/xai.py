@@ -5,7 +5,8 @@ Anthropic's messages is "fully deprecated": not served here. docs.x.ai/docs/guid
 the penalties and ``stop``, and some of them ``reasoning_effort``.
 
 Pictures (docs.x.ai/docs/guides/image-generations): no size but an ``aspect_ratio``, which passes where a caller says
-it; edits are JSON there and no form, and are not served here.
+it; edits are JSON there and no form, and are not served here. Searches are billed by the source
+(docs.x.ai/docs/guides/live-search).
 """
 
 import re
@@ -15,6 +16,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.picture import MAX_PICTURES
 from gateway.providers.base import CHAT, COMPLETIONS, IMAGES, RESPONSES, Body, Endpoint, Provider
+from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import drop, drop_idle
 
 _NEVER_THINKS = re.compile(r"grok-2.*|grok-3(?!-mini).*|.*non-reasoning.*")
@@ -49,4 +51,5 @@ XAI = Provider(
         Capability(name, sizes=(), max_n=MAX_PICTURES, response_formats=("url", "b64_json"), streams=False)
         for name in _PAINTS
     ),
+    priced_fields=EVERYWHERE | {"search_parameters"},
 )

@@ -16,8 +16,9 @@ from gateway.domain.price import Price, PriceList
 from gateway.domain.wire import WIRES
 from gateway.flow.attempt import Attempt
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Router, Tariff
+from gateway.flow.routing import Router
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.tariff import Tariff
 
 pytestmark = pytest.mark.slow
 

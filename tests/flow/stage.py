@@ -31,10 +31,11 @@ from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival
 from gateway.flow.references import References
 from gateway.flow.relay import Relay
-from gateway.flow.routing import Router, Tariff
+from gateway.flow.routing import Router
 from gateway.flow.settlement import Settlement
 from gateway.flow.submission import Submissions, Ticket
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.tariff import Tariff
 from gateway.flow.videos import Videos
 from gateway.flow.watching import Watch
 from gateway.store.counters import MemoryCounters

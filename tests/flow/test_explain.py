@@ -22,8 +22,9 @@ from gateway.flow.explain import Explainer
 from gateway.flow.line import Lease
 from gateway.flow.models import Catalog
 from gateway.flow.outbox import Outbox
-from gateway.flow.routing import Router, Tariff
+from gateway.flow.routing import Router
 from gateway.flow.switchboard import Settings, Switchboard
+from gateway.flow.tariff import Tariff
 from gateway.store.memory import MemoryStore
 
 RULES = Rules(cooldown_s=10, max_cooldown_s=300, ramp_s=10)
@@ -348,7 +349,7 @@ def test_who_does_not_paint_is_not_told_with_pictures(operation: Operation) -> N
         (caller_of(models=("x",)), "m", "chat", "model_not_allowed"),
         (caller_of("lab", groups=("vip",)), "m", "chat", "group_not_allowed"),
         (caller_of("lab"), "vips", "chat", "group_not_allowed"),
-        (None, "claude", "embeddings", "model_not_found"),
+        (None, "claude", "embeddings", "unsupported_operation"),
         (None, "free", "chat", "model_not_allowed"),
         (None, "claude", "count_tokens", None),
         (None, "m", "count_tokens", None),  # nobody counts: the gateway estimates

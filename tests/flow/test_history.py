@@ -13,8 +13,9 @@ from gateway.domain.request import RequestFilter, RequestPage, RequestRow
 from gateway.flow.auth import Directory
 from gateway.flow.history import MOST_EXPORTS, PAGE, History, walk
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Router, Tariff
+from gateway.flow.routing import Router
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.tariff import Tariff
 from gateway.store.memory import MemoryStore
 from tests.store.rows import make_row
 

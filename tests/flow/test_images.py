@@ -53,9 +53,10 @@ from gateway.flow.images import (
 from gateway.flow.models import Catalog
 from gateway.flow.painted import PaintedGate, PaintedReply
 from gateway.flow.relay import Relay
-from gateway.flow.routing import Route, Router, Tariff
+from gateway.flow.routing import Route, Router
 from gateway.flow.safety import WordList
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.tariff import Tariff
 from gateway.upstream.port import Pumped, Sink
 from tests.fakes.pictures import draw
 from tests.faults.skipping import run_skipping

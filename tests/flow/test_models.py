@@ -10,8 +10,9 @@ from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel
 from gateway.domain.fault import ModelNotFound
 from gateway.flow.models import Catalog, Synced, write_etag
-from gateway.flow.routing import Router, Tariff
+from gateway.flow.routing import Router
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.tariff import Tariff
 
 NOW = 1_000
 

@@ -7,7 +7,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.price import Price, PriceList
 from gateway.flow.models import Catalog
 from gateway.flow.offers import list_offers
-from gateway.flow.routing import Tariff
+from gateway.flow.tariff import Tariff
 
 OPEN = Channel("open", "custom", "http://up/v1", models=("m", "n"), multiplier_ppm=2_000_000)
 LAB = Channel("lab", "openai", "http://up/v1", models=("m", "x"), groups=("lab",), priority=1)

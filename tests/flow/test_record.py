@@ -22,8 +22,9 @@ from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt
 from gateway.flow.models import Catalog
 from gateway.flow.record import Arrival, Delivery, Ending, Outcome, write_attempts, write_interrupted, write_row
-from gateway.flow.routing import Router, Tariff
+from gateway.flow.routing import Router
 from gateway.flow.switchboard import Switchboard
+from gateway.flow.tariff import Tariff
 from tests.flow.books import UP, caller_of, option_of
 
 CALL = Call("chat", "m", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})

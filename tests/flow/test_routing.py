@@ -38,8 +38,9 @@ from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt, Option
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Route, Router, Tariff
+from gateway.flow.routing import Route, Router
 from gateway.flow.switchboard import Settings, Switchboard
+from gateway.flow.tariff import Tariff
 from gateway.flow.unserved import UnsupportedOperation
 
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
