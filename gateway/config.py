@@ -19,6 +19,7 @@ from gateway.domain.media import MediaRules
 from gateway.domain.picture import MAX_PICTURES, PictureForm
 from gateway.domain.reading import NOT_NEGATIVE, POSITIVE, Problem, about, between, must
 from gateway.domain.video import MAX_SECONDS, VideoRules
+from gateway.flow.abandoned import Abandoned
 from gateway.flow.declaration import ChannelSpec
 from gateway.flow.pricing import MODEL, GroupSpec, PriceSpec
 from gateway.flow.switchboard import Settings
@@ -61,6 +62,9 @@ class BillingSection:
     require_price: bool = attrs.field(
         default=False,
         metadata=about("true: models without a price are neither listed nor served; false: they cost nothing"),
+    )
+    abandoned: Abandoned = attrs.field(
+        default="charge", metadata=about('who leaves early pays: "charge" prompt, "drain" the whole, "free" what came')
     )
 
 

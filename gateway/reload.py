@@ -21,6 +21,7 @@ from gateway.domain.network import Networks, read_networks
 from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import SettingStore
 from gateway.domain.video import VideoRules
+from gateway.flow.abandoned import Abandoned
 from gateway.flow.administration import Administration
 from gateway.flow.fleet import Fleet
 from gateway.flow.images import Images
@@ -94,6 +95,10 @@ class InForce:
     def find_webhook_hosts(self) -> tuple[str, ...]:
         """Globs of the hosts that a request may have a job's end told to."""
         return self.config.videos.webhook_hosts
+
+    def find_abandoned(self) -> Abandoned:
+        """What becomes of calls that are broken off."""
+        return self.config.billing.abandoned
 
     def find_keep_days(self) -> int:
         """How long rows of requests are kept; 0: for ever."""

@@ -29,9 +29,11 @@ from gateway.dialects.hub import (
 )
 from gateway.dialects.openai_chat import read_answer_object
 from gateway.dialects.openai_error import Secrets
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError
-from gateway.domain.usage import Usage, estimate_tokens, read_count
+from gateway.domain.tokens import estimate_text
+from gateway.domain.usage import Usage, read_count
 
 _REASONS: Mapping[str, Reason] = {
     "end_turn": "stop",
@@ -229,19 +231,23 @@ def read_message_usage(value: Mapping[str, Any], call: Call) -> Usage:
     usage = read_usage(value.get("usage"))
     if usage is not None:
         return usage
-    chars = sum(count_chars(block) for block in value["content"])
-    return Usage(estimate_tokens(call.prompt_chars), estimate_tokens(chars), source="estimate")
+    said = "".join(map(read_said, value["content"]))
+    return Usage(estimate_prompt(call), estimate_text(said), source="estimate")
 
 
-def count_chars(part: object) -> int:
-    """Characters that a block or a delta says, in whichever of their fields, for an estimate."""
+def read_said(part: object) -> str:
+    """What a block or a delta says, in whichever of their fields, for an estimate.
+
+    A thought that was sealed is billed, too: of its seal in base64 half is taken for what was thought.
+    """
     if not isinstance(part, dict):
-        return 0
-    chars = sum(len(read_text(part, name)) for name in ("text", "thinking", "partial_json"))
+        return ""
+    sealed = read_text(part, "data")
+    said = "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + sealed[: len(sealed) // 2]
     try:
-        return chars + (len(read_arguments(part)) if part.get("input") else 0)
+        return said + (read_arguments(part) if part.get("input") else "")
     except UpstreamError:
-        return chars
+        return said
 
 
 def read_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from gateway.dialects.hub import (
     ToolDelta,
     Used,
 )
-from gateway.dialects.openai_error import Secrets, read_error_value
+from gateway.dialects.openai_error import Secrets, read_error_value, write_reported
 from gateway.domain.fault import UpstreamError, UpstreamFault
 from gateway.domain.usage import Usage
 
@@ -77,7 +77,7 @@ def read_failure(value: object, secrets: Secrets) -> UpstreamError:
     """The data of an ``error`` event -> the fault it reports."""
     error = read_error_value(value, secrets)
     reason = "The provider gave no reason" if error is None else error.message
-    return UpstreamError(f"The provider reported an error: {reason}", phase="stream")
+    return write_reported(reason)
 
 
 def is_end(rest: bytes) -> bool:

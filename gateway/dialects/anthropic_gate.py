@@ -8,14 +8,16 @@ from typing import Any
 import attrs
 
 from gateway.dialects import sse
-from gateway.dialects.anthropic_answer import count_chars, read_begun, read_used
+from gateway.dialects.anthropic_answer import read_begun, read_said, read_used
 from gateway.dialects.anthropic_events import STOP_EVENT, is_end, read_event, read_failure
 from gateway.dialects.gate import PassingGate
 from gateway.dialects.openai_error import Secrets
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.tap import Tap
 from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError
-from gateway.domain.usage import Usage, estimate_tokens
+from gateway.domain.tokens import estimate_sample, estimate_text
+from gateway.domain.usage import Usage
 
 _CONTENT = b"event: content_block_"
 _NEXT_CONTENT = b"\n\n" + _CONTENT
@@ -116,16 +118,16 @@ class MessagesGate(PassingGate):
             return self._usage
         if not self.events:
             return Usage()
-        begun = read_begun(self._begun_usage) or Usage(estimate_tokens(self._call.prompt_chars))
-        return attrs.evolve(begun, completion_tokens=estimate_tokens(self._estimate_chars()), source="estimate")
+        begun = read_begun(self._begun_usage) or Usage(estimate_prompt(self._call))
+        return attrs.evolve(begun, completion_tokens=self._estimate_completion(), source="estimate")
 
-    def _estimate_chars(self) -> int:
-        """Characters of all content, from a sample of its beginning and its end."""
+    def _estimate_completion(self) -> int:
+        """Tokens of all content, from a sample of its beginning and its end."""
         tail = _read_sample(self._tap.tail)
         if self._tap.whole:
-            return tail.chars
+            return estimate_text(tail.text)
         head = _read_sample(self._tap.head)
-        return (tail.chars + head.chars) * self.events // max(tail.events + head.events, 1)
+        return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
 
 
 @attrs.frozen
@@ -133,16 +135,16 @@ class _Sample:
     """Some of a stream's content. ``stopped``: no block is open after it."""
 
     events: int
-    chars: int
+    text: str
     stopped: bool
 
 
 def _read_sample(raw: bytes) -> _Sample:
-    events = chars = 0
+    events, texts = 0, []
     last = "content_block_stop"
     for event in sse.EventSplitter().split(raw):
         last, value = read_event(event, sse.read_data(event) or b"")
         events += 1
         if isinstance(value, dict):
-            chars += count_chars(value.get("delta")) + count_chars(value.get("content_block"))
-    return _Sample(events, chars, last == "content_block_stop")
+            texts += [read_said(value.get("delta")), read_said(value.get("content_block"))]
+    return _Sample(events, "".join(texts), last == "content_block_stop")

@@ -92,7 +92,7 @@ class ChatPainter:
         usage = read_usage(value.get("usage"), completes=True)
         return Pictures(
             tuple(one.picture for one in found),
-            attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._call.prompt_chars, len(found)),
+            attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._call, len(found)),
             write_told(found),
         )
 

@@ -212,7 +212,7 @@ class _Translated:
         return Translation(
             self.spoken.open_reader(self.call, self.naming, secrets),
             self.asked.open_writer(self.call, self.naming),
-            prompt_chars=self.call.prompt_chars,
+            self.call,
         )
 
     def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
@@ -222,7 +222,7 @@ class _Translated:
             written = b"".join([writer.write(event) for event in events])
         except orjson.JSONEncodeError:
             raise UpstreamError(_TOO_DEEP) from None
-        return written, read_events_usage(events, self.call.prompt_chars)
+        return written, read_events_usage(events, self.call)
 
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         events = self.spoken.read_answer(raw, self.naming, secrets)
@@ -230,7 +230,7 @@ class _Translated:
             written = self.asked.write_answer(events, self.naming)
         except orjson.JSONEncodeError:
             raise UpstreamError(_TOO_DEEP) from None
-        return written, read_events_usage(events, self.call.prompt_chars)
+        return written, read_events_usage(events, self.call)
 
 
 def _untouched(
@@ -241,7 +241,7 @@ def _untouched(
 
 
 def _read_chat(raw: bytes, call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:
-    return raw, read_chat_answer(read_answer_object(raw, secrets), call.prompt_chars)
+    return raw, read_chat_answer(read_answer_object(raw, secrets), call)
 
 
 def _read_count(raw: bytes, _call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:

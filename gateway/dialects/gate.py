@@ -4,6 +4,7 @@ Same language on both sides has a gate of its own, through which bytes pass as t
 ``Translation``: a reader of the one and a writer of the other, with hub events between them.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -12,8 +13,14 @@ import attrs
 from gateway.dialects import sse
 from gateway.dialects.hub import Ended, Event, Failed, RefusalDelta, Started, TextDelta, ThoughtDelta, ToolDelta, Used
 from gateway.dialects.openai_error import Secrets
+from gateway.dialects.prompt_tokens import estimate_prompt
+from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError, UpstreamFault
-from gateway.domain.usage import Usage, estimate_tokens
+from gateway.domain.tokens import estimate_sample
+from gateway.domain.usage import Usage
+
+_SAMPLED_EVENTS = 128
+"""Of a stream that says more, the last that say something stand for all of them."""
 
 
 class Gate(Protocol):
@@ -171,12 +178,13 @@ class Meter:
         events: those that say something of an answer.
     """
 
-    __slots__ = ("_begun", "_chars", "_usage", "events")
+    # ``_texts``: the last of what was said, and every text of a short answer.
+    __slots__ = ("_begun", "_texts", "_usage", "events")
 
     def __init__(self) -> None:
         self._begun: Usage | None = None
         self._usage: Usage | None = None
-        self._chars = 0
+        self._texts: deque[str] = deque(maxlen=_SAMPLED_EVENTS)
         self.events = 0
 
     def note(self, event: Event) -> None:
@@ -184,10 +192,10 @@ class Meter:
         match event:
             case TextDelta() | ThoughtDelta() | RefusalDelta():
                 self.events += 1
-                self._chars += len(event.text)
+                self._texts.append(event.text)
             case ToolDelta():
                 self.events += 1
-                self._chars += len(event.arguments)
+                self._texts.append(event.arguments)
             case Started():  # no answer yet: until there is something of one, another channel may do better
                 self._begun = event.usage
             case Used():
@@ -195,23 +203,25 @@ class Meter:
             case _:
                 self.events += 1
 
-    def read_usage(self, prompt_chars: int) -> Usage:
-        """The provider's word, else an estimate; of a prompt of so many characters."""
+    def read_usage(self, call: Call) -> Usage:
+        """The provider's word, else an estimate from a sample of what was said."""
         if self._usage is not None:
             return self._usage
         if not self.events:
             return Usage()
-        begun = self._begun or Usage(estimate_tokens(prompt_chars))
-        return attrs.evolve(begun, completion_tokens=estimate_tokens(self._chars), source="estimate")
+        begun = self._begun or Usage(estimate_prompt(call))
+        sampled = len(self._texts)
+        total = self.events if sampled == _SAMPLED_EVENTS else sampled
+        return attrs.evolve(begun, completion_tokens=estimate_sample(self._texts, sampled, total), source="estimate")
 
 
-def read_events_usage(events: Iterable[Event], prompt_chars: int) -> Usage:
+def read_events_usage(events: Iterable[Event], call: Call) -> Usage:
     """What the events of a whole answer say was used, else an estimate."""
     meter = Meter()
     for event in events:
         if not isinstance(event, Ended | Failed):
             meter.note(event)
-    return meter.read_usage(prompt_chars)
+    return meter.read_usage(call)
 
 
 class Translation(Ending):
@@ -220,19 +230,19 @@ class Translation(Ending):
     Args:
         reader: of the provider's language.
         writer: of the caller's.
-        prompt_chars: characters of the prompt, for an estimate.
+        call: what was asked.
 
     Attributes:
         events: those so far that say something of an answer.
     """
 
-    __slots__ = ("_meter", "_prompt_chars", "_reader", "_writer", "events")
+    __slots__ = ("_call", "_meter", "_reader", "_writer", "events")
 
-    def __init__(self, reader: Reader, writer: Writer, *, prompt_chars: int) -> None:
+    def __init__(self, reader: Reader, writer: Writer, call: Call) -> None:
         super().__init__()
         self._reader = reader
         self._writer = writer
-        self._prompt_chars = prompt_chars
+        self._call = call
         self._meter = Meter()
         self.events = 0
 
@@ -253,7 +263,7 @@ class Translation(Ending):
 
     def read_usage(self) -> Usage:
         """The provider's word, else an estimate."""
-        return self._meter.read_usage(self._prompt_chars)
+        return self._meter.read_usage(self._call)
 
     def _pass(self, events: list[Event]) -> bytes:
         written = []

@@ -11,9 +11,10 @@ import orjson
 from gateway.dialects.openai_chat import read_answer_object
 from gateway.dialects.openai_embeddings import write_base64
 from gateway.dialects.openai_error import Secrets
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
-from gateway.domain.usage import Usage, estimate_tokens, read_count
+from gateway.domain.usage import Usage, read_count
 
 
 def write_embeddings_body(call: Call, model: str) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def read_embeddings_answer(raw: bytes, call: Call, model: str, secrets: Secrets 
     items = value.get("embeddings")
     if not isinstance(items, list) or len(items) != len(_list_texts(call.body)):
         raise UpstreamError("The provider's answer has not one embedding for every input")
-    usage = _read_usage(value.get("usageMetadata")) or Usage(estimate_tokens(call.prompt_chars), source="estimate")
+    usage = _read_usage(value.get("usageMetadata")) or Usage(estimate_prompt(call), source="estimate")
     data = [
         {"object": "embedding", "index": index, "embedding": _read_vector(item, call.encoding)}
         for index, item in enumerate(items)

@@ -31,7 +31,7 @@ from gateway.dialects.hub import (
     ToolStarted,
     Used,
 )
-from gateway.dialects.openai_error import Secrets, mask, read_error_value
+from gateway.dialects.openai_error import Secrets, mask, read_error_value, write_reported
 from gateway.dialects.openai_fields import MAX_CHOICES
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamRefused
 from gateway.domain.usage import Usage, read_count
@@ -171,7 +171,7 @@ class _Answer:
         """What a chunk says; a whole answer is its only one."""
         error = read_error_value(value, self._secrets)
         if error is not None:
-            raise self._fault(f"The provider reported an error: {error.message}")
+            raise write_reported(error.message, self._phase)
         if not isinstance(value, dict):
             raise self._fault("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))

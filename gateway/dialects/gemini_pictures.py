@@ -82,7 +82,7 @@ class GeminiPainter:
         usage = _read_usage(value.get("usageMetadata"), len(found))
         return Pictures(
             tuple(one.picture for one in found),
-            usage or estimate_usage(self._call.prompt_chars, len(found)),
+            usage or estimate_usage(self._call, len(found)),
             write_told(found),
         )
 

@@ -13,7 +13,7 @@ import orjson
 from gateway.dialects import sse
 from gateway.dialects.gate import PassingGate
 from gateway.dialects.openai_bounds import bound_output
-from gateway.dialects.openai_error import Secrets, read_error_value
+from gateway.dialects.openai_error import Secrets, read_error_value, write_reported
 from gateway.dialects.openai_fields import (
     MAX_CHOICES,
     Body,
@@ -26,10 +26,12 @@ from gateway.dialects.openai_fields import (
     read_text,
 )
 from gateway.dialects.openai_prompt import read_prompt
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.tap import Tap
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
-from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_usage
+from gateway.domain.tokens import estimate_sample, estimate_text
+from gateway.domain.usage import MAX_TOKENS, Usage, read_usage
 
 DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
@@ -238,8 +240,8 @@ class ChatGate(PassingGate):
         # The end alone is a poor sample where an event that never ended fills it: the beginning is one too.
         head = read_tail(tap.head) if tail.sample_events < self.events and not tap.whole else _NOTHING
         sampled = tail.sample_events + head.sample_events
-        chars = (tail.sample_chars + head.sample_chars) * self.events // max(sampled, 1)
-        return Usage(estimate_tokens(self._call.prompt_chars), estimate_tokens(chars), 0, "estimate")
+        completion = estimate_sample((tail.sample, head.sample), sampled, self.events)
+        return Usage(estimate_prompt(self._call), completion, 0, "estimate")
 
 
 def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> UpstreamError | None:
@@ -251,7 +253,7 @@ def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> UpstreamError
     error = read_error_value(value, secrets)
     if error is None and _ERROR_NAME.search(event):
         error = read_error_value({"error": value or {"message": None}}, secrets)
-    return UpstreamError(f"The provider reported an error: {error.message}", phase="stream") if error else None
+    return write_reported(error.message) if error else None
 
 
 def _is_usage_frame(payload: bytes) -> bool:
@@ -266,17 +268,17 @@ class Tail:
     usage: Usage | None
     finished: int
     sample_events: int
-    sample_chars: int
+    sample: str
 
 
-_NOTHING = Tail(None, 0, 0, 0)
+_NOTHING = Tail(None, 0, 0, "")
 
 
 def read_tail(raw: bytes) -> Tail:
     """Read whole events out of ``raw`` up to the end mark; a first or last event that was cut is skipped."""
     usage: Usage | None = None
     finished: set[int] = set()
-    events = chars = 0
+    events, texts = 0, []
     for event in split_events(raw):
         payload = sse.read_data(event) or b""
         if payload.startswith(DONE):
@@ -290,8 +292,8 @@ def read_tail(raw: bytes) -> Tail:
             if choice.get("finish_reason") is not None:
                 index = choice.get("index")
                 finished.add(index if isinstance(index, int) else 0)
-            chars += _count_choice(choice, "delta")
-    return Tail(usage, len(finished), events, chars)
+            texts.append(_read_choice(choice, "delta"))
+    return Tail(usage, len(finished), events, "".join(texts))
 
 
 def split_events(raw: bytes) -> list[bytes]:
@@ -314,25 +316,22 @@ def _objects(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _count_choice(choice: dict[str, Any], where: str) -> int:
-    """Characters of a choice: in its delta or its message, or in the ``text`` that the legacy completions have."""
-    text = choice.get("text")
-    return (len(text) if isinstance(text, str) else 0) + _count_delta(choice.get(where))
+def _read_choice(choice: dict[str, Any], where: str) -> str:
+    """What a choice says: in its delta or its message, or in the ``text`` that the legacy completions have.
 
-
-def _count_delta(delta: object) -> int:
+    Thoughts count, and what tools are told. A server that says its thoughts under two names says them once.
+    """
+    delta = choice.get(where)
     if not isinstance(delta, dict):
-        return 0
-    texts = (delta.get(key) for key in _CONTENT_KEYS)
-    chars = sum(len(text) for text in texts if isinstance(text, str))
+        delta = {}
+    texts = [choice.get("text"), *dict.fromkeys(str(delta.get(key) or "") for key in _CONTENT_KEYS)]
     for call in _objects(delta.get("tool_calls")):
         function = call.get("function")
-        arguments = function.get("arguments") if isinstance(function, dict) else None
-        chars += len(arguments) if isinstance(arguments, str) else 0
-    return chars
+        texts += [function.get("name"), function.get("arguments")] if isinstance(function, dict) else []
+    return "".join(text for text in texts if isinstance(text, str))
 
 
-def read_chat_answer(value: Mapping[str, Any], prompt_chars: int) -> Usage:
+def read_chat_answer(value: Mapping[str, Any], call: Call) -> Usage:
     """A whole (not streamed) answer, of ``read_answer_object`` -> its usage. Raises ``UpstreamError``: no completion.
 
     A legacy completion is one too. The bytes themselves go to the caller as they are.
@@ -342,8 +341,8 @@ def read_chat_answer(value: Mapping[str, Any], prompt_chars: int) -> Usage:
     usage = read_usage(value.get("usage"), completes=True)
     if usage is not None:
         return usage
-    chars = sum(_count_choice(choice, "message") for choice in _objects(value.get("choices")))
-    return Usage(estimate_tokens(prompt_chars), estimate_tokens(chars), 0, "estimate")
+    said = "".join(_read_choice(choice, "message") for choice in _objects(value.get("choices")))
+    return Usage(estimate_prompt(call), estimate_text(said), 0, "estimate")
 
 
 def read_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from gateway.dialects.hub import (
     ToolStarted,
     Used,
 )
-from gateway.dialects.openai_error import Secrets, read_error_value
+from gateway.dialects.openai_error import Secrets, read_error_value, write_reported
 from gateway.dialects.openai_fields import MAX_CHOICES
 from gateway.dialects.openai_parts import find_signature, split_data_url
 from gateway.domain.fault import UpstreamError
@@ -149,7 +149,7 @@ class ChunkReader:
             return
         error = read_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
         if error is not None:
-            yield fail(f"The provider reported an error: {error.message}")
+            yield Failed(write_reported(error.message))
             return
         listed = value.get("choices")
         choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []

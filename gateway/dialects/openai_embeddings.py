@@ -16,9 +16,10 @@ from gateway.dialects.openai_bounds import bound_text
 from gateway.dialects.openai_chat import read_answer_object
 from gateway.dialects.openai_error import Secrets
 from gateway.dialects.openai_fields import Body, kind_of, read_integer, read_model, read_text
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
-from gateway.domain.usage import CHARS_PER_TOKEN, Usage, estimate_tokens, read_usage
+from gateway.domain.usage import CHARS_PER_TOKEN, Usage, read_usage
 
 MAX_DIMENSIONS = 65_536
 _FLOAT32 = 4
@@ -94,7 +95,7 @@ def read_embeddings_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> tup
     items = value.get("data")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise UpstreamError("The provider's answer has no embeddings")
-    usage = read_usage(value.get("usage")) or Usage(estimate_tokens(call.prompt_chars), 0, 0, "estimate")
+    usage = read_usage(value.get("usage")) or Usage(estimate_prompt(call), 0, 0, "estimate")
     wanted = str if call.encoding == "base64" else list
     if all(isinstance(item.get("embedding"), wanted) for item in items):
         return raw, usage

@@ -185,6 +185,13 @@ def _find_fault(status: int, error: ProviderError) -> UpstreamFault:
     return UpstreamError(f"The provider answered with status {status}")
 
 
+def write_reported(message: str, phase: str = "stream") -> UpstreamError:
+    """The fault of an answer that began as a good one and says itself that it failed."""
+    fault = UpstreamError(f"The provider reported an error: {message}", phase=phase)
+    fault.declined = True
+    return fault
+
+
 def _read_date(text: str) -> datetime:
     """A date of RFC 9110, 5.6.7; the form without a zone is of UTC too."""
     date = parsedate_to_datetime(text)

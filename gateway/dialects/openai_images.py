@@ -21,6 +21,7 @@ from gateway.dialects.openai_fields import (
 )
 from gateway.dialects.payload import Form
 from gateway.dialects.picture_fields import check_fields, check_size
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.received_form import Kinds, ReceivedForm, check_files, read_fields, read_files
 from gateway.dialects.safety import find_block, read_words
 from gateway.domain.call import Call, Operation
@@ -28,7 +29,7 @@ from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.media import sniff_picture
 from gateway.domain.picture import AUTO, MAX_INPUT_PICTURES, MAX_PICTURES, Picture, PictureAsk, PictureForm, Pictures
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage, estimate_tokens, read_count, read_usage
+from gateway.domain.usage import Usage, read_count, read_usage
 
 MAX_PROMPT_CHARS = 32_000
 PICTURE_TOKENS = 8_232
@@ -262,7 +263,7 @@ def _read_usage(raw: object, call: Call, images: int) -> Usage:
 
 def estimate_usage(call: Call, images: int) -> Usage:
     """What so many pictures used, where their provider does not say."""
-    return Usage(estimate_tokens(call.prompt_chars), ESTIMATED_PICTURE_TOKENS * images, 0, "estimate", images)
+    return Usage(estimate_prompt(call), ESTIMATED_PICTURE_TOKENS * images, 0, "estimate", images)
 
 
 def read_images_usage(raw: object) -> Usage | None:

@@ -12,7 +12,7 @@ import orjson
 from gateway.dialects import sse
 from gateway.dialects.gate import PassingGate
 from gateway.dialects.openai_chat import DONE, DONE_EVENT
-from gateway.dialects.openai_error import Secrets
+from gateway.dialects.openai_error import Secrets, write_reported
 from gateway.dialects.openai_images import (
     ESTIMATED_PICTURE_TOKENS,
     estimate_usage,
@@ -195,7 +195,7 @@ def _read_failure(value: object, secrets: Secrets) -> UpstreamFault:
     if block is not None:
         return block
     words = read_words(value, secrets) or "The provider gave no reason"
-    return UpstreamError(f"The provider reported an error: {words}", phase="stream")
+    return write_reported(words)
 
 
 def _add(one: Usage, other: Usage) -> Usage:

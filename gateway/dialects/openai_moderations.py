@@ -7,9 +7,10 @@ from gateway.dialects.openai_bounds import PART_TOKENS, bound_text
 from gateway.dialects.openai_chat import read_answer_object
 from gateway.dialects.openai_error import Secrets
 from gateway.dialects.openai_fields import Body, kind_of, read_model
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
-from gateway.domain.usage import Usage, estimate_tokens, read_usage
+from gateway.domain.usage import Usage, read_usage
 
 DEFAULT_MODEL = "omni-moderation-latest"
 """What the convention takes where the caller names no model."""
@@ -66,4 +67,4 @@ def read_moderations_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Us
     value = read_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
         raise UpstreamError("The provider's answer has no results")
-    return read_usage(value.get("usage")) or Usage(estimate_tokens(call.prompt_chars), source="estimate")
+    return read_usage(value.get("usage")) or Usage(estimate_prompt(call), source="estimate")

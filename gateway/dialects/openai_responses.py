@@ -23,7 +23,7 @@ from gateway.dialects.openai_chat import (
     read_any_object,
     split_events,
 )
-from gateway.dialects.openai_error import ProviderError, Secrets, mask, read_error_value, read_fault
+from gateway.dialects.openai_error import ProviderError, Secrets, mask, read_error_value, read_fault, write_reported
 from gateway.dialects.openai_fields import (
     Body,
     kind_of,
@@ -33,9 +33,11 @@ from gateway.dialects.openai_fields import (
     read_model,
     read_text,
 )
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.tap import Tap
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault
+from gateway.domain.tokens import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_count, share_prompt
 
 _PROMPT = ("input", "instructions", "tools", "text", "prompt")
@@ -142,6 +144,21 @@ def _measure(value: Any) -> tuple[int, int]:
     return chars, tokens
 
 
+def _list_texts(value: Any) -> list[str]:
+    """The texts in ``value``."""
+    texts: list[str] = []
+    rest: list[tuple[str, Any]] = [("", value)]
+    while rest:
+        name, item = rest.pop()
+        if isinstance(item, list):
+            rest.extend((name, part) for part in item)
+        elif isinstance(item, dict):
+            rest.extend(item.items())
+        elif isinstance(item, str) and name in _TEXTS:
+            texts.append(item)
+    return texts
+
+
 def write_responses_body(call: Call, model: str) -> Body:
     """The body for the provider, under the provider's name of the model. A stream reports its usage unasked."""
     return call.body | {"model": model}
@@ -177,9 +194,8 @@ def read_used(answer: Mapping[str, Any], call: Call) -> Usage:
         return usage
     status = answer.get("status")
     running = isinstance(status, str) and status in UNFINISHED
-    chars, _ = _measure(answer.get("output"))
-    completion = call.output_bound if running else estimate_tokens(chars)
-    return Usage(estimate_tokens(call.prompt_chars), completion, source="estimate")
+    completion = call.output_bound if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
+    return Usage(estimate_prompt(call), completion, source="estimate")
 
 
 def read_response_usage(raw: object) -> Usage | None:
@@ -200,7 +216,7 @@ def _read_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> 
     told = read_error_value({"error": error}, secrets) or _NO_REASON
     status = _STATUS.get(told.code or "") or _STATUS.get(told.type or "")
     if status is None:
-        return UpstreamError(f"The provider reported an error: {told.message}", phase=phase)
+        return write_reported(told.message, phase)
     return read_fault(status, orjson.dumps({"error": attrs.asdict(told)}), secrets)
 
 
@@ -282,12 +298,12 @@ class ResponsesGate(PassingGate):
             return self._usage
         if not self.events:
             return Usage(source="estimate") if self._tap.size else Usage()
-        events, chars = _sample(self._tap.tail)
+        events, text = _sample(self._tap.tail)
         if events < self.events and not self._tap.whole:
-            more_events, more_chars = _sample(self._tap.head)
-            events, chars = events + more_events, chars + more_chars
-        chars = chars * self.events // max(events, 1)
-        return Usage(estimate_tokens(self._call.prompt_chars), estimate_tokens(chars), source="estimate")
+            more_events, more_text = _sample(self._tap.head)
+            events, text = events + more_events, text + more_text
+        completion = estimate_sample((text,), events, self.events)
+        return Usage(estimate_prompt(self._call), completion, source="estimate")
 
 
 def _read_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
@@ -328,9 +344,9 @@ def _mask_failure(event: bytes, value: dict[str, Any], secrets: Secrets) -> byte
         return b'event: response.failed\ndata: {"type":"response.failed"}\n\n'
 
 
-def _sample(raw: bytes) -> tuple[int, int]:
-    """How many whole events of an answer are in ``raw``, and the characters of their deltas."""
-    events = chars = 0
+def _sample(raw: bytes) -> tuple[int, str]:
+    """How many whole events of an answer are in ``raw``, and what their deltas say."""
+    events, texts = 0, []
     for event in split_events(raw):
         try:
             value = orjson.loads(sse.read_data(event) or b"")
@@ -342,5 +358,5 @@ def _sample(raw: bytes) -> tuple[int, int]:
         events += 1
         delta = value.get("delta")
         if isinstance(delta, str) and kind != "response.audio.delta":
-            chars += len(delta)
-    return events, chars
+            texts.append(delta)
+    return events, "".join(texts)

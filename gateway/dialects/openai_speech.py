@@ -10,8 +10,9 @@ from typing import Any
 
 from gateway.dialects.gate import Ending, Gate
 from gateway.dialects.openai_bounds import MESSAGE_TOKENS, bound_text
-from gateway.dialects.openai_error import Secrets, read_error
+from gateway.dialects.openai_error import Secrets, read_error, write_reported
 from gateway.dialects.openai_fields import Body, kind_of, read_model, read_number, read_text
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.sound_gate import SoundEventsGate
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
@@ -22,7 +23,7 @@ from gateway.domain.sound import (
     estimate_speech_ms,
     find_speech_ms,
 )
-from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_count
+from gateway.domain.usage import MAX_TOKENS, Usage, read_count
 
 MAX_INPUT_CHARS = 100_000
 """OpenAI takes 4,096 characters, Google and Together more: how many a model takes is for its provider to say. This is
@@ -131,7 +132,7 @@ def _estimate(call: Call, length_ms: int | None) -> Usage:
     """What was used, as far as can be told from the text, and from the sound where that is known."""
     length_ms = call.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(call.sound_ms))
     return Usage(
-        estimate_tokens(call.prompt_chars),
+        estimate_prompt(call),
         min(count_spoken_tokens(length_ms), MAX_TOKENS),
         source="estimate",
         duration_ms=length_ms,
@@ -165,7 +166,7 @@ class SpeechGate(Ending):
         if not self.events and data.startswith(b"{"):
             error = read_error(data, self._secrets)
             if error is not None:
-                self.fault = UpstreamError(f"The provider reported an error: {error.message}", phase="stream")
+                self.fault = write_reported(error.message)
                 return b""
         if len(self._head) < _HEAD_BYTES:
             self._head += data[:_HEAD_BYTES]

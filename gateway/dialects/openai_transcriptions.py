@@ -29,8 +29,9 @@ from gateway.domain.sound import (
     read_last_cue_ms,
     read_length_ms,
 )
+from gateway.domain.tokens import estimate_text
 from gateway.domain.upload import Upload
-from gateway.domain.usage import Usage, estimate_tokens, read_count
+from gateway.domain.usage import Usage, read_count
 
 _LISTS = (
     "timestamp_granularities",
@@ -105,7 +106,7 @@ def _read_call(form: ReceivedForm, body: Body, operation: Operation, formats: tu
     read_number(body, "temperature", 0.0, 1.0)
     if body.get("response_format", "json") not in formats:
         raise InvalidRequest(f"'response_format' must be one of {', '.join(formats)}", param="response_format")
-    hints = [body.get("prompt", ""), *body.get("keywords", ())]
+    hints = _list_hints(body)
     return Call(
         operation=operation,
         model=model,
@@ -115,6 +116,11 @@ def _read_call(form: ReceivedForm, body: Body, operation: Operation, formats: tu
         output_bound=MAX_RESERVED_OUTPUT,
         files=files,
     )
+
+
+def _list_hints(body: Body) -> list[str]:
+    """The texts that a model is given besides the sound."""
+    return [body.get("prompt", ""), *body.get("keywords", ())]
 
 
 def write_transcription_form(call: Call, model: str) -> Form:
@@ -153,17 +159,17 @@ def read_transcription_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> 
     kind = _find_format(call)
     if kind not in _PLAIN:
         value = _read_object(raw, secrets)
-        return raw, _read_usage(value, call, len(value["text"]))
+        return raw, _read_usage(value, call, value["text"])
     if _is_object(raw):
         value = _read_object(raw, secrets)
-        return _write_text(value, kind).encode(), _read_usage(value, call, len(value["text"]))
+        return _write_text(value, kind).encode(), _read_usage(value, call, value["text"])
     if raw.lstrip()[:16].lower().startswith(_PAGE):
         raise UpstreamError("The provider answered with a page")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         raise UpstreamError("The provider's answer is not text") from None
-    return raw, _estimate(call, len(text), cue_ms=None if kind == "text" else read_last_cue_ms(text))
+    return raw, _estimate(call, text, cue_ms=None if kind == "text" else read_last_cue_ms(text))
 
 
 def _is_object(raw: bytes) -> bool:
@@ -216,10 +222,10 @@ def _write_clock(length_ms: int, mark: str) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{mark}{millis:03}"
 
 
-def _read_usage(value: Mapping[str, Any], call: Call, chars: int) -> Usage:
+def _read_usage(value: Mapping[str, Any], call: Call, text: str) -> Usage:
     """What a provider says of tokens and of the sound's length, and an estimate of what it does not say.
 
-    A price is for the one or the other: who bills by length says no tokens. ``chars`` of text were written.
+    A price is for the one or the other: who bills by length says no tokens. ``text`` was written.
     """
     said: Any = value.get("usage")
     told = said if isinstance(said, Mapping) else {}
@@ -229,7 +235,7 @@ def _read_usage(value: Mapping[str, Any], call: Call, chars: int) -> Usage:
         length_ms = read_length_ms(value.get("duration"))
     tokens = _read_tokens(told)
     if tokens is None and not by_length:
-        return _estimate(call, chars, length_ms)
+        return _estimate(call, text, length_ms)
     prompt, completion = tokens or (0, 0)
     return Usage(prompt, completion, source="upstream", duration_ms=_find_length(call, length_ms))
 
@@ -261,16 +267,16 @@ def _find_length(call: Call, told_ms: int | None, cue_ms: int | None = None) -> 
     return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
 
 
-def _estimate(call: Call, chars: int, told_ms: int | None = None, cue_ms: int | None = None) -> Usage:
+def _estimate(call: Call, text: str, told_ms: int | None = None, cue_ms: int | None = None) -> Usage:
     length_ms = _find_length(call, told_ms, cue_ms)
-    prompt = estimate_tokens(call.prompt_chars) + count_heard_tokens(length_ms)
-    return Usage(prompt, estimate_tokens(chars), source="estimate", duration_ms=length_ms)
+    prompt = estimate_text("\n".join(_list_hints(call.body))) + count_heard_tokens(length_ms)
+    return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
 
 
 def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole answer in JSON -> the events that say the same, and what it used. Raises ``UpstreamError``."""
     value = _read_object(raw, secrets)
-    text, usage = value["text"], _read_usage(value, call, len(value["text"]))
+    text, usage = value["text"], _read_usage(value, call, value["text"])
     done: Body = {"type": "transcript.text.done", "text": text}
     said = value.get("usage")
     if isinstance(said, dict) and said.get("type") == "tokens":
@@ -285,22 +291,23 @@ def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, U
 class TranscriptGate(SoundEventsGate):
     """The gate of a transcript in events; see there."""
 
-    __slots__ = ("_call", "_chars", "_last")
+    __slots__ = ("_call", "_last", "_texts")
 
     LAST = "transcript.text.done"
 
     def __init__(self, call: Call, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
-        self._chars = 0
+        self._texts: list[str] = []
         self._last: Mapping[str, Any] = {}
 
     def _note(self, value: dict[str, Any]) -> None:
         if self.ended:
             self._last = value
         delta = value.get("delta")
-        self._chars += len(delta) if isinstance(delta, str) else 0
+        if isinstance(delta, str):
+            self._texts.append(delta)
 
     def read_usage(self) -> Usage:
         """The provider's word, else an estimate from what passed."""
-        return _read_usage(self._last, self._call, self._chars) if self.events or self.ended else Usage()
+        return _read_usage(self._last, self._call, "".join(self._texts)) if self.events or self.ended else Usage()

@@ -25,7 +25,7 @@ def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, U
     asked for it.
     """
     value = read_answer_object(raw, secrets)
-    used = read_chat_answer(value, call.prompt_chars)
+    used = read_chat_answer(value, call)
     head = {name: said for name, said in value.items() if name not in _OUTER}
     if call.operation == "chat":
         head["object"] = _CHUNK

@@ -5,10 +5,12 @@ import re
 
 import attrs
 
+from gateway.dialects.prompt_tokens import estimate_prompt
+from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError
 from gateway.domain.media import SNIFF_BYTES, sniff_picture
 from gateway.domain.picture import Picture
-from gateway.domain.usage import Usage, estimate_tokens
+from gateway.domain.usage import Usage
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}\Z")
 _LONGEST_HEAD = 128
@@ -79,6 +81,6 @@ def write_told(found: tuple[Found, ...]) -> dict[str, str]:
     return {"output_format": kind.removeprefix("image/").partition("+")[0]} if kind else {}
 
 
-def estimate_usage(prompt_chars: int, images: int) -> Usage:
+def estimate_usage(call: Call, images: int) -> Usage:
     """The usage of a model that talks, whose provider said nothing that can be believed."""
-    return Usage(estimate_tokens(prompt_chars), _TOKENS_A_PICTURE * images, source="estimate", images=images)
+    return Usage(estimate_prompt(call), _TOKENS_A_PICTURE * images, source="estimate", images=images)

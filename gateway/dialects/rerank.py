@@ -13,9 +13,10 @@ from gateway.dialects.openai_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_js
 from gateway.dialects.openai_chat import read_answer_object
 from gateway.dialects.openai_error import Secrets
 from gateway.dialects.openai_fields import Body, kind_of, read_integer, read_list, read_model
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
-from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_count
+from gateway.domain.usage import MAX_TOKENS, Usage, read_count
 
 MAX_DOCUMENTS = 10_000
 _MEDIA = frozenset({"image", "image_url", "video", "video_url", "audio"})
@@ -95,7 +96,7 @@ def read_rerank_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
         tokens = read_count(_find(value, path))
         if tokens:  # a server that does not count says 0
             return Usage(tokens, source="upstream")
-    return Usage(estimate_tokens(call.prompt_chars), source="estimate")
+    return Usage(estimate_prompt(call), source="estimate")
 
 
 def _find(value: Any, path: tuple[str, ...]) -> Any:

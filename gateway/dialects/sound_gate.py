@@ -6,7 +6,7 @@ import orjson
 
 from gateway.dialects.gate import PassingGate
 from gateway.dialects.openai_chat import DONE
-from gateway.dialects.openai_error import Secrets, read_error_value
+from gateway.dialects.openai_error import Secrets, read_error_value, write_reported
 from gateway.domain.fault import UpstreamError
 
 
@@ -75,4 +75,4 @@ def _find_fault(value: dict[str, Any], secrets: Secrets) -> UpstreamError | None
     error = read_error_value(value, secrets)
     if error is None and value.get("type") == "error":
         error = read_error_value({"error": value}, secrets)
-    return UpstreamError(f"The provider reported an error: {error.message}", phase="stream") if error else None
+    return write_reported(error.message) if error else None

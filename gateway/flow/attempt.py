@@ -103,6 +103,9 @@ class Attempt:
 
     Attributes:
         once: it takes a fresh connection, and no other attempt follows if that breaks; see ``plan.Plan``.
+        pending: its request was written to the provider, which has neither refused it nor answered it to its end: the
+            provider may be doing what was asked.
+        images: how many have been asked for, of a call for images: those of parts that wait have not.
     """
 
     option: Option
@@ -110,11 +113,17 @@ class Attempt:
     lease: Lease
     exchange: Exchange
     once: bool = False
+    pending: bool = False
+    images: int = 0
 
     @property
     def naming(self) -> Naming:
         """What its answer is called."""
         return self.exchange.naming
+
+    def note_written(self) -> None:
+        """Its request was written to the provider."""
+        self.pending = True
 
     def plan(self, call: Call) -> Plan:
         """The request to the provider. Raises ``NotExpressible``."""
@@ -135,12 +144,14 @@ class Attempt:
             plan = self.way.address(errand, exchange.naming.now_s)
             if media_type == JSON and PROVIDERS[self.channel.provider].sign_at is None:
                 self.lease.key.keep(kind, Envelope(self.channel, plan.url, plan.headers))
-            return attrs.evolve(plan, once=once) if once else plan
-        return Plan("POST", envelope.url, envelope.headers, body, self.channel.timeouts, self.channel.proxy, once)
+            return attrs.evolve(plan, once=once, on_written=self.note_written)
+        to, channel = envelope, self.channel
+        return Plan("POST", to.url, to.headers, body, channel.timeouts, channel.proxy, once, self.note_written)
 
     def plan_ask(self, ask: Ask) -> Plan:
         """One request on the way to pictures, or to a video. Raises ``NotExpressible``."""
-        return self.way.plan(ask, self.naming.now_s, once=ask.method == "POST" and not ask.passing)
+        plan = self.way.plan(ask, self.naming.now_s, once=ask.method == "POST" and not ask.passing)
+        return attrs.evolve(plan, on_written=self.note_written)
 
     @property
     def way(self) -> "Way":

@@ -133,7 +133,11 @@ class Images:
 
     async def _paint_as(self, attempt: Attempt, call: Call, form: PictureForm) -> Pictures:
         pictures = await self._paint(attempt, call)
-        items = await _gather([self._gallery.give(attempt, call, picture, form) for picture in pictures.items])
+        try:
+            items = await _gather([self._gallery.give(attempt, call, picture, form) for picture in pictures.items])
+        except UpstreamFault:
+            attempt.pending = False  # the caller gets nothing of what was made, and has no part in that
+            raise
         return attrs.evolve(pictures, items=tuple(items))
 
     async def _paint(self, attempt: Attempt, call: Call) -> Pictures:
@@ -146,6 +150,7 @@ class Images:
 
         async def paint_part(number: int, count: int) -> Pictures:
             async with slots:
+                attempt.images += count
                 return await self._paint_part(attempt, call, count, number)
 
         parts = await _gather([paint_part(number, count) for number, count in enumerate(counts)])
@@ -213,6 +218,7 @@ class Images:
         try:
             if reply.status in OK:
                 return await reply.read(MAX_ANSWER_BYTES)
+            attempt.pending &= ask.passing
             raw = await reply.read(MAX_ERROR_BYTES)
             rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
             path = ask.path or attempt.option.endpoint.path

@@ -21,6 +21,7 @@ from gateway.domain.request import (
     write_tried,
 )
 from gateway.domain.usage import NO_USAGE, Usage
+from gateway.flow.abandoned import may_have_done
 from gateway.flow.attempt import Attempt, Option
 
 CLIENT_CLOSED_STATUS = 499
@@ -51,6 +52,8 @@ class Delivery:
         upstream_s: how long all of them took.
         answered: the model that its provider says has answered, if that may be another than was asked for; empty if it
             does not say.
+        attempt: the last one.
+        bought: the last one that failed and may have been done all the same.
     """
 
     option: Option | None = None
@@ -61,15 +64,21 @@ class Delivery:
     first_byte_at: float | None = None
     upstream_s: float = 0.0
     answered: str = ""
+    attempt: Attempt | None = None
+    bought: Attempt | None = None
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """An attempt is made."""
+        self.attempt = attempt
         self.option = attempt.option
         self.attempts += 1
         self.began_at = now
 
     def note_failed(self, attempt: Attempt, fault: Fault, now: float) -> None:
         """It has failed, and nothing of it was sent."""
+        if attempt.pending and may_have_done(fault, now - self.began_at):
+            self.bought = attempt
+        attempt.pending = False
         ms = round((now - self.began_at) * 1000)
         self.tried += (Tried(attempt.channel.name, fault.public_code or fault.code, ms),)
 

@@ -209,7 +209,9 @@ class Relay:
         fault: UpstreamFault | None,
     ) -> None:
         """An opened stream has ended; said before its caller hears so, who may be gone by then."""
-        if fault is not None:
+        if fault is None:
+            attempt.pending = False
+        else:
             self._note_failed(attempt, fault)
         settle(fault)
 
@@ -234,11 +236,14 @@ class Relay:
             delivery.begin(attempt, loop.time())
             began = monotonic()  # the loop's clock stands still for as long as it is busy
             try:
-                return await make(visit, attempt)
+                made = await make(visit, attempt)
             except UpstreamFault as fault:
                 met = visit.cancelled or fault
                 delivery.note_failed(attempt, met, loop.time())
                 self._note_failed(attempt, met)
+            else:
+                attempt.pending = False
+                return made
             finally:
                 delivery.upstream_s += monotonic() - began
                 self._visits.pop(request_id, None)

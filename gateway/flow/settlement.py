@@ -4,10 +4,14 @@ Nothing here waits, so nothing here can be cancelled half-way. The row is stored
 commit with others.
 """
 
+from collections.abc import Callable
+
 from gateway.domain.call import Call
 from gateway.domain.ledger import Journal
 from gateway.domain.request import RequestRow
+from gateway.flow.abandoned import Abandoned, find_least, may_have_done
 from gateway.flow.admission import Admission, Grant
+from gateway.flow.attempt import Option
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome, write_row
 
@@ -19,9 +23,13 @@ class Settlement:
         admission: gave the grants, and takes back what they hold.
         journal: told of every row before the store has it.
         outbox: where rows go.
+
+    Attributes:
+        find_abandoned: ``billing.abandoned``, what a call costs that is broken off; set by the roof.
     """
 
     def __init__(self, admission: Admission, journal: Journal, outbox: Outbox) -> None:
+        self.find_abandoned: Callable[[], Abandoned] = lambda: "charge"
         self._admission = admission
         self._journal = journal
         self._outbox = outbox
@@ -29,9 +37,10 @@ class Settlement:
     def settle(self, arrival: Arrival, grant: Grant, outcome: Outcome) -> RequestRow:
         """A granted call has ended: once. Whoever says so again is given the first row."""
         if grant.row is None:
-            delivery = grant.delivery
-            usage, option = delivery.usage, delivery.option
-            cost = 0
+            delivery, option = grant.delivery, grant.delivery.option
+            if outcome.ending != "completed" and self.find_abandoned() != "free":
+                option = self._note_bought(grant, outcome)
+            usage, cost = delivery.usage, 0
             if option is not None:
                 cost = option.cost(usage) if option.find_price is None else option.cost_of(delivery.answered, usage)
             tokens = usage.prompt_tokens + usage.completion_tokens
@@ -42,6 +51,17 @@ class Settlement:
             self._journal.settle(row)
             self._outbox.put(row)
         return grant.row
+
+    def _note_bought(self, grant: Grant, outcome: Outcome) -> Option | None:
+        """The channel whose price holds for a call without a whole answer; what was bought there is put on record."""
+        delivery = grant.delivery
+        last, bought = delivery.attempt, delivery.bought
+        if last is not None and last.pending and may_have_done(outcome.fault):
+            bought = last
+        if bought is None:
+            return delivery.option
+        delivery.usage = find_least(delivery.usage, bought, grant.call)
+        return bought.option
 
     def refuse(self, arrival: Arrival, call: Call | None, outcome: Outcome) -> RequestRow:
         """A call ended before it was granted: no channel was asked, and nothing is charged.

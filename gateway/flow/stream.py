@@ -220,6 +220,6 @@ class Stream:
 
 def _write_ours(met: Fault) -> UpstreamFault:
     """A fault of ours in the middle of a stream: it ends like any other, and is held against nobody."""
-    fault = UpstreamError(met.message, phase="stream")
+    fault = UpstreamError(met.message, phase="gateway")
     fault.blame = "nobody"
     return fault

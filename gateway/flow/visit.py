@@ -79,6 +79,7 @@ class Visit:
     async def _open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
         reply = self._reply = await upstream.send(attempt.plan(call))
         if reply.status not in OK:
+            attempt.pending = False
             raise await self._read_fault(reply, attempt, call)
         if call.stream and attempt.exchange.manner.binary:
             await _check_sound(reply, attempt)

@@ -4,7 +4,7 @@ Foreign exceptions are translated here and nowhere else.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn
 
@@ -191,9 +191,10 @@ class _Protocol(ResponseHandler):
 
 
 class _Request(aiohttp.ClientRequest):
-    """aiohttp's request, which remembers the connection it went over."""
+    """aiohttp's request, which remembers the connection it went over, and says when it has been written."""
 
     protocol: _Protocol | None = None
+    on_written: Callable[[], None] | None = None
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Send over ``conn``."""
@@ -204,8 +205,12 @@ class _Request(aiohttp.ClientRequest):
             if isinstance(self.body, ContentPayload):
                 self.body.line = protocol
                 protocol.written_at = None
+                self.body.on_written = self.on_written
             conn.add_callback(protocol.rest)
-        return await super().send(conn)
+        response = await super().send(conn)
+        if self.on_written is not None and not isinstance(self.body, ContentPayload):
+            self.on_written()
+        return response
 
     @property
     def died_unheard(self) -> bool:
@@ -275,6 +280,7 @@ async def _request(session: aiohttp.ClientSession, plan: Plan, sent: list[_Reque
     async def remember(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if isinstance(request, _Request):
             sent.append(request)
+            request.on_written = plan.on_written
         return await send(request)
 
     timeouts = plan.timeouts

@@ -61,6 +61,7 @@ class ContentPayload(Payload):
         self._content = content
         self._size = content.length
         self.line: PouredLine | None = None
+        self.on_written: Callable[[], None] | None = None
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         """Send it. Raises ``ConnectionError``, and what reading a file raises."""
@@ -72,6 +73,8 @@ class ContentPayload(Payload):
                 await writer.write(piece)  # waits while the provider does not read
         if self.line is not None:
             self.line.note_written()
+        if self.on_written is not None:
+            self.on_written()
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """Send it. Raises ``ValueError`` where the headers say another length, besides what ``write`` does."""

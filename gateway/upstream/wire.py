@@ -193,6 +193,7 @@ class WireUpstream:
                 if rest is not None:
                     await _pour(line, rest)
                     written = self._loop.time()
+                _tell_written(plan, line)
                 while not (framing.headed or line.gone):
                     await line.wait()
                 if framing.headed and line.fault is None:
@@ -220,6 +221,12 @@ class WireUpstream:
             raise UpstreamError("The gateway is being stopped", phase="connect")
         self._pool.add(line, deadline)
         return line
+
+
+def _tell_written(plan: Plan, line: Connection) -> None:
+    """Say that the whole request has been given to the connection, unless that broke or refused it meanwhile."""
+    if plan.on_written is not None and line.sent and not line.gone:
+        plan.on_written()
 
 
 def _open_inflation(encoding: str | None) -> Inflation:

@@ -35,6 +35,7 @@ from gateway.dialects.hub import (
 from gateway.domain.fault import UpstreamError
 from gateway.domain.usage import Usage
 from tests.dialects import anthropic_cassettes as tape
+from tests.dialects.calls import call_of
 
 KEYS = st.sampled_from(["type", "index", "message", "id", "usage", "content_block", "delta", "text", "thinking", "name",
                         "signature", "data", "input", "partial_json", "stop_reason", "input_tokens", "output_tokens",
@@ -486,7 +487,7 @@ class Given:
 )
 def test_what_waits_for_a_call_to_end_is_bounded(begun: list[Event], more: Event) -> None:
     writer = MessagesWriter("m", "msg_1")
-    gate = Translation(Given([*begun, *[more] * (1 + MAX_HELD // len(PIECE))]), writer, prompt_chars=0)
+    gate = Translation(Given([*begun, *[more] * (1 + MAX_HELD // len(PIECE))]), writer, call_of(0))
     gate.feed(b"")
     assert isinstance(gate.fault, UpstreamError)
 
@@ -497,7 +498,7 @@ def test_what_has_been_written_is_not_held() -> None:
         ToolDelta(0, '{"x":"'), ToolDelta(0, PIECE), ToolDelta(0, '"}'),
     ]  # fmt: skip
     often = 1 + MAX_HELD // len(PIECE)
-    gate = Translation(Given([*whole * often, Finished("stop"), ENDED]), MessagesWriter("m", "msg_1"), prompt_chars=0)
+    gate = Translation(Given([*whole * often, Finished("stop"), ENDED]), MessagesWriter("m", "msg_1"), call_of(0))
     assert len(gate.feed(b"")) > 3 * MAX_HELD
     assert gate.ended
 
@@ -603,7 +604,7 @@ def test_any_events_become_blocks_one_after_another(events: list[Event]) -> None
 
 
 def test_a_translation_from_and_to_this_dialect_is_whole() -> None:
-    gate = Translation(MessagesReader(), MessagesWriter("m", "x"), prompt_chars=4)
+    gate = Translation(MessagesReader(), MessagesWriter("m", "x"), call_of(4))
     raw = gate.feed(tape.TOOL)
     assert gate.ended
     assert gate.read_usage() == Usage(472, 89, 0, "upstream")
@@ -611,7 +612,7 @@ def test_a_translation_from_and_to_this_dialect_is_whole() -> None:
 
 
 def test_a_translation_that_was_cut_counts_the_prompt_from_the_beginning() -> None:
-    gate = Translation(MessagesReader(), MessagesWriter("m", "x"), prompt_chars=4000)
+    gate = Translation(MessagesReader(), MessagesWriter("m", "x"), call_of(4000))
     gate.feed(tape.begin("m") + tape.start(0, "text", text="") + tape.text(0, "abcd" * 3))
     with pytest.raises(UpstreamError):
         gate.finish()

@@ -14,10 +14,12 @@ from gateway.dialects.anthropic_events import STOP_EVENT
 from gateway.dialects.anthropic_gate import MessagesGate
 from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError
+from gateway.domain.tokens import estimate_text
 from gateway.domain.usage import Usage
 from tests.dialects import anthropic_cassettes as tape
 
-CALL = Call("messages", "m", {}, stream=True, prompt_chars=400)
+CALL = Call("messages", "m", {"messages": [{"role": "user", "content": "a" * 400}]}, stream=True, prompt_bound=400)
+PROMPT = estimate_text("a" * 400)
 EVENTS = st.sampled_from(
     [
         tape.PING,
@@ -247,13 +249,13 @@ def test_a_stream_that_was_cut_counts_the_prompt_from_the_beginning_and_its_text
     raw = tape.begin("m", {"input_tokens": 7, "cache_read_input_tokens": 3, "output_tokens": 1})
     raw += tape.start(0, "thinking", thinking="") + tape.change(0, "thinking_delta", thinking="1234") + tape.stop(0)
     raw += tape.start(1, "tool_use", id="t", name="x", input={"a": 1}) + tape.arguments(1, "12345")
-    assert run(raw)[1].read_usage() == Usage(10, 4, 3, "estimate")
-    assert by_the_byte(raw)[1].read_usage() == Usage(10, 4, 3, "estimate")
+    assert run(raw)[1].read_usage() == Usage(10, estimate_text('1234{"a":1}12345'), 3, "estimate")
+    assert by_the_byte(raw)[1].read_usage() == Usage(10, estimate_text('1234{"a":1}12345'), 3, "estimate")
 
 
 def test_without_any_count_the_prompt_is_estimated_too() -> None:
     raw = tape.begin("m", {}) + tape.words("abcdefgh") + tape.finish("end_turn") + tape.STOP
-    assert run(raw)[1].read_usage() == Usage(100, 2, 0, "estimate")
+    assert run(raw)[1].read_usage() == Usage(PROMPT, estimate_text("abcdefgh"), 0, "estimate")
 
 
 def test_a_stream_of_nothing_costs_nothing() -> None:
@@ -267,7 +269,8 @@ def test_a_long_stream_is_estimated_from_its_beginning_and_its_end() -> None:
     for _ in range(5000):
         gate.feed(tape.text(0, "abcd"))
     usage = gate.read_usage()
-    assert (usage.prompt_tokens, usage.completion_tokens, usage.source) == (25, 5000, "estimate")
+    assert (usage.prompt_tokens, usage.source) == (25, "estimate")
+    assert usage.completion_tokens == pytest.approx(5000 * estimate_text("abcd" * 50) / 50, rel=0.1)
 
 
 KINDS = st.sampled_from(["error", "text_delta", "message_delta"])

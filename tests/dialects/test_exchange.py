@@ -467,7 +467,7 @@ def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(operati
     assert out.endswith(mark) or wire == own
     theirs, ours = read_wire(wire, raw), read_wire(own, out)
     assert gist(ours) == gist(theirs)
-    assert usage == read_events_usage(theirs, 0)
+    assert usage == read_events_usage(theirs, call_of(operation, stream=True))
     assert usage.source == "upstream"
 
 

@@ -25,8 +25,11 @@ from gateway.dialects.hub import (
     Used,
 )
 from gateway.domain.fault import UpstreamError
+from gateway.domain.tokens import estimate_text
 from gateway.domain.usage import Usage
+from tests.dialects.calls import call_of
 
+PROMPT = estimate_text("a" * 40)
 BROKE = UpstreamError("it broke", phase="stream")
 SAID = Usage(10, 20, 0, "upstream")
 
@@ -82,7 +85,7 @@ class Shout:
 
 def open_gate(*, whole_without_mark: bool = False) -> tuple[Translation, Shout]:
     writer = Shout()
-    return Translation(Letters(whole_without_mark=whole_without_mark), writer, prompt_chars=40), writer
+    return Translation(Letters(whole_without_mark=whole_without_mark), writer, call_of(40)), writer
 
 
 def test_a_translation_is_a_gate() -> None:
@@ -135,7 +138,7 @@ def test_what_cannot_be_written_any_more_is_a_fault() -> None:
                 raise BROKE
             return super().write(event)
 
-    gate = Translation(Letters(), Full(), prompt_chars=0)
+    gate = Translation(Letters(), Full(), call_of(0))
     assert gate.feed(b"abxc") == b"AB"
     assert gate.feed(b"d") == b""
     assert gate.fault is BROKE
@@ -169,7 +172,7 @@ def test_a_reader_that_ends_without_an_end_is_not_believed() -> None:
         def finish(self) -> list[Event]:
             return []
 
-    gate = Translation(Mute(), Shout(), prompt_chars=0)
+    gate = Translation(Mute(), Shout(), call_of(0))
     gate.feed(b"a")
     with pytest.raises(UpstreamError, match="before it was complete"):
         gate.finish()
@@ -187,7 +190,7 @@ def test_a_beginning_is_no_answer_yet() -> None:
 
 
 def measure(*events: Event) -> Usage:
-    return read_events_usage(events, 40)
+    return read_events_usage(events, call_of(40))
 
 
 @pytest.mark.parametrize(
@@ -196,13 +199,13 @@ def measure(*events: Event) -> Usage:
         ("(abc#.", SAID),
         ("#abc", SAID),
         ("(abcde", Usage(3, 2, 0, "estimate")),
-        ("abcde", Usage(10, 2, 0, "estimate")),
+        ("abcde", Usage(PROMPT, 2, 0, "estimate")),
         ("(", Usage()),
         ("", Usage()),
         ("(!", Usage()),
-        ("(abcd!", Usage(3, 1, 0, "estimate")),
-        ("abcd!#", Usage(10, 1, 0, "estimate")),
-        ("abcd.#", Usage(10, 1, 0, "estimate")),
+        ("(abcd!", Usage(3, 2, 0, "estimate")),
+        ("abcd!#", Usage(PROMPT, 2, 0, "estimate")),
+        ("abcd.#", Usage(PROMPT, 2, 0, "estimate")),
     ],
 )
 def test_usage_is_the_providers_word_else_an_estimate_of_what_passed(text: str, usage: Usage) -> None:
@@ -216,30 +219,38 @@ def test_a_later_count_replaces_an_earlier() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "chars"),
+    ("event", "said"),
     [
-        (TextDelta("12345678"), 8),
-        (ThoughtDelta("12345678"), 8),
-        (RefusalDelta("12345678"), 8),
-        (ToolDelta(0, "12345678"), 8),
-        (ToolStarted(0, "id", "name"), 0),
-        (ThoughtSigned("sealed"), 0),
-        (ThoughtRedacted("sealed"), 0),
-        (PictureMade("image/png", "AAAA"), 0),
-        (Finished("stop"), 0),
+        (TextDelta("12345678"), "12345678"),
+        (ThoughtDelta("12345678"), "12345678"),
+        (RefusalDelta("12345678"), "12345678"),
+        (ToolDelta(0, "12345678"), "12345678"),
+        (ToolStarted(0, "id", "name"), ""),
+        (ThoughtSigned("sealed"), ""),
+        (ThoughtRedacted("sealed"), ""),
+        (PictureMade("image/png", "AAAA"), ""),
+        (Finished("stop"), ""),
     ],
 )
-def test_everything_that_is_said_counts(event: Event, chars: int) -> None:
+def test_everything_that_is_said_counts(event: Event, said: str) -> None:
     meter = Meter()
     meter.note(event)
     assert meter.events == 1
-    assert meter.read_usage(40) == Usage(10, chars // 4, 0, "estimate")
+    assert meter.read_usage(call_of(40)) == Usage(PROMPT, estimate_text(said), 0, "estimate")
+
+
+def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:
+    meter = Meter()
+    for _ in range(5_000):
+        meter.note(TextDelta("我是一种"))
+    usage = meter.read_usage(call_of(40))
+    assert usage.completion_tokens == pytest.approx(5_000 * estimate_text("我是一种" * 50) / 50, rel=0.05)
 
 
 def test_what_is_estimated_keeps_what_was_counted_at_the_beginning() -> None:
     begun = Usage(100, 1, 30, "upstream", written_tokens=20, written_long_tokens=5)
     usage = measure(Started("id", "m", usage=begun), TextDelta("12345678"))
-    assert usage == Usage(100, 2, 30, "estimate", written_tokens=20, written_long_tokens=5)
+    assert usage == Usage(100, estimate_text("12345678"), 30, "estimate", written_tokens=20, written_long_tokens=5)
 
 
 def test_a_fault_and_an_end_are_not_counted() -> None:

@@ -33,7 +33,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def call(value: object, encoding: Literal["float", "base64"] = "float", **body: Any) -> Call:
-    return Call("embeddings", "m", {"input": value, **body}, encoding=encoding, prompt_chars=10)
+    return Call("embeddings", "m", {"input": value, **body}, encoding=encoding, prompt_bound=10)
 
 
 def answer(*vectors: object, **extra: Any) -> bytes:
@@ -61,7 +61,7 @@ def test_token_ids_cannot_be_said(value: object) -> None:
 
 def test_an_answer_takes_the_conventions_shape() -> None:
     raw, usage = read_embeddings_answer(answer([0.5, 1], [2, 3.0]), call(["a", "b"]), MODEL)
-    assert usage == Usage(3, source="estimate")
+    assert usage == Usage(2, source="estimate")
     assert orjson.loads(raw) == {
         "object": "list",
         "data": [
@@ -69,7 +69,7 @@ def test_an_answer_takes_the_conventions_shape() -> None:
             {"object": "embedding", "index": 1, "embedding": [2, 3.0]},
         ],
         "model": MODEL,
-        "usage": {"prompt_tokens": 3, "total_tokens": 3},
+        "usage": {"prompt_tokens": 2, "total_tokens": 2},
     }
 
 
@@ -84,9 +84,9 @@ def test_base64_is_little_endian_float32(vectors: list[list[float]]) -> None:
     ("metadata", "expected"),
     [
         ({"promptTokenCount": 8}, Usage(8, source="upstream")),
-        ({"promptTokenCount": -8}, Usage(3, source="estimate")),
-        ({}, Usage(3, source="estimate")),
-        (7, Usage(3, source="estimate")),
+        ({"promptTokenCount": -8}, Usage(1, source="estimate")),
+        ({}, Usage(1, source="estimate")),
+        (7, Usage(1, source="estimate")),
     ],
 )
 def test_a_count_is_believed_where_it_is_one(metadata: object, expected: Usage) -> None:

@@ -27,7 +27,9 @@ from gateway.dialects.hub import (
     Used,
 )
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamRefused
+from gateway.domain.tokens import estimate_text
 from gateway.domain.usage import Usage
+from tests.dialects.calls import call_of
 from tests.dialects.gemini_cassettes import (
     BARE_ERROR,
     BLOCKED,
@@ -373,7 +375,7 @@ def test_a_count_is_believed_whole_or_not_at_all(metadata: Any, expected: Used |
 
 def test_a_cut_stream_that_counted_only_its_prompt_is_estimated_for_the_rest() -> None:
     events, _ = play([stream(chunk({"text": "a" * 40}, used=usage(2304)))])
-    assert read_events_usage(events, 0) == Usage(2304, 10, source="estimate")
+    assert read_events_usage(events, call_of(0)) == Usage(2304, estimate_text("a" * 40), source="estimate")
 
 
 def whole(value: Any) -> list[Event]:

@@ -17,9 +17,10 @@ from gateway.dialects.openai_chat import (
     read_tail,
     write_chat_body,
 )
-from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
+from gateway.domain.tokens import estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage
+from tests.dialects.calls import call_of
 from tests.fakes.upstream import COMPLETION, chat_events, delta, event, usage_frame
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -193,7 +194,7 @@ def test_the_cache_key_is_what_calls_have_in_common_and_else_whom_they_are_for(
 
 
 def used(*events: bytes, prompt_chars: int = 0) -> Usage:
-    gate = ChatGate(Call("chat", "m", {}, prompt_chars=prompt_chars))
+    gate = ChatGate(call_of(prompt_chars))
     for item in events:
         gate.feed(item)
     return gate.read_usage()
@@ -202,7 +203,7 @@ def used(*events: bytes, prompt_chars: int = 0) -> Usage:
 def test_the_tail_says_usage_and_what_finished() -> None:
     tail = read_tail(b"".join(chat_events("a", "bc")))
     assert tail.usage == Usage(5, 7, 0, "upstream")
-    assert (tail.finished, tail.sample_chars, tail.sample_events) == (1, 3, 4)
+    assert (tail.finished, tail.sample, tail.sample_events) == (1, "abc", 4)
 
 
 def test_a_first_event_that_was_cut_is_skipped() -> None:
@@ -223,21 +224,26 @@ def test_every_choice_finishes_once() -> None:
 def test_text_of_every_kind_is_sampled() -> None:
     tools = {"tool_calls": [{"function": {"arguments": "1234"}}, {"function": None}, None, {}]}
     texts = {"content": "a", "reasoning_content": "bb", "reasoning": "ccc", "refusal": "dddd"}
-    assert read_tail(event({"choices": [{"delta": texts | tools}]})).sample_chars == 1 + 2 + 3 + 4 + 4
-    assert read_tail(event({"choices": [{"text": "abc"}, {"text": None}, {"text": ["a"]}]})).sample_chars == 3
+    assert read_tail(event({"choices": [{"delta": texts | tools}]})).sample == "abbcccdddd1234"
+    assert read_tail(event({"choices": [{"text": "abc"}, {"text": None}, {"text": ["a"]}]})).sample == "abc"
+
+
+def test_a_thought_that_is_said_under_two_names_is_said_once() -> None:
+    said = {"content": "", "reasoning_content": "I think", "reasoning": "I think"}
+    assert read_tail(event({"choices": [{"delta": said}]})).sample == "I think"
 
 
 @given(st.lists(JSON, max_size=4))
 def test_a_tail_of_any_json_is_read(values: list[Any]) -> None:
     tail = read_tail(b"".join(b"data: " + orjson.dumps(value) + b"\n\n" for value in values))
-    assert tail.sample_chars >= 0
+    assert isinstance(tail.sample, str)
     assert tail.finished >= 0
 
 
 @pytest.mark.parametrize("index", [[], {}, [0], None, "0", 1.5])
 def test_a_choice_with_any_index_is_read(index: object) -> None:
     raw = event({"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": "stop"}]})
-    assert read_tail(raw).sample_chars == 1
+    assert read_tail(raw).sample == "x"
 
 
 @given(st.binary(max_size=200))
@@ -263,8 +269,8 @@ def test_usage_on_the_last_chunk_counts_too() -> None:
 def test_without_usage_the_whole_is_estimated_from_the_end() -> None:
     usage = used(*[event(delta("abcd"))] * 5000, prompt_chars=40)
     assert usage.source == "estimate"
-    assert usage.prompt_tokens == 10
-    assert usage.completion_tokens == 5000
+    assert usage.prompt_tokens == estimate_text("a" * 40)
+    assert usage.completion_tokens == pytest.approx(5000 * estimate_text("abcd" * 50) / 50, rel=0.1)
 
 
 def test_a_stream_of_nothing_costs_nothing() -> None:
@@ -282,12 +288,13 @@ def test_usage_is_never_negative(values: list[Any], plain: int, chars: int) -> N
 
 
 def test_an_answers_usage_is_the_providers() -> None:
-    assert read_chat_answer(COMPLETION, 100) == Usage(5, 7, 0, "upstream")
+    assert read_chat_answer(COMPLETION, call_of(100)) == Usage(5, 7, 0, "upstream")
 
 
 @pytest.mark.parametrize("usage", [None, {}, "x", {"prompt_tokens": -1, "completion_tokens": 1}])
 def test_an_answer_without_usage_is_estimated(usage: object) -> None:
-    assert read_chat_answer(COMPLETION | {"usage": usage}, 9) == Usage(3, 2, 0, "estimate")
+    used = read_chat_answer(COMPLETION | {"usage": usage}, call_of(9))
+    assert used == Usage(estimate_text("a" * 9), estimate_text("hello"), 0, "estimate")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +313,7 @@ def test_an_error_that_is_null_is_no_error() -> None:
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), 3)
+        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), call_of(3))
     except UpstreamError:
         return
     assert usage.completion_tokens >= 0

@@ -163,21 +163,22 @@ def test_a_stream_that_lacks_an_answer_was_cut() -> None:
 
 
 def test_a_stream_without_usage_is_estimated_from_its_text() -> None:
-    gate = CompletionsGate(Call("completions", "m", {}, prompt_chars=8))
+    gate = CompletionsGate(Call("completions", "m", {"prompt": "12345678"}, prompt_bound=9))
     gate.feed(chunk("12345678") * 3)
-    assert gate.read_usage() == Usage(2, 6, 0, "estimate")
+    assert gate.read_usage() == Usage(4, 12, 0, "estimate")
 
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
+    call = Call("completions", "m", {"prompt": "12345678"}, prompt_bound=9)
     choices = [{"index": 0, "text": "12345", "finish_reason": "stop"}]
-    assert read_chat_answer({"choices": choices, "usage": USAGE}, 8) == Usage(5, 7, 0, "upstream")
-    assert read_chat_answer({"choices": choices}, 8) == Usage(2, 2, 0, "estimate")
+    assert read_chat_answer({"choices": choices, "usage": USAGE}, call) == Usage(5, 7, 0, "upstream")
+    assert read_chat_answer({"choices": choices}, call) == Usage(4, 3, 0, "estimate")
 
 
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), 0)
+        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), Call("completions", "m", {}))
     except UpstreamError:
         return
     assert usage.completion_tokens >= 0

@@ -29,7 +29,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def call(encoding: Encoding) -> Call:
-    return Call("embeddings", "m", {}, encoding=encoding, prompt_chars=10)
+    return Call("embeddings", "m", {"input": "some words"}, encoding=encoding, prompt_bound=10)
 
 
 def answer(*vectors: object, **extra: Any) -> bytes:

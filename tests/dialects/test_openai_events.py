@@ -30,6 +30,7 @@ from gateway.dialects.hub import (
 from gateway.dialects.openai_events import ChatReader, ChatWriter
 from gateway.domain.fault import UpstreamError
 from gateway.domain.usage import Usage
+from tests.dialects.calls import call_of
 from tests.dialects.chat_sdk import answering, answers
 from tests.dialects.spoiling import spoilt
 from tests.fakes.upstream import DONE, event, usage_frame
@@ -111,7 +112,7 @@ USAGE = event(usage_frame())
 def test_reader_and_writer_are_what_a_translation_takes() -> None:
     reader: Reader = ChatReader()
     writer: Writer = ChatWriter(answer_id="a", model="m", created_s=1, wants_usage=False)
-    gate = Translation(reader, writer, prompt_chars=0)
+    gate = Translation(reader, writer, call_of(0))
     assert gate.feed(said(content="a") + STOP + USAGE + DONE).endswith(DONE)
     assert gate.ended
     assert gate.read_usage() == USED.usage

@@ -18,7 +18,7 @@ from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.usage import Usage
 
-CALL = Call("moderations", "m", {}, prompt_chars=10)
+CALL = Call("moderations", "m", {"input": "some words"}, prompt_bound=10)
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
 NAMES = st.sampled_from(["model", "input", "type", "text", "image_url", "results", "usage", "error", "prompt_tokens"])
 JSON: st.SearchStrategy[Any] = st.recursive(

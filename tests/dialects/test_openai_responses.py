@@ -21,9 +21,11 @@ from gateway.dialects.openai_responses import (
 from gateway.dialects.tap import TAIL_BYTES
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError, UpstreamFault, UpstreamLimited, UpstreamRefused
+from gateway.domain.tokens import estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens
 
-CALL = Call("responses", "m", {}, stream=True, prompt_chars=8, output_bound=100)
+CALL = Call("responses", "m", {"input": "two words"}, stream=True, prompt_bound=9, output_bound=100)
+PROMPT = estimate_text("two words")
 HELLO: dict[str, Any] = {"model": "m", "input": "hi"}
 PICTURE = "data:image/png;base64," + "A" * 100_000
 SECRET = "hunter-22"
@@ -418,24 +420,26 @@ def test_usage_is_read_from_an_end_of_any_length() -> None:
 
 @pytest.mark.parametrize("used", [None, {}, "x", {"input_tokens": -1, "output_tokens": 5}])
 def test_an_end_that_tells_no_usage_is_estimated_from_the_answer_in_it(used: object) -> None:
-    assert run(text("a") + end(usage=used))[1].read_usage() == Usage(2, 2, 0, "estimate")
+    assert run(text("a") + end(usage=used))[1].read_usage() == Usage(PROMPT, 4, 0, "estimate")
 
 
 @pytest.mark.parametrize("used", [None, {"input_tokens": -1}])
 def test_an_end_that_tells_nothing_is_estimated_from_the_deltas(used: object) -> None:
     data = CREATED + text("12345678") + event("response.refusal.delta", delta="1234") + end(usage=used, output=[])
-    assert run(data)[1].read_usage() == Usage(2, 3, 0, "estimate")
+    assert run(data)[1].read_usage() == Usage(PROMPT, 6, 0, "estimate")
 
 
 def test_a_long_stream_without_an_end_is_estimated_from_a_sample() -> None:
     gate = ResponsesGate(CALL)
     for _ in range(2000):
         gate.feed(text("abcd"))
-    assert gate.read_usage() == Usage(2, 2000, 0, "estimate")
+    usage = gate.read_usage()
+    assert (usage.prompt_tokens, usage.source) == (PROMPT, "estimate")
+    assert usage.completion_tokens == pytest.approx(2000 * estimate_text("abcd" * 50) / 50, rel=0.1)
 
 
 def test_sound_is_not_counted_as_text() -> None:
-    assert run(event("response.audio.delta", delta="A" * 400))[1].read_usage() == Usage(2, 0, 0, "estimate")
+    assert run(event("response.audio.delta", delta="A" * 400))[1].read_usage() == Usage(PROMPT, 0, 0, "estimate")
 
 
 def test_a_stream_of_nothing_costs_nothing() -> None:
@@ -448,18 +452,18 @@ def test_a_stream_of_nothing_costs_nothing() -> None:
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
     assert read_responses_answer(orjson.dumps(ANSWER | {"usage": USED}), CALL) == Usage(5, 7, 0, "upstream")
-    assert read_responses_answer(orjson.dumps(ANSWER), CALL) == Usage(2, 2, 0, "estimate")
+    assert read_responses_answer(orjson.dumps(ANSWER), CALL) == Usage(PROMPT, 4, 0, "estimate")
 
 
 @pytest.mark.parametrize("status", ["incomplete", "cancelled", "completed", None, 5, []])
 def test_an_answer_that_did_not_fail_is_one(status: object) -> None:
-    assert read_responses_answer(orjson.dumps(ANSWER | {"status": status}), CALL).completion_tokens == 2
+    assert read_responses_answer(orjson.dumps(ANSWER | {"status": status}), CALL).completion_tokens == 4
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_an_answer_made_in_the_background_costs_what_was_set_aside(status: str) -> None:
     raw = orjson.dumps(ANSWER | {"status": status, "output": [], "usage": None})
-    assert read_responses_answer(raw, CALL) == Usage(2, CALL.output_bound, 0, "estimate")
+    assert read_responses_answer(raw, CALL) == Usage(PROMPT, CALL.output_bound, 0, "estimate")
 
 
 @pytest.mark.parametrize(

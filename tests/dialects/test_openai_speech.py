@@ -26,6 +26,7 @@ from gateway.dialects.openai_speech import (
     write_speech_body,
 )
 from gateway.domain.fault import InvalidRequest, UpstreamError
+from gateway.domain.tokens import estimate_text
 from gateway.domain.usage import MAX_CHARACTERS, Usage
 from tests.dialects.spoiling import spoilt
 from tests.fakes.openai_audio import SPOKEN, speak
@@ -35,6 +36,7 @@ FULL = HELLO | {"voice": {"id": "voice_1"}, "speed": 2, "response_format": "wav"
                 "instructions": "calm", "odd": [1]}  # fmt: skip
 SECRET = "hunter-22"
 MINUTE = read_speech_call(HELLO | {"input": "a" * 900})
+PROMPT = estimate_text("a" * 900)
 
 
 def event(value: Any) -> bytes:
@@ -161,11 +163,11 @@ def test_sound_leaves_as_it_comes(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize(("kind", "ms"), [("wav", 2_000), ("pcm", 2_000), ("mp3", 2_007), ("opus", 60_000)])
 def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: str, ms: int) -> None:
-    gate = SpeechGate(attrs.evolve(MINUTE, body={"response_format": kind}))
+    gate = SpeechGate(attrs.evolve(MINUTE, body=MINUTE.body | {"response_format": kind}))
     sound = speak(kind)
     drain(gate, [sound[:10], sound[10:]])
     tokens = -(-ms * 1_250 // 60_000)
-    assert gate.read_usage() == Usage(225, tokens, source="estimate", duration_ms=ms, characters=900)
+    assert gate.read_usage() == Usage(PROMPT, tokens, source="estimate", duration_ms=ms, characters=900)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,9 @@ def test_the_rate_in_a_header_is_believed_within_what_can_be(rate: int, ms: int)
 def test_no_sound_is_longer_than_its_text_can_last() -> None:
     gate = SpeechGate(read_speech_call(HELLO))
     drain(gate, [speak("wav")[:28] + (1_000).to_bytes(4, "little") + bytes(100_012)])
-    assert gate.read_usage() == Usage(4, 334, source="estimate", duration_ms=16_000, characters=15)
+    assert gate.read_usage() == Usage(
+        estimate_text(HELLO["input"]), 334, source="estimate", duration_ms=16_000, characters=15
+    )
 
 
 def test_where_nothing_came_nothing_was_used() -> None:
@@ -221,7 +225,7 @@ def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: li
 def test_a_usage_that_cannot_be_believed_is_estimated(usage: Any) -> None:
     gate = SpeechEventsGate(MINUTE)
     drain(gate, [DELTA, event({"type": "speech.audio.done", "usage": usage})])
-    assert gate.read_usage() == Usage(225, 1_250, source="estimate", duration_ms=60_000, characters=900)
+    assert gate.read_usage() == Usage(PROMPT, 1_250, source="estimate", duration_ms=60_000, characters=900)
 
 
 def test_the_other_end_mark_and_a_missing_blank_line_are_ends_too() -> None:

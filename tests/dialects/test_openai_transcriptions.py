@@ -25,6 +25,7 @@ from gateway.dialects.received_form import ReceivedForm
 from gateway.dialects.whole_gate import WholeGate
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
+from gateway.domain.tokens import estimate_text
 from gateway.domain.upload import Upload
 from gateway.domain.usage import MAX_DURATION_MS, MAX_TOKENS, Usage
 from tests.dialects.spoiling import spoilt
@@ -66,6 +67,7 @@ def make_call(kind: str | None = None, *, stream: bool = False, length_ms: int |
 
 
 CALL = make_call()
+ESTIMATED = Usage(84, estimate_text(TEXT), source="estimate", duration_ms=5_000)
 FULL = (
     ("language", "en"),
     ("prompt", "Grüße"),
@@ -213,7 +215,7 @@ def test_text_passes_as_it_is(kind: str, raw: str) -> None:
     call = make_call(kind)
     written, usage = read_transcription_answer(raw.encode(), call)
     assert written == raw.encode()
-    assert usage == Usage(84, -(-len(raw) // 4), source="estimate", duration_ms=5_000)
+    assert usage == Usage(84, estimate_text(raw), source="estimate", duration_ms=5_000)
     assert find_media_type(call) == "text/plain; charset=utf-8"
 
 
@@ -272,15 +274,15 @@ def test_what_is_no_answer_is_a_fault_that_keeps_secrets(kind: str, raw: bytes) 
             {"usage": {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6, "prompt_audio_seconds": 7}},
             Usage(4, 2, source="upstream", duration_ms=7_000),
         ),
-        ({"duration": 6.001}, Usage(101, 6, source="estimate", duration_ms=6_001)),
-        ({"duration": "6.0"}, Usage(100, 6, source="estimate", duration_ms=6_000)),
-        ({"duration": -6}, Usage(84, 6, source="estimate", duration_ms=5_000)),
-        ({"usage": {"type": "duration", "seconds": -4}}, Usage(84, 6, source="estimate", duration_ms=5_000)),
-        ({"usage": {"type": "duration", "seconds": 1e9}}, Usage(84, 6, source="estimate", duration_ms=5_000)),
-        ({"usage": TOKENS | {"input_tokens": -1}}, Usage(84, 6, source="estimate", duration_ms=5_000)),
-        ({"usage": TOKENS | {"output_tokens": MAX_TOKENS + 1}}, Usage(84, 6, source="estimate", duration_ms=5_000)),
-        ({"usage": "much"}, Usage(84, 6, source="estimate", duration_ms=5_000)),
-        ({}, Usage(84, 6, source="estimate", duration_ms=5_000)),
+        ({"duration": 6.001}, Usage(101, estimate_text(TEXT), source="estimate", duration_ms=6_001)),
+        ({"duration": "6.0"}, Usage(100, estimate_text(TEXT), source="estimate", duration_ms=6_000)),
+        ({"duration": -6}, ESTIMATED),
+        ({"usage": {"type": "duration", "seconds": -4}}, ESTIMATED),
+        ({"usage": {"type": "duration", "seconds": 1e9}}, ESTIMATED),
+        ({"usage": TOKENS | {"input_tokens": -1}}, ESTIMATED),
+        ({"usage": TOKENS | {"output_tokens": MAX_TOKENS + 1}}, ESTIMATED),
+        ({"usage": "much"}, ESTIMATED),
+        ({}, ESTIMATED),
     ],
 )
 def test_the_providers_word_comes_before_the_files_and_an_estimate_last(told: dict[str, Any], usage: Usage) -> None:
@@ -365,7 +367,7 @@ def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: li
 def test_without_usage_the_text_that_passed_is_estimated() -> None:
     gate = TranscriptGate(STREAMED)
     assert drain(gate, [DELTA, DELTA, DONE]) == DELTA + DELTA + DONE
-    assert gate.read_usage() == Usage(84, 4, source="estimate", duration_ms=5_000)
+    assert gate.read_usage() == Usage(84, estimate_text("Grüße, Grüße, "), source="estimate", duration_ms=5_000)
 
 
 @pytest.mark.parametrize("pieces", [[], [DELTA], [DELTA[:9]]])

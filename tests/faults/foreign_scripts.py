@@ -44,9 +44,11 @@ def cut_streams(begun: bytes, error: bytes) -> list[Scene]:
         Scene("U8 begun, then silence", [*head, STALL], late, STREAM, QUICK),
         Scene("U8 begun, then comments for ever", [*head, *drip(COMMENT)], late, STREAM, QUICK),
         Scene("U15 a page", [PAGE], streams=STREAM),
-        Scene("U15 a page that says it is a stream", [FALSE_STREAM], streams=STREAM),
+        Scene("U15 a page that says it is a stream", [FALSE_STREAM], streams=STREAM, broken_off=STREAM),
         Scene("U15 an error object", [answer(error)], streams=STREAM),
-        Scene("U15 an event that is no JSON", [SSE_HEAD, chunk(b"data: {\n\n"), STALL], streams=STREAM),
+        Scene(
+            "U15 an event that is no JSON", [SSE_HEAD, chunk(b"data: {\n\n"), STALL], streams=STREAM, broken_off=STREAM
+        ),
     ]
 
 

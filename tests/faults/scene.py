@@ -173,10 +173,12 @@ async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: 
     return row
 
 
-def check_row_of_failure(row: RequestRow, code: str, attempts: int) -> None:
-    """Nothing was delivered: nothing is charged."""
+def check_row_of_failure(row: RequestRow, code: str, attempts: int, *, bought: bool = False) -> None:
+    """Nothing was delivered: nothing is charged, except for a prompt that was ``bought``."""
     assert (row.ending, row.error_code, row.attempts) == ("upstream_failed", code, attempts)
-    assert (row.usage_source, row.cost_nanos, row.first_byte_ms) == ("none", 0, None)
+    charged = ("estimate", 1, 0, 1_000) if bought else ("none", 0, 0, 0)
+    assert (row.usage_source, row.prompt_tokens, row.completion_tokens, row.cost_nanos) == charged
+    assert row.first_byte_ms is None
 
 
 def check_row_of_success(row: RequestRow, name: str, attempts: int) -> None:

@@ -36,6 +36,7 @@ class Scene:
     """A fault of ``number``; ``streams`` says for which calls it is one, ``timers`` how patient its channel is.
 
     ``begun``: a whole answer's body has begun when it happens. That of a stream is on the other list then.
+    ``broken_off``: for which calls it ``is_broken_off``, if its number does not say it.
     """
 
     name: str
@@ -44,6 +45,13 @@ class Scene:
     streams: tuple[bool, ...] = BOTH
     timers: Mapping[str, float] = {}
     begun: bool = False
+    broken_off: tuple[bool, ...] | None = None
+
+    def is_broken_off(self, *, stream: bool) -> bool:
+        """Whether the provider had accepted the call, and did not say that it failed: its prompt is paid for."""
+        if self.broken_off is not None:
+            return stream in self.broken_off
+        return self.number in {"U5", "U8", "U9", "U10"} or (self.number == "U6" and stream)
 
     @property
     def number(self) -> str:
@@ -86,11 +94,12 @@ BEFORE = [
     Scene("U4 NUL in a header", [HEAD + b"X: a\x00b\r\nContent-Length: 2\r\n\r\n{}", STALL]),
     Scene("U4 20 KB header", [HEAD + b"X: " + b"x" * 20_000 + b"\r\n\r\n", STALL]),
     Scene("U4 5,000 headers", [HEAD + b"X: y\r\n" * 5_000 + b"\r\n", STALL]),
-    Scene("U4 bad chunk size with the headers", [SSE_HEAD + b"zz\r\n{}\r\n", STALL]),
-    Scene("U4 bad chunk size after the headers", [SSE_HEAD, 0.02, b"zz\r\n{}\r\n", STALL]),
+    Scene("U4 bad chunk size with the headers", [SSE_HEAD + b"zz\r\n{}\r\n", STALL], broken_off=BOTH),
+    Scene("U4 bad chunk size after the headers", [SSE_HEAD, 0.02, b"zz\r\n{}\r\n", STALL], broken_off=BOTH),
     Scene("U4 bad chunk size in a whole body", [JSON_HEAD, chunk(b'{"a":'), 0.01, b"zz\r\n1}\r\n", STALL],
-          streams=WHOLE, begun=True),
-    Scene("U4 endless 1xx", drip(b"HTTP/1.1 100 Continue\r\n\r\n"), "upstream_timeout", timers=SOON),
+          streams=WHOLE, begun=True, broken_off=BOTH),
+    Scene("U4 endless 1xx", drip(b"HTTP/1.1 100 Continue\r\n\r\n"), "upstream_timeout", timers=SOON,
+          broken_off=BOTH),
     Scene("U5 short length", [answer(b'{"choices": []}')[:-3], FIN], begun=True),
     Scene("U5 short length, RST", [answer(b'{"choices": []}')[:-3], 0.01, RST], begun=True),
     Scene("U5 cut chunk", [SSE_HEAD, b"ff\r\ndata: ", FIN], begun=True),
@@ -107,7 +116,8 @@ BEFORE = [
     Scene("U8 silence in a whole body", [answer(b"{}")[:-1], STALL], "upstream_timeout", WHOLE, SOON, begun=True),
     Scene("U8 total time before the first event", [SSE_HEAD, STALL], "upstream_timeout", STREAM,
           {"total_timeout_s": 0.15}),
-    Scene("U8 silence in the body of an error", [answer(b"{}", 500)[:-1], STALL], "upstream_timeout", timers=SOON),
+    Scene("U8 silence in the body of an error", [answer(b"{}", 500)[:-1], STALL], "upstream_timeout", timers=SOON,
+          broken_off=()),
     Scene("U8 silence in a page", [PAGE_HEAD, STALL], "upstream_timeout", STREAM, SOON),
     Scene("U9 trickle", [SSE_HEAD, *drip(chunk(b"d"))], "upstream_timeout", STREAM, QUICK),
     Scene("U9 trickle of headers", [HEAD, *drip(b"X: y\r\n")], "upstream_timeout", timers=SOON),
@@ -119,16 +129,16 @@ BEFORE = [
     Scene("U10 a body without end", [SSE_HEAD, ENDLESS_BODY, STALL], streams=WHOLE, timers=PATIENT, begun=True),
     Scene("U11 unknown encoding", [answer(b"{}", Content_Encoding="br")]),
     Scene("U11 double encoding", [answer(gzip.compress(gzip.compress(b"{}")), Content_Encoding="gzip, gzip")]),
-    Scene("U11 not encoded as it says", [NO_GZIP]),
-    Scene("U11 cut inside", [CUT_GZIP], begun=True),
+    Scene("U11 not encoded as it says", [NO_GZIP], broken_off=BOTH),
+    Scene("U11 cut inside", [CUT_GZIP], begun=True, broken_off=BOTH),
     Scene("U12 an overload as the first event", [SSE_HEAD, chunk(OVERLOAD), STALL], streams=STREAM),
     Scene("U13 301", [answer(b"", 301, Location="http://127.0.0.1:9/elsewhere")]),
     Scene("U13 303", [answer(b"", 303, Location="/v1/models")]),
     Scene("U13 307", [answer(b"", 307, Location="//127.0.0.1:9/elsewhere")]),
     Scene("U13 308 without a location", [answer(b"", 308)]),
     Scene("U15 HTML", [answer(HTML, content_type="text/html")]),
-    Scene("U15 HTML that says it is a stream", [answer(HTML, content_type="text/event-stream")]),
-    Scene("U15 no content", [b"HTTP/1.1 204 No Content\r\n\r\n"]),
+    Scene("U15 HTML that says it is a stream", [answer(HTML, content_type="text/event-stream")], broken_off=STREAM),
+    Scene("U15 no content", [b"HTTP/1.1 204 No Content\r\n\r\n"], broken_off=STREAM),
     Scene("U15 an error object", [answer({"error": {"message": "out of memory"}})]),
     Scene("U15 an error word", [answer({"error": "out of memory"})]),
     Scene("U15 an error in a list", [answer([{"error": {"message": "out of memory"}}])]),

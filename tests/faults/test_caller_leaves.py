@@ -9,7 +9,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.usage import estimate_tokens
+from gateway.domain.tokens import estimate_text
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
 from tests.fakes.upstream import (
@@ -56,12 +56,13 @@ def half_close(writer: Writer) -> None:
 
 @attrs.frozen
 class Phase:
-    """``heard`` is what has reached the caller when it leaves."""
+    """``heard`` is what has reached the caller when it leaves. ``refused``: the provider has said that it failed."""
 
     name: str
     script: Script
     stream: bool
     heard: bytes = b""
+    refused: bool = False
 
 
 PHASES = [
@@ -73,8 +74,8 @@ PHASES = [
     Phase("in mid-stream", [*TOLD, STALL], stream=True, heard=ONE + TWO),
     Phase("in the middle of an event", [*TOLD, chunk(b"data: {"), STALL], stream=True, heard=ONE + TWO),
     Phase("in a whole answer", [answer(COMPLETION)[:-5], STALL], stream=False),
-    Phase("in the body of an error", [answer({"error": {}}, 500)[:-1], STALL], stream=False),
-    Phase("in the page sent for a stream", [answer(b"<html>", content_type="text/html")[:-1], STALL], stream=True),
+    Phase("in the body of an error", [answer({"error": {}}, 500)[:-1], STALL], stream=False, refused=True),
+    Phase("in a whole answer sent for a stream", [answer(COMPLETION)[:-5], STALL], stream=True),
 ]
 
 
@@ -99,9 +100,10 @@ async def test_a_caller_who_leaves_cancels_the_provider_at_once(
         assert not good.received
         if phase.heard:
             assert (row.status, row.usage_source) == (200, "estimate")
-            assert row.completion_tokens == estimate_tokens(len(TEXT))
+            assert row.completion_tokens == estimate_text(TEXT)
         else:
-            assert (row.status, row.usage_source, row.cost_nanos) == (499, "none", 0)
+            bought = ("none", 0) if phase.refused else ("estimate", 1_000)
+            assert (row.status, row.completion_tokens, row.usage_source, row.cost_nanos) == (499, 0, *bought)
 
 
 async def test_a_caller_who_leaves_the_second_channel_cancels_that(standing_with: StartGateway) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.domain.audit import OPERATOR, Actor
 from gateway.domain.fault import Conflict, NotFound
 from gateway.domain.request import RequestRow
-from gateway.domain.usage import estimate_tokens
+from gateway.domain.tokens import estimate_text
 from gateway.web.keys import ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
@@ -101,10 +101,11 @@ def check_phase(phase: Phase, heard: Heard, row: RequestRow) -> None:
     if phase.heard:
         check_ended(heard, [ONE, TWO])
         assert (row.status, row.usage_source) == (200, "estimate")
-        assert row.completion_tokens == estimate_tokens(len(TEXT))
+        assert row.completion_tokens == estimate_text(TEXT)
     else:
         check_refused(heard)
-        assert (row.status, row.usage_source, row.cost_nanos) == (409, "none", 0), phase.name
+        bought = ("none", 0) if phase.refused else ("estimate", 1_000)
+        assert (row.status, row.usage_source, row.cost_nanos) == (409, *bought), phase.name
 
 
 async def test_a_call_whose_body_is_still_arriving_is_answered_at_once(gateway_with: StartGateway) -> None:

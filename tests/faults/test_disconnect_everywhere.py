@@ -8,7 +8,8 @@ import pytest
 
 from gateway.domain.ledger import UsageFilter
 from gateway.domain.request import RequestRow
-from gateway.domain.usage import UsageSource, estimate_tokens
+from gateway.domain.tokens import estimate_text
+from gateway.domain.usage import UsageSource
 from gateway.web.keys import OFFICE, ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import RunningGateway, channel
@@ -58,7 +59,7 @@ class Cut:
         if self.source == "upstream":
             return 5, 7
         text = "".join(WORDS[: self.words])
-        return (estimate_tokens(len("hi")), estimate_tokens(len(text))) if self.last else (0, 0)
+        return estimate_text("hi"), estimate_text(text)
 
 
 def _make_cuts() -> list[Cut]:
@@ -192,7 +193,7 @@ async def test_many_who_leave_at_every_event_at_once_are_each_settled_once(stand
             row = rows.pop(request_id)
             assert row.cost_nanos == cost_of(row)
             assert row.usage_source in {"estimate", "upstream"}
-            assert row.completion_tokens >= estimate_tokens(sum(map(len, WORDS[:place])))
+            assert row.completion_tokens >= estimate_text("".join(WORDS[:place]))
             assert row.ending in ({"completed"} if lasts[place] == DONE else {"client_closed", "completed"})
         assert not rows
         books = await gateway.check_books()

@@ -91,7 +91,7 @@ async def test_an_endless_whole_answer_is_given_up(standing_with: StartGateway) 
         gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(100 * MB):
             check_error(await call(gateway, stream=False), "upstream_error")
-        check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1)
+        check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1, bought=True)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -103,4 +103,4 @@ async def test_a_bomb_is_given_up(standing_with: StartGateway, stream: bool) -> 
         gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(100 * MB):
             check_error(await call(gateway, stream=stream), "upstream_error")
-        check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1)
+        check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1, bought=True)

@@ -13,7 +13,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.usage import estimate_tokens
+from gateway.domain.tokens import estimate_text
 from tests.conftest import StartGateway
 from tests.fakes.gateway import RunningGateway, channel
 from tests.fakes.upstream import FIN, LAST_CHUNK, RST, Script, ScriptedUpstream, answer
@@ -120,7 +120,8 @@ async def test_before_the_first_byte(standing_with: StartGateway, notes: Notes, 
         row = await audit(played.gateway, status=heard.status, stream=stream, id=heard.request_id)
         if cell.channels == "one":
             check_error(heard, code)
-            check_row_of_failure(row, code, attempts=1)
+            bought = cell.scene.is_broken_off(stream=stream)
+            check_row_of_failure(row, code, attempts=1, bought=bought)
             check_trail(heard, row, (BAD, code))
             assert played.asked == (1, 0)
         else:
@@ -150,7 +151,7 @@ async def test_after_the_first_byte(standing_with: StartGateway, notes: Notes, c
         check_trail(heard, row, (BAD, code))
         assert row.first_byte_ms is not None
         assert (row.usage_source, row.prompt_tokens) == ("estimate", counted)
-        assert row.completion_tokens == estimate_tokens(len(TEXT))
+        assert row.completion_tokens == estimate_text(TEXT)
 
 
 @pytest.mark.parametrize("cell", list_cells("fine"))
@@ -170,7 +171,7 @@ async def test_a_strange_answer_is_an_answer(standing_with: StartGateway, notes:
         assert played.asked == (1, 0)
         row = await audit(played.gateway, ending="completed", usage_source=cell.scene.code, channel=BAD)
         check_trail(heard, row, (BAD, "ok"))
-        estimate = estimate_tokens(len("hi")), estimate_tokens(len(TEXT))
+        estimate = estimate_text("hi"), estimate_text(TEXT)
         counted = TOKENS if cell.scene.code == "upstream" else estimate
         assert (row.prompt_tokens, row.completion_tokens) == counted
 

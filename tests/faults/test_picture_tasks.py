@@ -69,7 +69,7 @@ async def test_a_caller_who_leaves_takes_the_task_along(
         await until(lambda: count_polls(provider))
         await leave(calling)
         await until(lambda: provider.cancelled)
-        await audit(gateway, ending="client_closed", status=499, attempts=1, images=0, cost_nanos=0)
+        await audit(gateway, ending="client_closed", status=499, attempts=1, images=1, cost_nanos=A_PICTURE)
         assert (len(provider.cancelled), count_begun(provider)) == (1, 1)
 
 
@@ -83,7 +83,7 @@ async def test_a_task_that_can_no_longer_be_cancelled_is_a_line_in_the_log(stand
             await leave(calling)
             await until(lambda: any(line["event"] == "task_not_cancelled" for line in lines))
         assert provider.cancelled == []
-        await audit(gateway, ending="client_closed", cost_nanos=0)
+        await audit(gateway, ending="client_closed", cost_nanos=A_PICTURE)
 
 
 @WAYS
@@ -100,7 +100,7 @@ async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is
         calling = asyncio.create_task(ask(gateway, stream=stream))
         await until(lambda: up.received)
         await leave(calling)
-        await audit(gateway, ending="client_closed", status=499, attempts=1, cost_nanos=0)
+        await audit(gateway, ending="client_closed", status=499, attempts=1, cost_nanos=A_PICTURE)
         assert len(up.received) == 1
         go_on.set()
         await until(lambda: CANCEL in list_asked(up))
@@ -110,7 +110,7 @@ async def test_a_task_that_is_only_being_begun_is_cancelled_as_soon_as_its_id_is
 async def test_a_caller_who_leaves_while_the_picture_is_fetched_has_nothing_cancelled(
     standing_with: StartGateway,
 ) -> None:
-    """The task has ended: there is nothing to be cancelled, and nothing is charged."""
+    """The task has ended: there is nothing to be cancelled, and the picture is there and paid for."""
     async with ScriptedUpstream([STALL]) as up:
         url = up.base_url + "/picture.png"
         done = answer({"id": TASK, "status": "succeeded", "output": [url]})
@@ -120,7 +120,7 @@ async def test_a_caller_who_leaves_while_the_picture_is_fetched_has_nothing_canc
             await until(lambda: up.received)
             await leave(calling)
             await asyncio.wait_for(up.hung_up.wait(), 15)
-            await audit(gateway, up, ending="client_closed", cost_nanos=0, images=0)
+            await audit(gateway, up, ending="client_closed", cost_nanos=A_PICTURE, images=1)
             assert CANCEL not in list_asked(tasks)
 
 
@@ -140,7 +140,7 @@ async def test_a_gateway_that_stops_cancels_its_tasks_and_tells_their_callers(
         check_error(await calling, "overloaded")
         assert (len(provider.cancelled), count_begun(provider)) == (1, 1)
         (row,) = await read_stored(gateway)
-        check_row(row, ending="interrupted", error_code="overloaded", status=503, attempts=1, cost_nanos=0)
+        check_row(row, ending="interrupted", error_code="overloaded", status=503, attempts=1, images=1)
 
 
 async def test_a_gateway_that_stops_waits_for_the_id_of_what_it_has_begun(gateway_with: StartGateway) -> None:
@@ -152,7 +152,7 @@ async def test_a_gateway_that_stops_waits_for_the_id_of_what_it_has_begun(gatewa
         check_error(await calling, "overloaded")
         assert list_asked(up)[1:] == [CANCEL]
         (row,) = await read_stored(gateway)
-        check_row(row, ending="interrupted", cost_nanos=0)
+        check_row(row, ending="interrupted", images=1)
 
 
 async def test_a_task_that_ends_within_the_drain_is_answered(gateway_with: StartGateway) -> None:
@@ -260,7 +260,7 @@ async def test_a_task_that_takes_longer_than_the_channel_may_is_cancelled(
         gateway = await standing_with(site(provider.channel(total_timeout_s=0.2)))
         check_error(await ask(gateway, stream=stream), "upstream_timeout")
         await until(lambda: provider.cancelled)
-        await audit(gateway, ending="upstream_failed", error_code="upstream_timeout", status=504, cost_nanos=0)
+        await audit(gateway, ending="upstream_failed", error_code="upstream_timeout", status=504, images=1)
 
 
 async def test_a_task_that_is_never_begun_is_given_up_in_time(standing_with: StartGateway) -> None:
@@ -310,7 +310,7 @@ async def test_a_caller_who_leaves_four_parts_cancels_four_tasks(standing_with: 
         await leave(calling)
         await until(lambda: len(provider.cancelled) == 4)
         assert len(set(provider.cancelled)) == 4
-        await audit(gateway, ending="client_closed", cost_nanos=0, images=0)
+        await audit(gateway, ending="client_closed", cost_nanos=4 * A_PICTURE, images=4)
 
 
 async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: StartGateway) -> None:
@@ -322,7 +322,7 @@ async def test_parts_that_wait_for_their_turn_are_never_begun(standing_with: Sta
         assert count_begun(provider) == 2
         await leave(calling)
         await until(lambda: len(provider.cancelled) == 2)
-        await audit(gateway, ending="client_closed", cost_nanos=0)
+        await audit(gateway, ending="client_closed", cost_nanos=2 * A_PICTURE)
         assert count_begun(provider) == 2
 
 
@@ -371,7 +371,7 @@ async def test_a_task_is_asked_after_and_cancelled_with_the_key_that_began_it(st
         used = [received.headers["authorization"] for received in up.received]
         assert [set(used[:3]), set(used[3:])] == [{used[0]}, {used[3]}]
         assert used[0] != used[3]
-        assert [row.images for row in await gateway.rows(2)] == [1, 0]
+        assert [row.images for row in await gateway.rows(2)] == [1, 1]
 
 
 async def test_a_key_that_is_refused_while_a_task_is_asked_after_is_somebody_else_s_to_make_good(

@@ -101,14 +101,14 @@ async def test_a_stream_beyond_the_drain_gets_the_error_event(gateway_with: Star
 
 
 @pytest.mark.parametrize(
-    ("script", "stream"),
+    ("script", "stream", "failed"),
     [
-        ([STALL], False),
-        ([answer(COMPLETION)[:-5], STALL], False),
-        ([answer({"error": {}}, 500)[:-1], STALL], False),
-        ([STALL], True),
-        ([SSE_HEAD, STALL], True),
-        ([SSE_HEAD, chunk(b": ping\n\n"), STALL], True),
+        ([STALL], False, False),
+        ([answer(COMPLETION)[:-5], STALL], False, False),
+        ([answer({"error": {}}, 500)[:-1], STALL], False, True),
+        ([STALL], True, False),
+        ([SSE_HEAD, STALL], True, False),
+        ([SSE_HEAD, chunk(b": ping\n\n"), STALL], True, False),
     ],
     ids=["no headers", "half a body", "half an error", "stream, no headers", "stream, no event", "stream, a comment"],
 )
@@ -116,6 +116,7 @@ async def test_a_call_not_answered_within_the_drain_gets_a_503(
     gateway_with: StartGateway,
     script: Script,
     stream: bool,
+    failed: bool,
 ) -> None:
     async with ScriptedUpstream(script) as up, ScriptedUpstream(good_script(stream=stream)) as good:
         gateway = await gateway_with(site(channel(up.base_url), healthy(good), **SHORT))
@@ -125,7 +126,7 @@ async def test_a_call_not_answered_within_the_drain_gets_a_503(
         assert not good.received
         (row,) = await stored(gateway)
         assert (row.ending, row.error_code, row.status, row.attempts) == ("interrupted", "overloaded", 503, 1)
-        assert (row.usage_source, row.cost_nanos) == ("none", 0)
+        assert (row.usage_source, row.cost_nanos) == (("none", 0) if failed else ("estimate", 1_000))
 
 
 async def test_a_drain_of_no_time_breaks_off_at_once(gateway_with: StartGateway) -> None:

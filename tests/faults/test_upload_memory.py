@@ -177,7 +177,8 @@ async def test_of_callers_who_vanish_half_way_nothing_is_left_and_the_others_are
         rows = await read_rows(gateway, 25)
         gone = [row for row in rows if row.ending == "client_closed"]
         assert len(gone) == 15
-        assert {(row.cost_nanos, row.usage_source, row.status) for row in gone} == {(0, "none", 499)}
+        assert {row.status for row in gone} == {499}
+        assert all((row.cost_nanos > 0) == (row.attempts > 0) for row in gone), "what was sent on is paid for"
         assert sorted(row.attempts for row in gone) == [0] * 10 + [1] * 5
         assert {row.cost_nanos for row in rows if row.ending == "completed"} == {19_000}
 

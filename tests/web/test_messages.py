@@ -351,7 +351,8 @@ async def test_a_providers_fault_before_the_first_byte_has_anthropics_shape(  # 
         assert words in heard.check_error(status, kind, code)
         assert heard.headers.get("Retry-After") == ("7" if status == 429 else None)
         (row,) = await gateway.rows(1)
-        assert (row.operation, row.status, row.cost_nanos) == ("messages", status, 0)
+        assert (row.operation, row.status, row.completion_tokens) == ("messages", status, 0)
+        assert (row.cost_nanos > 0) is (script == [STALL]), "who is silent works"
         assert row.ending == ("refused" if status < 500 else "upstream_failed")
 
 
