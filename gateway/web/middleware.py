@@ -27,7 +27,7 @@ from gateway.domain.request import ID_PREFIX
 from gateway.flow.record import write_attempts
 from gateway.web.admin.doors import PREFIX
 from gateway.web.keys import ROOMS, TRACE, Trace
-from gateway.web.unserved import find_hint
+from gateway.web.unserved import find_hint, list_served
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 VERSION_HEADER = "anthropic-version"
@@ -116,7 +116,7 @@ def shape_error(error: Exception, request: web.Request, trace: Trace) -> web.Res
     if isinstance(error, Fault):
         fault = error
     elif isinstance(error, web.HTTPException):
-        fault, headers = read_http_fault(error, request), _keep_allow(error)
+        fault, headers = read_http_fault(error, request), _write_allow(error, request)
     else:
         fault = InternalError("Something went wrong inside the gateway")
     if isinstance(fault, InternalError):
@@ -161,7 +161,7 @@ def speaks_anthropic(request: web.Request) -> bool:
 def read_http_fault(error: web.HTTPException, request: web.Request) -> Fault:
     """What aiohttp refused, as a fault with its status."""
     if isinstance(error, web.HTTPMethodNotAllowed):
-        allowed = ", ".join(sorted(error.allowed_methods))
+        allowed = ", ".join(list_served(request))
         return MethodNotAllowed(f"{request.method} is not allowed on this path; it takes {allowed}")
     if isinstance(error, web.HTTPNotFound):
         meant = find_hint(request)
@@ -174,8 +174,8 @@ def read_http_fault(error: web.HTTPException, request: web.Request) -> Fault:
     return fault
 
 
-def _keep_allow(error: web.HTTPException) -> dict[str, str]:
-    return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+def _write_allow(error: web.HTTPException, request: web.Request) -> dict[str, str]:
+    return {"Allow": ",".join(list_served(request))} if isinstance(error, web.HTTPMethodNotAllowed) else {}
 
 
 def check_address(request: web.Request, caller: Caller) -> None:

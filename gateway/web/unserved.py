@@ -1,6 +1,7 @@
 """Paths that are not served: what the convention has besides, and what a path that leads nowhere may have meant."""
 
 import re
+from collections.abc import Iterator
 
 from aiohttp import web
 
@@ -61,10 +62,20 @@ def find_hint(request: web.Request) -> str | None:
     return None
 
 
+def list_served(request: web.Request) -> list[str]:
+    """The methods that the path of a request is served with."""
+    resources = _find_resources(request.app, request.path)
+    routes = (route for resource in resources for route in resource if route.handler is not refuse_unserved)
+    return sorted({route.method for route in routes})
+
+
 def _leads_somewhere(app: web.Application, path: str) -> bool:
+    return any(True for _ in _find_resources(app, path))
+
+
+def _find_resources(app: web.Application, path: str) -> Iterator[web.AbstractResource]:
     for resource in app.router.resources():
         info = resource.get_info()
         pattern = info.get("pattern")
         if info.get("path") == path or (pattern is not None and pattern.fullmatch(path)):
-            return True
-    return False
+            yield resource

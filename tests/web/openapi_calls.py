@@ -107,7 +107,7 @@ class Reader:
         lines = [line.removeprefix(b"data: ") for line in raw.split(b"\n") if line.startswith(b"data: ")]
         if not lines:
             return ["a stream without events"]
-        event = schema.get("x-event-schema", {})
+        event = schema["properties"]["data"]["contentSchema"]
         return [
             problem for line in lines if line != b"[DONE]" for problem in self.find_problems(event, orjson.loads(line))
         ]

@@ -57,8 +57,8 @@ def list_schemas(document: Json) -> Iterator[Json]:
     for each in list_dicts([document["paths"], document["components"]]):
         if isinstance(each.get("schema"), dict):
             yield each["schema"]
-        if "x-event-schema" in each:
-            yield each["x-event-schema"]
+        if "contentSchema" in each:
+            yield each["contentSchema"]
 
 
 def follow(document: Json, value: Json) -> Json:
@@ -150,11 +150,43 @@ def test_every_answer_has_words_and_every_operation_an_answer_that_is_no_error(d
         for status, told in operation["responses"].items():
             answer = follow(document, told)
             assert answer["description"], (path, status)
-            assert {*answer} <= {"description", "headers", "content"}
+            assert {*answer} <= {"description", "headers", "content", "links"}
             for content in answer.get("content", {}).values():
                 assert {*content} == {"schema"}
         for content in operation.get("requestBody", {"content": {}})["content"].values():
             assert {*content} <= {"schema", "example"}
+
+
+def find_place(document: Json, schema: Json, pointer: str) -> Json | None:
+    """What stands in a schema where a JSON pointer leads; None if nothing does."""
+    for part in pointer.split("/")[1:]:
+        shapes = [follow(document, each) for each in (schema, *follow(document, schema).get("anyOf", ()))]
+        steps = (each.get("items") if part.isdigit() else each.get("properties", {}).get(part) for each in shapes)
+        found = next(filter(None, steps), None)
+        if found is None:
+            return None
+        schema = found
+    return schema
+
+
+def test_links_lead_from_an_answer_to_what_can_be_asked_next(document: Json) -> None:
+    operations = {each["operationId"]: each for _, _, each in list_operations(document)}
+    led: set[tuple[str, str]] = set()
+    for name, operation in operations.items():
+        for told in operation["responses"].values():
+            for link in follow(document, told).get("links", {}).values():
+                assert {*link} == {"operationId", "parameters"}
+                parameters = [follow(document, each) for each in operations[link["operationId"]]["parameters"]]
+                ((parameter, expression),) = link["parameters"].items()
+                assert parameter in {each["name"] for each in parameters}, link
+                schema = told["content"]["application/json"]["schema"]
+                assert expression.startswith("$response.body#/")
+                assert find_place(document, schema, expression.removeprefix("$response.body#")), link
+                led.add((name, link["operationId"]))
+    videos = {"get_video", "follow_video", "get_video_content", "remix_video", "delete_video"}
+    for begun in ("create_video", "create_video_generation", "remix_video", "get_video"):
+        assert {to for name, to in led if name == begun} == videos
+    assert {("list_videos", "list_videos"), ("list_videos", "get_video"), ("list_models", "get_model")} <= led
 
 
 def test_every_reference_leads_somewhere_and_nothing_is_there_for_nobody(document: Json) -> None:

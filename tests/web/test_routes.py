@@ -218,7 +218,7 @@ async def test_a_name_of_a_stream_is_checked_and_said_not_to_be_used(standing_wi
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("DELETE", CHAT, {"GET", "POST"}),
+        ("DELETE", CHAT, {"POST"}),
         ("DELETE", "/v1/embeddings", {"POST"}),
         ("GET", "/v1/messages", {"POST"}),
         ("PUT", "/v1/messages/count_tokens", {"POST"}),
@@ -229,7 +229,8 @@ async def test_a_name_of_a_stream_is_checked_and_said_not_to_be_used(standing_wi
         ("GET", "/v1/images/generations", {"POST"}),
         ("PUT", "/v1/audio/speech", {"POST"}),
         ("POST", "/v1/models", {"GET", "HEAD"}),
-        ("PUT", "/v1/models/m", {"DELETE", "GET", "HEAD"}),
+        ("PUT", "/v1/models/m", {"GET", "HEAD"}),
+        ("OPTIONS", "/v1/models/org/m", {"GET", "HEAD"}),
         ("POST", "/v1/dashboard/billing/subscription", {"GET", "HEAD"}),
         ("DELETE", "/v1/dashboard/billing/usage", {"GET", "HEAD"}),
         ("POST", "/healthz", {"GET", "HEAD"}),

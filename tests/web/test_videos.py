@@ -17,6 +17,7 @@ from yarl import URL
 from gateway.domain.fault import RateLimited
 from gateway.web.following import MOST_FOLLOWING, Following
 from gateway.web.keys import ROOMS
+from gateway.web.openapi.document import get_document
 from gateway.web.videos import MAX_PAGE_CHARS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import KEY, RunningGateway
@@ -855,3 +856,41 @@ async def test_the_keys_rate_limits_are_for_videos_too(gateway_with: StartGatewa
         assert second.error[:2] == (429, "rate_limit_exceeded")
         assert int(second.headers["Retry-After"]) > 0
         await cinema.finish(first.json["id"])
+
+
+# ---- what the document says of them
+
+
+async def test_the_links_of_the_document_lead_from_a_submit_to_its_file(gateway_with: StartGateway) -> None:
+    places = {
+        operation["operationId"]: (method.upper(), path, operation)
+        for path, methods in get_document()["paths"].items()
+        for method, operation in methods.items()
+    }
+    asked = {"remix_video": {"prompt": "at night"}}
+
+    async def go(cinema: Cinema, start: str, answered: Json, to: str) -> Heard:
+        link = places[start][2]["responses"]["200"]["links"][to]
+        ((parameter, expression),) = link["parameters"].items()
+        value: Any = answered
+        for part in expression.removeprefix("$response.body#/").split("/"):
+            value = value[int(part) if part.isdigit() else part]
+        method, path, _ = places[link["operationId"]]
+        path = path.replace(f"{{{parameter}}}", value) if "{" in path else f"{path}?{parameter}={value}"
+        return await cinema.ask(method, path, json=asked.get(to))
+
+    async with open_cinema(gateway_with) as cinema:
+        submitted = (await cinema.submit()).json
+        assert (await go(cinema, "create_video", submitted, "get_video")).json["id"] == submitted["id"]
+        await cinema.finish(submitted["id"])
+        polled = await go(cinema, "create_video", submitted, "get_video")
+        assert (await go(cinema, "get_video", polled.json, "get_video_content")).body == write_clip("a cat")
+        assert b"video.completed" in (await go(cinema, "get_video", polled.json, "follow_video")).body
+        remixed = (await go(cinema, "get_video", polled.json, "remix_video")).json
+        assert remixed["remixed_from_video_id"] == submitted["id"]
+        await cinema.finish(remixed["id"])
+        listed = (await cinema.get(f"{VIDEOS}?limit=1")).json
+        older = (await go(cinema, "list_videos", listed, "list_videos")).json
+        assert [job["id"] for job in older["data"]] == [submitted["id"]]
+        assert (await go(cinema, "list_videos", older, "get_video")).json["id"] == submitted["id"]
+        assert (await go(cinema, "remix_video", remixed, "delete_video")).json["deleted"] is True

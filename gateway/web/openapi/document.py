@@ -169,6 +169,11 @@ def _write_answer(answer: Answer) -> Schema:
     }
     if answer.contents:
         written["content"] = {media_type: {"schema": dict(shape)} for media_type, shape in answer.contents.items()}
+    if answer.links:
+        written["links"] = {
+            name: {"operationId": name, "parameters": {parameter: place}}
+            for name, (parameter, place) in answer.links.items()
+        }
     return written
 
 

@@ -13,8 +13,6 @@ from gateway.web.openapi.nouns import Schema, allow_null
 JSON = "application/json"
 FORM = "multipart/form-data"
 EVENTS = "text/event-stream"
-EVENT_SCHEMA = "x-event-schema"
-"""Beside the schema of a stream: what the data of each of its events is. OpenAPI 3.1 has no word for that."""
 BYTES: Shape = MappingProxyType({"type": "string", "format": "binary"})
 
 Rights = Literal["key"] | Access
@@ -23,16 +21,24 @@ Language = Literal["openai", "anthropic"]
 """Whose form errors have."""
 
 _NOTHING: Mapping[str, Shape] = MappingProxyType({})
+_NO_LINKS: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 
 @attrs.frozen
 class Answer:
-    """What is answered with one status. ``headers`` are names of ``components.headers``."""
+    """What is answered with one status.
+
+    Attributes:
+        headers: names of ``components.headers``.
+        links: what can be asked next, by ``operationId``: a parameter of its path or query, and the runtime expression
+            that says where in this answer its value stands.
+    """
 
     about: str
     contents: Mapping[str, Shape] = _NOTHING
     status: int = 200
     headers: tuple[str, ...] = ()
+    links: Mapping[str, tuple[str, str]] = _NO_LINKS
 
 
 @attrs.frozen
@@ -96,8 +102,24 @@ def answer(needs: str, **fields: Shape) -> Schema:
 
 
 def stream(event: Shape, about: str) -> Schema:
-    """A stream of events, and what the data of each is."""
-    return {"type": "string", "description": about, EVENT_SCHEMA: dict(event)}
+    """One event of a stream, as OpenAPI 3.2 shows them: its fields, and what its data is."""
+    data = {"type": "string", "contentMediaType": JSON, "contentSchema": dict(event)}
+    return {**form("data", event=TEXT, data=data), "description": about}
+
+
+def find_event(schema: Schema) -> Schema:
+    """What the data of an event is."""
+    found: Schema = schema["properties"]["data"]["contentSchema"]
+    return found
+
+
+def matching(pattern: str, **more: Any) -> Schema:
+    """A text that a pattern (ECMA-262) matches."""
+    return {**TEXT, "pattern": pattern, **more}
+
+
+VERSION = matching(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
+"""Of Anthropic's API."""
 
 
 def in_path(name: str, about: str, shape: Shape = TEXT) -> Schema:

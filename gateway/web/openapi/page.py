@@ -16,7 +16,7 @@ from gateway.web.console.pages import ROOT
 from gateway.web.entrance import CONSOLE_HEADER
 from gateway.web.openapi.admin import PREFIX
 from gateway.web.openapi.document import RIGHTS, get_document
-from gateway.web.openapi.entry import EVENT_SCHEMA, EVENTS, FORM, JSON
+from gateway.web.openapi.entry import EVENTS, FORM, JSON, find_event
 from gateway.web.openapi.faults import list_codes
 from gateway.web.openapi.nouns import Schema
 from gateway.web.openapi.rows import Row, list_rows, name_kind, resolve
@@ -173,7 +173,7 @@ def _list_bodies(
 
 
 def _read_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, nulls: bool) -> Body:
-    shown = schema.get(EVENT_SCHEMA, schema)
+    shown = find_event(schema) if media_type == EVENTS else schema
     kind = "events" if media_type == EVENTS else name_kind(shown, document)
     return Body(media_type, list_rows(shown, document, nulls=nulls), kind, schema.get("description", ""))
 

@@ -7,6 +7,7 @@ from gateway.web.admin.shapes import ANYTHING, COUNT, FLAG, INTEGER, NUMBER, TEX
 from gateway.web.entrance import CONSOLE_HEADER
 from gateway.web.openapi.entry import (
     JSON,
+    VERSION,
     Answer,
     Entry,
     answer,
@@ -72,7 +73,9 @@ PARAMETERS: dict[str, Schema] = {
         **in_header(CONSOLE_HEADER, "Anything: no page but one of the console can send it.", TEXT),
         "required": True,
     },
-    "Range": in_header("Range", "Which bytes, as in `bytes=0-1023`."),
+    "Range": in_header(
+        "Range", "Which bytes, as in `bytes=0-1023`; what is no such range is ignored, and several are."
+    ),
 }
 """What stands under ``components.parameters``."""
 
@@ -97,7 +100,7 @@ HEADERS: dict[str, Schema] = {
 }
 """What stands under ``components.headers``."""
 
-_VERSION = in_header("anthropic-version", "Where it is there, the answer has Anthropic's form.")
+_VERSION = in_header("anthropic-version", "Where it is there, the answer has Anthropic's form.", VERSION)
 _KNOWN = in_header("If-None-Match", "The `ETag` of an earlier answer.")
 _PROBED = answer("status", status=TEXT, problems=items(TEXT))
 
@@ -115,10 +118,11 @@ _LISTED: tuple[Entry, ...] = (
                 "The models, by their ids.",
                 {JSON: either(ref("ModelList"), ref("AnthropicModelList"))},
                 headers=("ETag",),
+                links={"get_model": ("model", "$response.body#/data/0/id")},
             ),
             Answer("Nothing has changed.", status=304),
         ),
-        faults=(401, 403, 429),
+        faults=(400, 401, 403, 429),
     ),
     Entry(
         "GET",
@@ -128,7 +132,7 @@ _LISTED: tuple[Entry, ...] = (
         "One model",
         parameters=(in_path("model", "Its id; slashes as they are, or as `%2F`."), _VERSION),
         answers=(Answer("The model.", {JSON: either(ref("Model"), ref("AnthropicModel"))}),),
-        faults=(401, 403, 404, 429),
+        faults=(400, 401, 403, 404, 429),
     ),
 )
 _REST: tuple[Entry, ...] = (
@@ -155,7 +159,7 @@ _REST: tuple[Entry, ...] = (
                 },
             ),
         ),
-        faults=(401, 403),
+        faults=(400, 401, 403),
     ),
     Entry(
         "GET",

@@ -12,6 +12,7 @@ from gateway.web.admin.shapes import ANYTHING, COUNT, FLAG, INTEGER, NUMBER, TEX
 from gateway.web.openapi.entry import (
     EVENTS,
     JSON,
+    VERSION,
     Answer,
     Entry,
     answer,
@@ -19,6 +20,7 @@ from gateway.web.openapi.entry import (
     either,
     in_header,
     items,
+    matching,
     number,
     ref,
     stream,
@@ -27,7 +29,8 @@ from gateway.web.openapi.entry import (
 )
 from gateway.web.openapi.nouns import Schema
 
-MODEL = told(TEXT, "Which model, by its id in `GET /v1/models`.", minLength=1, maxLength=MAX_MODEL_LENGTH)
+_PRINTABLE = matching(r"^[^\x00-\x1f\x7f-\xa0\ud800-\udfff]+$", minLength=1, maxLength=MAX_MODEL_LENGTH)
+MODEL = told(_PRINTABLE, "Which model, by its id in `GET /v1/models`.")
 NAMED = ref("IdempotencyKey", "parameters")
 METERED = (400, 401, 403, 404, 408, 413, 415, 429, 500, 502, 503, 504)
 """What a call can come to that a provider answers."""
@@ -158,10 +161,9 @@ _MESSAGES = body(
     stop_sequences=told(items(TEXT), "Where to stop."),
     metadata=told(answer(""), "`user_id`: who the call is for."),
 )
-_VERSION = in_header(
-    "anthropic-version", "A date such as 2023-06-01. It goes with the body where that passes as it is."
-)
-_FEATURES = in_header("anthropic-beta", "Features of Anthropic's, with commas between them.")
+_VERSION = in_header("anthropic-version", "It goes with the body where that passes as it is.", VERSION)
+_NAMES = matching(r"^[A-Za-z0-9._, -]{1,1024}$")
+_FEATURES = in_header("anthropic-beta", "Features of Anthropic's, with commas between them.", _NAMES)
 
 _CHOICE = answer(
     "index message finish_reason",

@@ -4,6 +4,7 @@ Which fields there are and what is checked of them: ``dialects/video_fields.py``
 """
 
 from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS
+from gateway.domain.webhook import MAX_WEBHOOK_URL
 from gateway.web.admin.doors import Query
 from gateway.web.admin.shapes import INTEGER, TEXT, maybe, one_of
 from gateway.web.openapi.entry import (
@@ -20,6 +21,7 @@ from gateway.web.openapi.entry import (
     in_path,
     in_query,
     items,
+    matching,
     ref,
     stream,
     told,
@@ -28,23 +30,45 @@ from gateway.web.openapi.entry import (
 from gateway.web.openapi.nouns import Schema
 from gateway.web.openapi.text import COSTS, METERED, MODEL, NAMED
 
-_ID = in_path("id", "The task's id.")
+_VIDEO_ID = matching(r"^video_[0-9a-f]{32}$")
+_ID = in_path("id", "The task's id.", _VIDEO_ID)
 _PROMPT = told(TEXT, "What is to happen.", minLength=1, maxLength=MAX_PROMPT_CHARS)
-_WEBHOOK = told(TEXT, "Where its end is told, as Standard Webhooks have it; the key's own address by default.")
+_WEBHOOK = told(
+    TEXT,
+    "Where its end is told, as Standard Webhooks have it; the key's own address by default. Its host must be one that "
+    "`videos.webhook_hosts` names.",
+    format="uri",
+    pattern=r"^https?://[A-Za-z0-9_.:\[\]-]+([/?#][!-~]*)?$",
+    maxLength=MAX_WEBHOOK_URL,
+)
 _ASKED: dict[str, Schema] = {
     "model": MODEL,
     "prompt": _PROMPT,
-    "seconds": told(either(TEXT, whole(1, MAX_SECONDS)), 'How long, as in `"4"`; what there is depends on the model.'),
-    "size": told(TEXT, "Width and height in pixels, as in `1280x720`; what there is depends on the model."),
+    "seconds": told(
+        either(matching("^[1-9][0-9]{0,2}$"), whole(1, MAX_SECONDS)),
+        'How long, as in `"4"`; what there is depends on the model.',
+    ),
+    "size": told(
+        TEXT,
+        "Width and height in pixels, as in `1280x720`; what there is depends on the model.",
+        pattern="^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$",
+    ),
     "webhook_url": _WEBHOOK,
 }
-_REFERENCE = told(either(TEXT, answer("", image_url=TEXT)), "A picture to begin with: its address, or a `data:` URL.")
+_PICTURE_URL = matching(r"^(https?://[!#-;=?-Z\[\]_a-z~]+|data:image/[a-z]+;base64,[A-Za-z0-9+/]+=*)$")
+_REFERENCE = told(
+    either(_PICTURE_URL, answer("image_url", image_url=_PICTURE_URL)),
+    "A picture to begin with: its address, or a `data:` URL.",
+)
+_THIS = ("id", "$response.body#/id")
+_NEXT = dict.fromkeys(("get_video", "follow_video", "get_video_content", "remix_video", "delete_video"), _THIS)
+"""What can be done with a task, by the id in its answer."""
 _FAULTS = (400, 401, 403, 404, 429, 500, 503)
 
 VIDEO_SCHEMAS: dict[str, Schema] = {
     "Video": answer(
         "id object model status progress created_at size seconds",
-        id=TEXT,
+        id=_VIDEO_ID,
         object=one_of("video"),
         model=TEXT,
         status=told(
@@ -90,7 +114,7 @@ def _submit(path: str, name: str, summary: str) -> Entry:
             FORM: form("model prompt", **_ASKED, input_reference=told(BYTES, "A picture to begin with.")),
         },
         example={"model": "demo-video", "prompt": "Waves on a beach", "seconds": "4", "size": "1280x720"},
-        answers=(Answer("The task.", {JSON: ref("Video")}, headers=("openai-poll-after-ms", *COSTS)),),
+        answers=(Answer("The task.", {JSON: ref("Video")}, headers=("openai-poll-after-ms", *COSTS), links=_NEXT),),
         faults=(*METERED, 409),
     )
 
@@ -105,7 +129,7 @@ def _poll(path: str, name: str, summary: str) -> Entry:
         "A job that has failed is told with status 200, its reason in `error`. Ask again after what the header "
         "`openai-poll-after-ms` says.",
         parameters=(_ID,),
-        answers=(Answer("The task.", {JSON: ref("Video")}, headers=("openai-poll-after-ms",)),),
+        answers=(Answer("The task.", {JSON: ref("Video")}, headers=("openai-poll-after-ms",), links=_NEXT),),
         faults=_FAULTS,
     )
 
@@ -160,7 +184,7 @@ VIDEO_ENTRIES: tuple[Entry, ...] = (
             FORM: form("prompt", prompt=_PROMPT, webhook_url=_WEBHOOK),
         },
         example={"prompt": "The same at night"},
-        answers=(Answer("The new task.", {JSON: ref("Video")}, headers=("openai-poll-after-ms", *COSTS)),),
+        answers=(Answer("The new task.", {JSON: ref("Video")}, headers=("openai-poll-after-ms", *COSTS), links=_NEXT),),
         faults=(*METERED, 409),
     ),
     Entry(
@@ -171,10 +195,19 @@ VIDEO_ENTRIES: tuple[Entry, ...] = (
         "The account's jobs",
         parameters=(
             in_query(Query("limit", "How many; 20 by default.", whole(0, 100))),
-            in_query(Query("after", "Those that follow the task of this id.")),
+            in_query(Query("after", "Those that follow the task of this id.", _VIDEO_ID)),
             in_query(Query("order", "The newest first (`desc`, the default), or last.", one_of("asc", "desc"))),
         ),
-        answers=(Answer("A page of them.", {JSON: ref("VideoPage")}),),
+        answers=(
+            Answer(
+                "A page of them.",
+                {JSON: ref("VideoPage")},
+                links={
+                    "list_videos": ("after", "$response.body#/last_id"),
+                    "get_video": ("id", "$response.body#/data/0/id"),
+                },
+            ),
+        ),
         faults=_FAULTS,
     ),
     Entry(
