@@ -304,12 +304,12 @@ async def test_what_the_file_declares_is_on_record_as_the_files_and_only_where_i
         ("key.created", "filed/k", {"webhook_url": "changed"}),
         ("account.edited", "filed", {"rpm": [5, 6]}),
         ("key.edited", "filed/k", {"key": ["sk-…file", "sk-…-too"], "secret": "changed"}),
+        ("account.edited", "filed", {"status": ["active", "disabled"], "declared": [True, False]}),
         (
-            "account.edited",
-            "filed",
+            "key.edited",
+            "filed/k",
             {"status": ["active", "disabled"], "locked": [[], ["status"]], "declared": [True, False]},
         ),
-        ("key.edited", "filed/k", {"status": ["active", "disabled"], "declared": [True, False]}),
     ]
     assert {row.actor_kind for row in (await desk.list_rows())[rows:]} == {FILE.kind}
     assert "canary" not in str(await desk.list_rows())

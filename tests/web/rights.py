@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from gateway.domain.audit import OPERATOR, AuditFilter, AuditRow
+from gateway.domain.audit import OPERATOR, Actor, AuditFilter, AuditRow
 from gateway.domain.call import Call
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
