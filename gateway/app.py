@@ -119,7 +119,7 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         hall.settlement.find_abandoned = in_force.find_abandoned
         cinema = await _open_cinema(site, in_force, books, _Ends(upstream, ways, studio, hall), stack)
         app[ROOMS] = _build_rooms(site, in_force, books, administration.directory, _Inside(ways, studio, hall, cinema))
-        app[KEEPER] = studio.keeper
+        app[KEEPER], app[PROBE] = studio.keeper, books.check_writable
         lobby = open_lobby(books.database, ways.seal, site.clock)
         stack.callback(lobby.close)
         app[RECEPTION], app[INVITATIONS] = lobby.reception, lobby.invitations
@@ -132,7 +132,6 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
             site, books, administration, ways, reloader, settings=settings, cinema=cinema, lobby=lobby
         )
         stack.push_async_callback(app[OFFICE].finish)
-        app[PROBE] = books.check_writable
         open_ward(app, books, site.folder.path, jobs)
         demo = any(channel.origin == "demo" for channel in ways.catalog.channels)
         app[WELCOME] = Welcome(secret, tuple(listed.id for listed in ways.catalog.list_models()), demo)
