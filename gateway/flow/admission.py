@@ -322,4 +322,4 @@ def _extend(held: Hold, call: Call, options: Sequence[Option]) -> None:
     allowed = call.allowed_output
     if allowed > call.output_bound:
         longest = attrs.evolve(call, output_bound=allowed)
-        held.extend(max((option.cost(option.bound(longest)) for option in options), default=0))
+        held.extend(max((option.find_most(option.bound(longest)) for option in options), default=0))

@@ -81,8 +81,9 @@ class Option:
 
     def find_most(self, usage: Usage) -> int:
         """What ``usage`` costs at most, whichever of the models answers that the call names."""
-        costs = (cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values())
-        return max(self.cost(usage), *costs) if self.named else self.cost(usage)
+        if not self.named:
+            return self.cost(usage)
+        return max(self.cost(usage), *(cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values()))
 
     def cost_of(self, answered: str, usage: Usage) -> int:
         """What ``usage`` costs if the provider says that the model ``answered`` has answered: the dearer of the two.

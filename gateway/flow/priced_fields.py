@@ -69,7 +69,10 @@ def _check(option: Option, caller: Caller, call: Call, *, catalog: Catalog, tari
     wire, fields = option.endpoint.wire, PROVIDERS[option.channel.provider].priced_fields
     if is_translated(call.operation, wire) or wire.partition("_")[0] in _BUILT:
         return option
-    for name in list_priced(call.body, fields):
+    found = list_priced(call.body, fields)
+    if not found:
+        return option
+    for name in found:
         if not allows(option.channel, name):
             raise InvalidRequest(
                 f"'{name}' changes what is bought, and no channel of the model {call.model!r} allows it (allow_fields)",

@@ -128,13 +128,13 @@ class Relay:
             reply = await visit.open(self._upstream, attempt, call)
             raw = await reply.read(MAX_ANSWER_BYTES)
             body, grant.delivery.usage = exchange.read_answer(raw, attempt.channel.secrets)
+            if attempt.option.find_price is not None:
+                grant.delivery.answered = find_answered(body)
         else:
             painting = self._images.answer(attempt, call)
             body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
             visit.check()
         self._switchboard.note_answered(attempt.lease)
-        if attempt.option.find_price is not None:
-            grant.delivery.answered = find_answered(body)
         return Answer(body, exchange.manner.media_type)
 
     async def stream(

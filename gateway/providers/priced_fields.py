@@ -43,20 +43,24 @@ _CALLERS_TOOL = re.compile(
 _NAMING = ("models", "fallbacks")
 
 
-def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> Iterator[str]:
+def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
     """Those of ``fields`` that ``body`` has, unless harmless; a tool that the vendor runs is ``tools.TYPE``."""
-    for name in sorted(fields & body.keys()):
+    found = []
+    for name in fields.intersection(body):
         if name == TOOLS:
-            yield from _list_hosted(body[TOOLS])
+            found += _list_hosted(body[TOOLS])
         elif body[name] not in _HARMLESS.get(name, _NOTHING):
-            yield name
+            found.append(name)
+    return sorted(found)
 
 
-def _list_hosted(tools: object) -> Iterator[str]:
-    for tool in tools if isinstance(tools, list) else ():
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if isinstance(kind, str) and not _CALLERS_TOOL.fullmatch(kind):
-            yield f"{TOOLS}.{kind}"
+def _list_hosted(tools: object) -> list[str]:
+    if not isinstance(tools, list):
+        return []
+    kinds = [tool["type"] for tool in tools if isinstance(tool, dict) and "type" in tool]
+    if kinds.count("function") == len(kinds):  # as usual
+        return []
+    return [f"{TOOLS}.{kind}" for kind in kinds if isinstance(kind, str) and not _CALLERS_TOOL.fullmatch(kind)]
 
 
 def list_named_models(body: Mapping[str, Any], fields: frozenset[str]) -> Iterator[tuple[str, str]]:
