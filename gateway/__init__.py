@@ -47,7 +47,8 @@ one timer (``flow/sweep.py``). What the relay's connections cannot send goes by 
 (``upstream/either.py``).
 Calls of the public API go past aiohttp's routing (``web/protocol.py``) and are answered with heads of our own
 (``web/answer.py``). What a call costs is measured beside nginx by ``make bench``; ``tests/bench/test_call_steps.py``
-counts its steps.
+counts its steps. Pages of other origins may call it if the operator names them (``web/cors.py``); what the convention
+has besides is refused in one place (``web/unserved.py``).
 
 A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
 """

@@ -118,10 +118,6 @@ def matching(pattern: str, **more: Any) -> Schema:
     return {**TEXT, "pattern": pattern, **more}
 
 
-VERSION = matching(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
-"""Of Anthropic's API."""
-
-
 def in_path(name: str, about: str, shape: Shape = TEXT) -> Schema:
     """A part of the path."""
     return {"name": name, "in": "path", "required": True, "description": about, "schema": dict(shape)}

@@ -7,7 +7,6 @@ from gateway.web.admin.shapes import ANYTHING, COUNT, FLAG, INTEGER, NUMBER, TEX
 from gateway.web.entrance import CONSOLE_HEADER
 from gateway.web.openapi.entry import (
     JSON,
-    VERSION,
     Answer,
     Entry,
     answer,
@@ -100,7 +99,7 @@ HEADERS: dict[str, Schema] = {
 }
 """What stands under ``components.headers``."""
 
-_VERSION = in_header("anthropic-version", "Where it is there, the answer has Anthropic's form.", VERSION)
+_VERSION = in_header("anthropic-version", "Where it is there, the answer has Anthropic's form.")
 _KNOWN = in_header("If-None-Match", "The `ETag` of an earlier answer.")
 _PROBED = answer("status", status=TEXT, problems=items(TEXT))
 

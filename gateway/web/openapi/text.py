@@ -12,7 +12,6 @@ from gateway.web.admin.shapes import ANYTHING, COUNT, FLAG, INTEGER, NUMBER, TEX
 from gateway.web.openapi.entry import (
     EVENTS,
     JSON,
-    VERSION,
     Answer,
     Entry,
     answer,
@@ -161,8 +160,9 @@ _MESSAGES = body(
     stop_sequences=told(items(TEXT), "Where to stop."),
     metadata=told(answer(""), "`user_id`: who the call is for."),
 )
-_VERSION = in_header("anthropic-version", "It goes with the body where that passes as it is.", VERSION)
-_NAMES = matching(r"^[A-Za-z0-9._, -]{1,1024}$")
+_DATE = matching("^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
+_VERSION = in_header("anthropic-version", "It goes with the body where that passes as it is.", _DATE)
+_NAMES = matching("^[A-Za-z0-9._, -]{0,1024}$")
 _FEATURES = in_header("anthropic-beta", "Features of Anthropic's, with commas between them.", _NAMES)
 
 _CHOICE = answer(

@@ -195,7 +195,7 @@ VIDEO_ENTRIES: tuple[Entry, ...] = (
         "The account's jobs",
         parameters=(
             in_query(Query("limit", "How many; 20 by default.", whole(0, 100))),
-            in_query(Query("after", "Those that follow the task of this id.", _VIDEO_ID)),
+            in_query(Query("after", "Those that follow the task of this id.", matching(r"^(video_[0-9a-f]{32})?$"))),
             in_query(Query("order", "The newest first (`desc`, the default), or last.", one_of("asc", "desc"))),
         ),
         answers=(
