@@ -18,6 +18,7 @@ from gateway.domain.fault import InvalidRequest, RequestTimeout, RequestTooLarge
 from gateway.flow.sweep import Patience
 from gateway.upstream.inflate import STEP_BYTES, Inflation
 from gateway.web.keys import ACTOR, CALLER, ROOMS
+from gateway.web.media_type import read_media_type
 
 BODY_TIMEOUT_S = 60.0
 """How long a caller may take to send a body; aiohttp itself would wait for ever."""
@@ -26,6 +27,7 @@ MAX_ON_LOOP = 1024 * 1024
 _COMPRESSED = frozenset({"gzip", "deflate"})
 _ENCODINGS = _COMPRESSED | {"", "identity"}
 _JSON = "application/json"
+_SHOWN_TYPE = 64
 _BROKEN = (web.RequestPayloadError, HttpProcessingError)
 _WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="body")
 """Their own: a queue of large bodies must hold up neither the store nor the search for names."""
@@ -65,9 +67,9 @@ def _check_type(request: web.Request) -> str:
     """How the body is encoded; empty if its sender does not say."""
     headers = request.headers
     if headers.get("Content-Type") != _JSON:
-        kind = request.content_type
+        kind = read_media_type(request)
         if kind != _JSON and not kind.endswith("+json"):
-            raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind}")
+            raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind[:_SHOWN_TYPE]}")
     encoding = headers.get("Content-Encoding")
     if encoding is None:
         return ""

@@ -27,6 +27,7 @@ from gateway.domain.fault import ClientGone, InvalidRequest, RequestTimeout, Req
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.store.spool import Spool, SpooledFile, SpooledSlice
+from gateway.web.media_type import read_media_type
 
 MIB = 1024 * 1024
 READ_BYTES = 64 * 1024
@@ -314,10 +315,9 @@ class _Inflow:
 
 
 def _read_boundary(request: web.Request) -> str:
-    if request.content_type != "multipart/form-data":
-        raise UnsupportedMediaType(
-            f"Content-Type must be multipart/form-data, not {request.content_type[:_SHOWN_NAME]}"
-        )
+    kind = read_media_type(request)
+    if kind != "multipart/form-data":
+        raise UnsupportedMediaType(f"Content-Type must be multipart/form-data, not {kind[:_SHOWN_NAME]}")
     if request.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
         raise UnsupportedMediaType("A form must come without a Content-Encoding")
     found = _BOUNDARY.search(request.headers["Content-Type"])

@@ -21,6 +21,7 @@ from gateway.flow.record import Delivery
 from gateway.flow.submission import Ticket
 from gateway.flow.videos import check_completed
 from gateway.web.form import FormReader
+from gateway.web.media_type import read_media_type
 from gateway.web.naming import Named
 from gateway.web.walk import Walk, open_form
 from gateway.web.words import FORM_TYPE, find_status_words, find_submitted_words
@@ -45,7 +46,7 @@ async def post_remix(request: web.Request) -> web.StreamResponse:
 
 
 def _is_form(request: web.Request) -> bool:
-    return request.content_type == FORM_TYPE
+    return read_media_type(request) == FORM_TYPE
 
 
 class _VideoWalk(Walk):

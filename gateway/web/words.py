@@ -4,6 +4,7 @@ from aiohttp import web
 
 from gateway.domain.video import StatusWords, VideoJob
 from gateway.web.keys import ROOMS
+from gateway.web.media_type import read_media_type
 
 _OF_CLIENT_LIBRARIES = "x-stainless-"
 FORM_TYPE = "multipart/form-data"
@@ -22,7 +23,7 @@ def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
 
 def find_submitted_words(request: web.Request) -> StatusWords:
     """The words to remember with a job: the convention's client libraries submit forms, even without a file."""
-    return "openai" if request.content_type == FORM_TYPE or _names_library(request) else "spec"
+    return "openai" if read_media_type(request) == FORM_TYPE or _names_library(request) else "spec"
 
 
 def _names_library(request: web.Request) -> bool:
