@@ -123,6 +123,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None, renew: t
       gateway serve --host 0.0.0.0 --port 9000
     """
     from gateway.config_file import read_declared
+    from gateway.exposure import check_secrets
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it waits until serve.py can hear it
     path = find_config(config_path)
@@ -130,7 +131,9 @@ def serve(config_path: Path | None, host: str | None, port: int | None, renew: t
 
     def read_again() -> "Declared":
         # A file that lies here only since the start counts too; the one that was read stays the one.
-        return _listen_at(read_declared(path or find_config(None), os.environ), host, port)
+        read = _listen_at(read_declared(path or find_config(None), os.environ), host, port)
+        check_secrets(read.config, folder.admin_token())
+        return read
 
     try:
         folder = open_folder(data)
@@ -144,6 +147,8 @@ def _run(
     folder: DataFolder, declared: "Declared", read_again: Callable[[], "Declared"], renew: tuple[str, ...]
 ) -> None:
     """Serve over ``folder`` until a signal ends it. Raises ``NotReady``."""
+    from gateway.config_file import ConfigError
+    from gateway.exposure import check_secrets
     from gateway.log import configure_log
     from gateway.serve import PortTaken, run
     from gateway.site import Site
@@ -161,8 +166,9 @@ def _run(
         renew_secrets=renew,
     )
     try:
+        check_secrets(config, folder.admin_token())
         run(site, cli_show.greet)
-    except (PortTaken, StoreRefused, FolderDamaged) as refused:
+    except (ConfigError, PortTaken, StoreRefused, FolderDamaged) as refused:
         raise NotReady(str(refused)) from None
 
 

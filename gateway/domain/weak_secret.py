@@ -1,0 +1,39 @@
+"""Secrets that anybody would try first: words of examples, runs of digits, one character again and again."""
+
+import re
+
+FEWEST_CHARS = 5
+"""Different characters of a secret that nobody has made up."""
+_RUNS = (
+    "0123456789" * 4,
+    "9876543210" * 4,
+    "abcdefghijklmnopqrstuvwxyz",
+    "0123456789abcdef" * 4,
+    "qwertyuiopasdfghjklzxcvbnm",
+)
+_WORDS = sorted(
+    (
+        "a", "abc", "account", "admin", "anthropic", "api", "bar", "baz", "change", "default", "demo", "dev", "development",
+        "dummy", "example", "fake", "foo", "gateway", "gemini", "here", "hello", "insert", "it", "key", "live", "llm",
+        "local", "localhost", "master", "me", "model", "my", "not", "of", "only", "openai", "paste", "password",
+        "placeholder", "prod", "proj", "provider", "replace", "root", "sample", "secret", "some", "test", "testing", "the", "this",
+        "to", "todo", "token", "user", "with", "world", "your",
+    ),
+    key=len,
+    reverse=True,
+)  # fmt: skip
+# Possessive: a long secret is looked through once, whatever it is made of.
+_MADE_OF_WORDS = re.compile(rf"(?:{'|'.join(_WORDS)}|[0-9]{{1,4}}+(?![0-9])|(.)\1{{3,}}+|[-_. x])++\Z")
+
+
+def is_weak(secret: str) -> bool:
+    """Whether ``secret`` (a key's with or without its ``sk-``) is one of those."""
+    text = secret.lower().removeprefix("sk-")
+    bare = re.sub(r"[-_. ]", "", text)
+    if len(set(bare)) < FEWEST_CHARS or any(bare in run for run in _RUNS):
+        return True
+    return _MADE_OF_WORDS.match(re.sub(r"[0-9]{5,}", _drop_run, text)) is not None
+
+
+def _drop_run(found: re.Match[str]) -> str:
+    return "" if any(found[0] in run for run in _RUNS) else found[0]
