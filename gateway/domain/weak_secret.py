@@ -5,19 +5,16 @@ import re
 FEWEST_CHARS = 5
 """Different characters of a secret that nobody has made up."""
 _RUNS = (
-    "0123456789" * 4,
-    "9876543210" * 4,
-    "abcdefghijklmnopqrstuvwxyz",
-    "0123456789abcdef" * 4,
-    "qwertyuiopasdfghjklzxcvbnm",
+    *("0123456789" * 4, "9876543210" * 4, "0123456789abcdef" * 4),
+    *("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"),
 )
 _WORDS = sorted(
     (
-        "a", "abc", "account", "admin", "anthropic", "api", "bar", "baz", "change", "default", "demo", "dev", "development",
-        "dummy", "example", "fake", "foo", "gateway", "gemini", "here", "hello", "insert", "it", "key", "live", "llm",
+        "a", "abc", "account", "admin", "anthropic", "api", "bar", "baz", "change", "default", "demo", "dev",
+        "development", "dummy", "example", "fake", "foo", "gateway", "gemini", "here", "hello", "insert", "it", "key", "live", "llm",
         "local", "localhost", "master", "me", "model", "my", "not", "of", "only", "openai", "paste", "password",
-        "placeholder", "prod", "proj", "provider", "replace", "root", "sample", "secret", "some", "test", "testing", "the", "this",
-        "to", "todo", "token", "user", "with", "world", "your",
+        "placeholder", "prod", "proj", "provider", "replace", "root", "sample", "secret", "some", "test", "testing", "the",
+        "this", "to", "todo", "token", "user", "with", "world", "your",
     ),
     key=len,
     reverse=True,
