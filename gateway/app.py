@@ -116,7 +116,6 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         studio = _open_studio(site, in_force, upstream, stack)
         ways.router.models = build_models(site.config)
         hall = _build_hall(site, books, upstream, ways, studio)
-        hall.settlement.find_abandoned = in_force.find_abandoned
         cinema = await _open_cinema(site, in_force, books, _Ends(upstream, ways, studio, hall), stack)
         app[ROOMS] = _build_rooms(site, in_force, books, administration.directory, _Inside(ways, studio, hall, cinema))
         app[KEEPER], app[PROBE] = studio.keeper, books.check_writable
@@ -210,6 +209,7 @@ class _Inside:
 
 def _build_rooms(site: Site, in_force: InForce, books: Books, directory: Directory, inside: _Inside) -> Rooms:
     server, studio, ways, cinema = site.config.server, inside.studio, inside.ways, inside.cinema
+    inside.hall.settlement.find_abandoned = in_force.find_abandoned
     return Rooms(
         directory=directory,
         catalog=ways.catalog,

@@ -18,7 +18,7 @@ from gateway.domain.fault import Fault, UpstreamFault, UpstreamTimeout
 from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt
 
-Abandoned = Literal["charge", "drain", "free"]
+Abandoned = Literal["charge", "free"]
 """``billing.abandoned``."""
 
 WORKED_S = 10.0
