@@ -188,8 +188,15 @@ def write_moment(started_ms: int, now: datetime, zone: tzinfo | None = None) -> 
     return moment.strftime("%H:%M:%S" if today else "%m-%d %H:%M")
 
 
+_COUNTED = {"estimate": "~", "bound": "?"}
+"""What stands before numbers of tokens that are not the provider's."""
+
+
 def write_request(row: Json, now: datetime) -> Cells:
-    """The cells of a request by their column. ``~``: what it used is estimated; ``!``: the cost went above a quota."""
+    """The cells of a request by their column.
+
+    ``~``: what it used is estimated; ``?``: what its provider says cannot be; ``!``: the cost went above a quota.
+    """
     ending = row["error_code"] or ("" if row["ending"] == "completed" else row["ending"])
     first = row["first_byte_ms"]
     return {
@@ -207,7 +214,7 @@ def write_request(row: Json, now: datetime) -> Cells:
 
 def _write_used(row: Json) -> str:
     """``55/7``, and what else there was: ``55/7 3.3s``, ``900ch`` of a text that was spoken, ``2img``."""
-    estimate = "~" if row["usage_source"] == "estimate" else ""
+    estimate = _COUNTED.get(row["usage_source"], "")
     characters, images, seconds = row["characters"], row["images"], row["duration_ms"] / 1_000
     media = f"{characters}ch" if characters else f"{seconds:.1f}s" if seconds else f"{images}img" if images else ""
     tokens = f"{row['prompt_tokens']}/{row['completion_tokens']}"

@@ -403,6 +403,7 @@ def test_only_the_last_word_of_several_attempts_is_marked(attempts: int, cell: s
         ({}, "1/1"),
         ({"images": 2}, "1/1 2img"),
         ({"duration_ms": 3_250, "usage_source": "estimate"}, "~1/1 3.2s"),
+        ({"usage_source": "bound"}, "?1/1"),
         ({"characters": 900, "duration_ms": 60_000}, "1/1 900ch"),
         ({"prompt_tokens": 0, "completion_tokens": 0, "duration_ms": 4_000}, "4.0s"),
         ({"prompt_tokens": 0, "completion_tokens": 0, "images": 1, "usage_source": "estimate"}, "~1img"),

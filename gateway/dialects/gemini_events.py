@@ -337,7 +337,9 @@ def _read_usage(raw: object) -> Used | None:
         return None
     asked, found, answered, thought = (count or 0 for count in counts)
     cached = read_count(raw.get("cachedContentTokenCount")) or 0
-    return Used(Usage(asked + found, answered + thought, min(cached, asked + found), "upstream"), thought)
+    prompt = asked + found
+    usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
+    return Used(usage, thought)
 
 
 def _has_completion(raw: object) -> bool:

@@ -208,7 +208,9 @@ def read_response_usage(raw: object) -> Usage | None:
     said: Any = raw.get("input_tokens_details")
     details = said if isinstance(said, Mapping) else {}
     cached, written = details.get("cached_tokens"), details.get("cache_write_tokens")
-    return share_prompt(prompt, completion, cached=cached, written=written)
+    answered = raw.get("output_tokens_details")
+    thought = answered.get("reasoning_tokens") if isinstance(answered, Mapping) else None
+    return share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
 
 
 def _read_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> UpstreamFault:

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+import attrs
+
 from gateway.domain.frozen import frozen
 
-UsageSource = Literal["upstream", "estimate", "none"]
+UsageSource = Literal["upstream", "estimate", "none", "bound"]
+"""Who counted: the provider, or the gateway; "bound": the provider says what cannot be; the most that can is taken."""
 
 MAX_TOKENS = 100_000_000
 """No request has more; a number above it is a provider's mistake and is not believed."""
@@ -24,6 +27,7 @@ CHARS_PER_TOKEN = 4
 class Usage:
     """Counts. ``images`` are made, ``duration_ms`` made or heard, ``characters`` spoken; ``size`` is of a video.
 
+    ``reasoning_tokens`` are those of ``completion_tokens`` that a provider says were thought, not answered.
     ``cached_tokens`` (read from a cache) and ``written_tokens`` (written into one, ``written_long_tokens`` of them for
     an hour) are parts of ``prompt_tokens``.
     """
@@ -38,6 +42,7 @@ class Usage:
     written_long_tokens: int = 0
     characters: int = 0
     size: str = ""
+    reasoning_tokens: int = attrs.field(default=0, eq=False, repr=False)
 
 
 NO_USAGE = Usage()
@@ -80,9 +85,11 @@ def read_usage(raw: object, *, completes: bool = False) -> Usage | None:
         if place is not None and (cached := read_count(place)) is not None:
             break
     written = details.get("cache_write_tokens")
-    if not cached and not written:
+    answered = raw.get("completion_tokens_details")
+    thought = answered.get("reasoning_tokens") if isinstance(answered, dict) else None
+    if not (cached or written or thought):
         return Usage(prompt, completion, 0, "upstream")
-    return share_prompt(prompt, completion, cached=cached, written=written)
+    return share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
 
 
 def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
@@ -92,10 +99,12 @@ def _find_reasoning_beside(raw: Mapping[str, Any], counted: int) -> int:
     return reasoning if reasoning and raw.get("total_tokens") == counted + reasoning else 0
 
 
-def share_prompt(prompt: int, completion: int, *, cached: object, written: object) -> Usage:
+def share_prompt(prompt: int, completion: int, *, cached: object, written: object, thought: object = None) -> Usage:
     """Reported usage, of whose prompt a part came from a cache and another went into one, as far as can be believed."""
     read = min(read_count(cached) or 0, prompt)
-    return Usage(prompt, completion, read, "upstream", written_tokens=min(read_count(written) or 0, prompt - read))
+    write = min(read_count(written) or 0, prompt - read)
+    reasoning = min(read_count(thought) or 0, completion)
+    return Usage(prompt, completion, read, "upstream", written_tokens=write, reasoning_tokens=reasoning)
 
 
 def estimate_tokens(chars: int) -> int:

@@ -6,14 +6,20 @@ commit with others.
 
 from collections.abc import Callable
 
+import structlog
+
+from gateway.dialects.usage_bounds import limit_usage
 from gateway.domain.call import Call
 from gateway.domain.ledger import Journal
 from gateway.domain.request import RequestRow
+from gateway.domain.usage import Usage
 from gateway.flow.abandoned import Abandoned, find_least, may_have_done
 from gateway.flow.admission import Admission, Grant
 from gateway.flow.attempt import Option
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome, write_row
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Settlement:
@@ -40,7 +46,9 @@ class Settlement:
             delivery, option = grant.delivery, grant.delivery.option
             if outcome.ending != "completed" and self.find_abandoned() != "free":
                 option = self._note_bought(grant, outcome)
-            usage, cost = delivery.usage, 0
+            usage, cost, call = delivery.usage, 0, grant.call
+            if usage.prompt_tokens > call.prompt_bound or usage.completion_tokens > call.output_bound:
+                usage = self._limit(arrival, grant)
             if option is not None:
                 cost = option.cost(usage) if option.find_price is None else option.cost_of(delivery.answered, usage)
             tokens = usage.prompt_tokens + usage.completion_tokens
@@ -51,6 +59,24 @@ class Settlement:
             self._journal.settle(row)
             self._outbox.put(row)
         return grant.row
+
+    def _limit(self, arrival: Arrival, grant: Grant) -> Usage:
+        """What was used, if that can be; else the most that can, which is put on record and said in the log."""
+        delivery, option = grant.delivery, grant.delivery.option
+        said = delivery.usage
+        if option is None or said.source != "upstream":
+            return said
+        delivery.usage = usage = limit_usage(said, grant.call, option.model)
+        if usage is not said:
+            log.warning(
+                "usage_implausible",
+                request_id=arrival.id,
+                channel=option.channel.name,
+                model=option.model,
+                reason=f"the provider says {said.prompt_tokens} and {said.completion_tokens} tokens",
+                tokens=usage.prompt_tokens + usage.completion_tokens,
+            )
+        return usage
 
     def _note_bought(self, grant: Grant, outcome: Outcome) -> Option | None:
         """The channel whose price holds for a call without a whole answer; what was bought there is put on record."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.conftest import StartGateway
 from tests.fakes.gateway import channel
@@ -146,3 +147,25 @@ async def test_the_caller_who_asked_for_usage_gets_the_providers_frame_as_it_is(
         heard = await call(gateway, stream=True, stream_options={"include_usage": True})
         assert heard.events[-2] == event(usage_frame(5, 7))
         await audit(gateway, usage_source="upstream")
+
+
+HUGE = {"prompt_tokens": 100_000_000, "completion_tokens": 100_000_000, "total_tokens": 200_000_000}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_usage_that_cannot_be_is_charged_as_the_most_that_can_and_flagged(
+    standing_with: StartGateway, stream: bool
+) -> None:
+    """Two hundred million tokens for "hi" would be $300 at a dollar a million."""
+    script = stream_of(frame_of(HUGE)) if stream else [answer_of(HUGE)]
+    async with ScriptedUpstream(script) as up:
+        gateway = await standing_with(site(channel(up.base_url)))
+        with capture_logs() as lines:
+            assert (await call(gateway, stream=stream, max_tokens=20)).status == 200
+        row = await audit(gateway, ending="completed", usage_source="bound", completion_tokens=20)
+        assert row.prompt_tokens <= 18
+        assert row.cost_nanos <= row.reserved_nanos
+        (line,) = [line for line in lines if line["event"] == "usage_implausible"]
+        assert (line["request_id"], line["channel"], line["reason"]) == (
+            row.id, "up", "the provider says 100000000 and 100000000 tokens",
+        )  # fmt: skip

@@ -73,6 +73,7 @@ ROW = record(
     completion_tokens=COUNT,
     cached_tokens=COUNT,
     usage_source=one_of(*get_args(UsageSource)),
+    usage_implausible=FLAG,
     images=COUNT,
     duration_ms=COUNT,
     characters=COUNT,
@@ -206,6 +207,7 @@ def write_row(stored: StoredRequest, actor: Actor) -> Fields:
         **attrs.asdict(row, recurse=False),
         "started_at": write_time(row.started_ms // 1000),
         "settled_at": write_time(row.settled_ms // 1000),
+        "usage_implausible": row.usage_source == "bound",
         "cost_usd": row.cost_nanos / NANOS_PER_USD,
     }
     return fields if actor.scope is None else fields | {"channel": None, "tried": ""}
