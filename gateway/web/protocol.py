@@ -7,6 +7,7 @@ of them through a private method (``_make_server``), which a test watches.
 
 import asyncio
 import gc
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
@@ -20,7 +21,7 @@ from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
 
 from gateway.domain.fault import ApiNotImplemented, InternalError, InvalidRequest, Overloaded
 from gateway.web.admin.doors import PREFIX
-from gateway.web.answer import BareResponse, OwnHead, SmallAnswer
+from gateway.web.answer import WRITE_TIMEOUT_S, BareResponse, OwnHead, SmallAnswer
 from gateway.web.connections import ConnectionLimiter, ConnectionLimits
 from gateway.web.console.pages import ROOT
 from gateway.web.cors import CORS, CrossOrigin
@@ -44,7 +45,7 @@ _OWN: frozenset[type[web.StreamResponse]] = frozenset({OwnHead, SmallAnswer})
 class GatewayProtocol(RequestHandler):
     """One connection. What it carries is not unpacked here: nobody is known yet (``web/body.py``)."""
 
-    __slots__ = ("_limiter",)
+    __slots__ = ("_cut_off", "_limiter")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, auto_decompress=False, **kwargs)
@@ -52,6 +53,7 @@ class GatewayProtocol(RequestHandler):
         # counts a request whose body came late once too often, so the protocol has to be full one request sooner.
         self._max_msg_queue_size -= 1
         self._limiter: ConnectionLimiter | None = None
+        self._cut_off: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected. One too many is told so, and closed."""
@@ -69,9 +71,36 @@ class GatewayProtocol(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection has been closed."""
+        self._stop_cut_off()
         if self._limiter is not None:
             self._limiter.release(self)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to. aiohttp would wait for it for ever."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._stop_cut_off()
+        super().resume_writing()
+
+    def _await_reader(self, before: float = math.inf) -> None:
+        """Cut the client off if it reads nothing until the next look; ``before``: bytes it had to read at the last."""
+        self._cut_off = None
+        if self.transport is None:
+            return
+        left = self.transport.get_write_buffer_size()
+        if left >= before:
+            self.transport.abort()
+        else:
+            self._cut_off = self._loop.call_later(WRITE_TIMEOUT_S, self._await_reader, left)
+
+    def _stop_cut_off(self) -> None:
+        if self._cut_off is not None:
+            self._cut_off.cancel()
+            self._cut_off = None
 
     @property
     def served(self) -> bool:

@@ -11,6 +11,7 @@ from aiohttp import web
 from gateway.web.console.pages import HEADERS
 from gateway.web.keys import ROOMS
 from gateway.web.middleware import find_origin
+from gateway.web.outlet import write_answer
 
 _DIGEST = 20
 _NOWHERE = "http://127.0.0.1:8080"
@@ -31,13 +32,13 @@ def add_docs(app: web.Application) -> None:
     app.router.add_get("/docs", get_docs)
 
 
-async def get_openapi(request: web.Request) -> web.Response:
+async def get_openapi(request: web.Request) -> web.StreamResponse:
     """The OpenAPI document."""
     written = _write_document()
     headers = {"ETag": written.etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
     if written.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
-    return web.Response(body=written.body, headers=headers, content_type="application/json")
+    return write_answer(request, written.body, {**headers, "Content-Type": "application/json"})
 
 
 @cache
@@ -48,9 +49,10 @@ def _write_document() -> Written:
     return Written(body, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
 
 
-async def get_docs(request: web.Request) -> web.Response:
+async def get_docs(request: web.Request) -> web.StreamResponse:
     """The page."""
     from gateway.web.openapi.page import write_page
 
     address = request.app[ROOMS].base_url or find_origin(request) or _NOWHERE
-    return web.Response(body=write_page(address), headers=HEADERS, content_type="text/html", charset="utf-8")
+    page = write_page(address)
+    return write_answer(request, page, {**HEADERS, "Content-Type": "text/html; charset=utf-8"})
