@@ -171,10 +171,10 @@ async def test_what_cannot_be_had_is_refused_by_name(gateway_with: StartGateway,
             await lost
 
 
-async def test_the_library_waits_for_what_others_are_told_is_processing(
+async def test_the_library_waits_for_a_job_that_is_told_in_its_words(
     gateway_with: StartGateway, sdk: MakeClient
 ) -> None:
-    """``create_and_poll`` takes every word that it does not know for the end."""
+    """``create_and_poll`` takes every word that it does not know for the end; so all are told in the words it knows."""
     go = asyncio.Event()
     async with OpenAiVideos(slow=Play(polls=["in_progress", go, "completed"])) as provider:
         gateway = await gateway_with({"channel": [provider.channel()], "egress": {"allow": ["127.0.0.1"]}})
@@ -182,11 +182,11 @@ async def test_the_library_waits_for_what_others_are_told_is_processing(
         making = asyncio.create_task(client.videos.create_and_poll(model="m", prompt="slow", **QUICK))
         words = []
         async with asyncio.timeout(10):
-            while "processing" not in words:
+            while "in_progress" not in words:
                 for path in ("/v1/videos", "/v1/videos?limit=1&order=asc"):
                     async with gateway.client.get(gateway.url + path) as response:
                         words += [one["status"] for one in (await response.json())["data"]]
-        assert set(words) <= {"queued", "processing"}
+        assert set(words) <= {"queued", "in_progress"}
         (video,) = (await client.videos.list()).data
         assert (video.status, making.done()) == ("in_progress", False)
         with pytest.raises(ConflictError) as early:
