@@ -98,6 +98,8 @@ def write_standing(channel: Json) -> str:
         return "disabled"
     state = write_state(channel["state"], channel["cooldown_s"], channel["share"])
     keys = channel["keys"]
+    if channel["state"] == "up" and (failing := {circuit["model"] for circuit in channel["circuits"]}):
+        state += f", {len(failing)} {'model' if len(failing) == 1 else 'models'} failing"
     down = [key["cooldown_s"] for key in keys if key["state"] != "up"]
     if down and len(down) == len(keys) and channel["state"] == "up":
         return _write_all_down(down)  # it is well, and cannot be called
@@ -129,6 +131,7 @@ def print_channel(channel: Json) -> None:
             "added": channel["created_at"],
             "address": channel["base_url"],
             "state": _write_reason(write_standing(channel), channel["reason"]),
+            **_write_circuits(channel["circuits"]),
             "running": channel["running"],
             "first byte": _write_latency(channel),
             "calls": _write_calls(channel),
@@ -169,8 +172,24 @@ def _write_keys(keys: Sequence[Json]) -> dict[str, str]:
 
 def _write_key(key: Json) -> str:
     text = _write_reason(f"…{key['last4']} {write_state(key['state'], key['cooldown_s'], 1)}", key["reason"])
+    refused = list(dict.fromkeys(circuit["model"] or "all models" for circuit in key["circuits"]))
+    if refused:
+        text += f"; refused for {write_some(refused)}"
     limited = key["limited_models"]
     return f"{text}; rate-limited for {write_some(limited)}" if limited else text
+
+
+def _write_circuits(circuits: Sequence[Json]) -> dict[str, str]:
+    """A line for each of the first few models that fail, and for how many more there are."""
+    lines = {}
+    for number, circuit in enumerate(circuits[:_MOST_NAMED], 1):
+        whose = "" if circuit["account"] is None else f" for the account {circuit['account']}"
+        state = write_state(circuit["state"], circuit["cooldown_s"], 1)
+        what = circuit["model"] or "all models"
+        lines[f"failing {number}"] = _write_reason(f"{what}{whose}: {state}", circuit["reason"])
+    if len(circuits) > _MOST_NAMED:
+        lines["failing"] = f"and {len(circuits) - _MOST_NAMED} more"
+    return lines
 
 
 def _write_reason(text: str, reason: str | None) -> str:

@@ -22,7 +22,7 @@ from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.flow.abandoned import Abandoned
 from gateway.flow.declaration import ChannelSpec
 from gateway.flow.pricing import MODEL, GroupSpec, PriceSpec
-from gateway.flow.switchboard import Settings
+from gateway.flow.switchboard import DEFAULT_SETTINGS, Settings
 
 
 def _is_part(value: float) -> bool:
@@ -79,25 +79,33 @@ class RoutingSection:
         default=0.2,
         metadata=about("at most this part of the running requests may be retries (three always may)", between(0, 1)),
     )
+    failover_after_s: float = attrs.field(
+        default=DEFAULT_SETTINGS.failover_after_s,
+        metadata=about(
+            "how long a stream's first event is waited for where another channel could serve it; a channel that says "
+            "its own first_byte_timeout_s has that",
+            POSITIVE,
+        ),
+    )
     trip_failures: int = attrs.field(
         default=DEFAULT_RULES.failures,
-        metadata=about("failures in a row after which a channel cools down", between(1, 1_000)),
+        metadata=about("failures in a row after which calls of a kind (language, model) cool down", between(1, 1_000)),
     )
     trip_ratio: float = attrs.field(
         default=DEFAULT_RULES.ratio,
         metadata=about(
-            "a channel cools down too when this part of its calls of the last half minute, of twenty at least, failed",
+            "they cool down too when this part of an account's calls of the last half minute, of at least 20, failed",
             must("above 0 and up to 1", _is_part),
         ),
     )
     cooldown_s: float = attrs.field(
         default=DEFAULT_RULES.cooldown_s,
-        metadata=about("how long a channel cools down at first; twice as long each time", POSITIVE),
+        metadata=about("how long they cool down at first; twice as long each time", POSITIVE),
     )
     max_cooldown_s: float = attrs.field(
         default=DEFAULT_RULES.max_cooldown_s,
         metadata=about(
-            "how long it cools down at most; also the most that a provider's Retry-After is obeyed", POSITIVE
+            "how long they cool down at most; also the most that a provider's Retry-After is obeyed", POSITIVE
         ),
     )
     warm_up_s: float = attrs.field(
@@ -122,7 +130,12 @@ class RoutingSection:
             max_cooldown_s=self.max_cooldown_s,
             ramp_s=self.warm_up_s,
         )
-        return Settings(rules, max_attempts=self.max_attempts, retry_ratio=self.retry_ratio)
+        return Settings(
+            rules,
+            max_attempts=self.max_attempts,
+            retry_ratio=self.retry_ratio,
+            failover_after_s=self.failover_after_s,
+        )
 
 
 @attrs.frozen

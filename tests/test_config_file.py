@@ -154,6 +154,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "BILLING__ABANDONED": ("free", "free"),
     "ROUTING__MAX_ATTEMPTS": ("4", 4),
     "ROUTING__RETRY_RATIO": ("0.5", 0.5),
+    "ROUTING__FAILOVER_AFTER_S": ("20", 20.0),
     "ROUTING__TRIP_FAILURES": ("7", 7),
     "ROUTING__TRIP_RATIO": ("1", 1.0),
     "ROUTING__COOLDOWN_S": ("2.5", 2.5),

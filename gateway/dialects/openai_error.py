@@ -16,7 +16,7 @@ import attrs
 import orjson
 
 from gateway.domain.fault import (
-    STATUS,
+    ContextExceeded,
     Fault,
     UpstreamDenied,
     UpstreamError,
@@ -24,6 +24,7 @@ from gateway.domain.fault import (
     UpstreamLimited,
     UpstreamRefused,
 )
+from gateway.domain.status import STATUS
 
 _MAX_MESSAGE = 2_000
 _MAX_MASKED = 32_000
@@ -55,6 +56,18 @@ _CODES: Mapping[int, str] = MappingProxyType(
 """The code of a refusal in which the provider says none."""
 _CREDENTIALS = frozenset({401, 402, 403})
 _PASSING_TROUBLE = frozenset({408, 425})
+_LASTING_TROUBLE = frozenset({501, 505})
+_BROKE_DOWN = 500
+_TOO_LONG = frozenset({400, 413, 422})
+_CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "context_window_exceeded"})
+_CONTEXT = re.compile(
+    r"maximum context length|prompt is too long|exceeds? the (?:available |model'?s? )?(?:maximum )?context"
+    r"|input token count .{0,40}exceeds the maximum|context (?:length|window|size) .{0,40}exceeded"
+    r"|range of input length should be",
+    re.IGNORECASE,
+)
+"""How OpenAI, vLLM and OpenRouter; Anthropic; llama.cpp and LM Studio; Gemini; DashScope say it."""
+_MOST_SEARCHED = 1_000
 _MAX_RETRY_AFTER_S = 120
 _USED_UP = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"}
@@ -176,13 +189,28 @@ def _find_fault(status: int, error: ProviderError) -> UpstreamFault:
         return UpstreamDenied("The provider refused the gateway's credentials", should_retry=False)
     if status == _TOO_MANY_REQUESTS:
         return UpstreamLimited(message, status=status, type=error.type, param=error.param, code=code)
+    if _exceeds_context(status, error):
+        code = error.code or "context_length_exceeded"
+        return ContextExceeded(message, status=status, type=error.type, param=error.param, code=code)
     if 400 <= status < 500 and status not in _PASSING_TROUBLE:  # noqa: PLR2004
         refused = UpstreamRefused(message, status=status, type=error.type, param=error.param, code=code)
         refused.retryable = status == _NOT_FOUND
         return refused
-    if status >= 500:  # noqa: PLR2004
-        return UpstreamError(f"The provider failed with status {status}: {message}")
-    return UpstreamError(f"The provider answered with status {status}")
+    if status < 500:  # noqa: PLR2004
+        fault = UpstreamError(f"The provider answered with status {status}")
+        fault.passing = status in _PASSING_TROUBLE
+        return fault
+    fault = UpstreamError(f"The provider failed with status {status}: {message}")
+    fault.passing = status not in _LASTING_TROUBLE
+    fault.may_be_prompt = status == _BROKE_DOWN
+    return fault
+
+
+def _exceeds_context(status: int, error: ProviderError) -> bool:
+    """Whether a provider says that the prompt is longer than the context of the model that it runs."""
+    if status not in _TOO_LONG:
+        return False
+    return error.code in _CONTEXT_CODES or _CONTEXT.search(error.message[:_MOST_SEARCHED]) is not None
 
 
 def write_reported(message: str, phase: str = "stream") -> UpstreamError:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
+import orjson
 
 from gateway.domain.frozen import frozen
 from gateway.domain.picture import PictureAsk
@@ -30,6 +31,8 @@ Operation = Literal[
     "video_remixes",
 ]
 """What is asked for, and in which of the callers' languages: ``chat`` is the convention's, ``messages`` Anthropic's."""
+MAX_DIGEST_TOKENS = 256 * 1024
+"""Of a prompt that is looked at whole for its digest."""
 MAKES_MEDIA: frozenset[Operation] = frozenset({"images", "image_edits", "speech", "videos", "video_remixes"})
 """What makes an image, a video or speech, and bills it: a request for it is never sent to a provider twice."""
 
@@ -103,6 +106,13 @@ class Call:
     sound_ms: int = 0
     characters: int = 0
     origin: str = ""
+
+    @property
+    def digest(self) -> int:
+        """What is asked, as a number; of a very long prompt its length alone, and of files how long they are."""
+        said = orjson.dumps(self.body) if self.prompt_bound < MAX_DIGEST_TOKENS else b""
+        files = tuple(file.spooled.size for file in self.files)
+        return hash((self.operation, self.prompt_chars, self.prompt_bound, self.sound_ms, files, said))
 
     @property
     def makes_media(self) -> bool:

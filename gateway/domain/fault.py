@@ -1,55 +1,16 @@
-"""What can be wrong with a request, and the one table from a fault's code to its HTTP status.
+"""What can be wrong with a request. The table from a fault's code to its HTTP status: ``domain/status.py``.
 
 A fault is the plain condition (``UpstreamTimeout``), raised anywhere below the doors and answered in
 one place: ``web/middleware.py`` before the first byte, ``flow/relay.py`` after it.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from gateway.domain.rate import UNLIMITED, Standing
+from gateway.domain.status import STATUS
 
-STATUS: Mapping[str, int] = MappingProxyType(
-    {
-        "invalid_request": 400,
-        "unsupported_operation": 400,
-        "sensitive_words_detected": 400,
-        "content_policy_violation": 400,
-        "invalid_api_key": 401,
-        "key_disabled": 401,
-        "key_expired": 401,
-        "signed_out": 401,
-        "wrong_passphrase": 401,
-        "second_factor_needed": 401,
-        "forbidden": 403,
-        "insufficient_quota": 403,
-        "model_not_allowed": 403,
-        "group_not_allowed": 403,
-        "ip_not_allowed": 403,
-        "model_not_found": 404,
-        "not_found": 404,
-        "method_not_allowed": 405,
-        "request_timeout": 408,
-        "conflict": 409,
-        "idempotency_conflict": 409,
-        "request_cancelled": 409,
-        "task_not_ready": 409,
-        "precondition_failed": 412,
-        "request_too_large": 413,
-        "unsupported_media_type": 415,
-        "range_not_satisfiable": 416,
-        "rate_limit_exceeded": 429,
-        "internal_error": 500,
-        "api_not_implemented": 501,
-        "upstream_error": 502,
-        "no_available_channel": 503,
-        "overloaded": 503,
-        "upstream_timeout": 504,
-    },
-)
-"""Fault code -> HTTP status, as the public API has it."""
-
+LONGEST_RETRY_S = 5
+"""Of a 503: beyond it the client libraries are told not to retry, for they sleep whatever ``Retry-After`` says."""
 GATEWAY_TYPE = "new_api_error"
 """``error.type`` of everything the gateway itself says."""
 
@@ -84,6 +45,8 @@ class Fault(Exception):  # noqa: N818 - a fault is a condition with a code, the 
         self.type = GATEWAY_TYPE
         self.public_code: str | None = self.code
         self.status = STATUS[self.code]
+        if should_retry is None and self.status == STATUS["overloaded"] and (retry_after_s or 0) > LONGEST_RETRY_S:
+            self.should_retry = False
 
 
 class InternalError(Fault):
@@ -271,6 +234,8 @@ class UpstreamFault(Fault):
         rest_s: how long the provider asks to be left alone; None where it did not ask.
         answered: the provider is well, whatever it said: it was asked and it answered.
         declined: it said itself that it has not done what it was asked.
+        passing: the same may be answered well a moment later.
+        may_be_prompt: it may fail at what it was asked, and at nothing else.
     """
 
     code = "upstream_error"
@@ -279,6 +244,8 @@ class UpstreamFault(Fault):
     rest_s: float | None = None
     answered: bool = False
     declined: bool = False
+    passing: bool = False
+    may_be_prompt: bool = False
 
     def __init__(self, message: str, *, phase: str = "answer", should_retry: bool | None = None) -> None:
         super().__init__(message, should_retry=should_retry)
@@ -287,6 +254,10 @@ class UpstreamFault(Fault):
 
 class UpstreamError(UpstreamFault):
     """Garbage, a broken connection, or a status that is the provider's own trouble."""
+
+    def __init__(self, message: str, *, phase: str = "answer", should_retry: bool | None = None) -> None:
+        super().__init__(message, phase=phase, should_retry=should_retry)
+        self.passing = phase == "headers"
 
 
 class EgressRefused(UpstreamError):  # noqa: N818 - a condition, as the faults are
@@ -364,6 +335,12 @@ class UpstreamLimited(UpstreamRefused):
 
     retryable = True
     blame: Blame = "model"
+
+
+class ContextExceeded(UpstreamRefused):
+    """The prompt is longer than what the model takes there: a channel with a larger context may take it."""
+
+    retryable = True
 
 
 class NotExpressible(UpstreamRefused):

@@ -125,6 +125,8 @@ class Breaker:
         up_since: when it came up again; forever ago where it never was down.
         tries: calls under way that try whether it is well again.
         next_try_at: when another may try beside them.
+        tripped_at: when it tripped last.
+        rest_until: until when the provider asked to be left alone, within the cap.
     """
 
     state: State = "up"
@@ -136,6 +138,8 @@ class Breaker:
     up_since: float = _FOREVER_AGO
     tries: int = 0
     next_try_at: float = 0.0
+    tripped_at: float = _FOREVER_AGO
+    rest_until: float = _FOREVER_AGO
     _counts: _Counts = attrs.field(factory=_Counts, init=False)
 
     def wait_s(self, now: float) -> float | None:
@@ -220,6 +224,8 @@ class Breaker:
         own = min(rules.cooldown_s * 2 ** min(self.trips - 1, 30), rules.max_cooldown_s)
         own *= 1 + JITTER * (2 * dice - 1)
         self.until = now + min(max(own, rest_s), rules.max_cooldown_s)
+        self.tripped_at = now
+        self.rest_until = now + min(rest_s, rules.max_cooldown_s)
 
     def abandon(self, epoch: int) -> None:
         """A call of ``epoch`` ended without a verdict: its caller left. A trial is open to the next call again."""

@@ -12,7 +12,8 @@ from gateway.dialects.painting import Ask
 from gateway.dialects.payload import JSON, Form, Said, write_payload
 from gateway.domain.call import MAKES_MEDIA, Call
 from gateway.domain.capability import UNKNOWN, Capability
-from gateway.domain.channel import Channel
+from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.circuits import Place
 from gateway.domain.fault import InvalidRequest, NotExpressible
 from gateway.domain.plan import Plan
 from gateway.domain.price import ONE_PPM, Price, cost_nanos
@@ -54,6 +55,12 @@ class Option:
     capability: Capability = UNKNOWN
     named: Mapping[str, Price | None] = NONE_NAMED
     find_price: Callable[[str], Price | None] | None = None
+    place: Place = attrs.field(init=False, eq=False, repr=False)
+    """Of its calls, among the circuits of the channel."""
+
+    @place.default
+    def _find_place(self) -> Place:
+        return self.endpoint.wire, self.model
 
     @property
     def channel(self) -> Channel:
@@ -107,15 +114,21 @@ class Attempt:
         pending: its request was written to the provider, which has neither refused it nor answered it to its end: the
             provider may be doing what was asked.
         images: how many have been asked for, of a call for images: those of parts that wait have not.
+        timeouts: the channel's, or shorter ones while another channel could serve the call.
     """
 
     option: Option
     channel: Channel
     lease: Lease
     exchange: Exchange
+    timeouts: Timeouts = attrs.field()
     once: bool = False
     pending: bool = False
     images: int = 0
+
+    @timeouts.default
+    def _find_timeouts(self) -> Timeouts:
+        return self.channel.timeouts
 
     @property
     def naming(self) -> Naming:

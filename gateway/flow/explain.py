@@ -11,11 +11,13 @@ from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.fault import Fault
+from gateway.domain.health import Breaker
 from gateway.domain.picture import PictureAsk
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
 from gateway.domain.wire import WIRES
 from gateway.flow.accounting import Accounting
 from gateway.flow.attempt import Option
+from gateway.flow.line import AFTER_FAILURES, Obstacle
 from gateway.flow.models import Catalog
 from gateway.flow.priced_fields import find_refused_variant
 from gateway.flow.routing import Router
@@ -33,8 +35,8 @@ _REASONS = {
     "full": "as many calls under way as it may have",
     "rate": "as many requests in a minute as it may have",
     "keys": "none of its keys may be used for this model at the moment",
+    "refused": "the provider refused its keys",
 }
-_AFTER_FAILURES = frozenset({"cooling", "trial"})
 _NO_EDITS = "does not edit images"
 _PICTURES: Mapping[str, PictureAsk] = MappingProxyType(
     {"images": PictureAsk(""), "image_edits": PictureAsk("", sources=1)},
@@ -61,16 +63,17 @@ class Explainer:
         # What else a picture may be asked for is told as the channel's capability.
         unable = {option.channel.name for option in options if operation == "image_edits" and not _edits(option)}
         options = [option for option in options if option.channel.name not in unable]
-        usable = sorted((option for option in options if self._find_obstacle(option) is None), key=self._order)
-        best = usable[0] if usable else None
-        equals = [option for option in usable if best and self._order(option)[:2] == self._order(best)[:2]]
-        total = sum(map(self._weigh, equals))
+        standing = [_Standing.look(option, who.account.id, self.switchboard) for option in options]
+        usable = sorted((one for one in standing if one.obstacle is None), key=_Standing.order)
+        equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
+        total = sum(one.weight for one in equals)
         lines = [
-            self._describe(option, operation, rank, self._weigh(option) / total if option in equals else 0.0)
-            for rank, option in enumerate(usable, 1)
+            self._describe(one, operation, rank, one.weight / total if one in equals else 0.0)
+            for rank, one in enumerate(usable, 1)
         ]
-        stuck = [option for option in options if option not in usable]
-        lines += [self._describe(option, operation, None, 0.0) for option in stuck]
+        stuck = [one for one in standing if one.obstacle is not None]
+        tried = not usable and any(one.may_insist for one in stuck)
+        lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
         taken = {option.channel.name for option in options}
         lines += [
             _refuse(channel, _NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation))
@@ -82,7 +85,7 @@ class Explainer:
             "model": model,
             "operation": operation,
             "key": caller and {"id": caller.key.id, "name": caller.key.name, "account": caller.account.name},
-            "served": refused is None and (bool(usable) or not options),
+            "served": refused is None and (bool(usable) or tried or not options),
             "refused": refused and {"code": refused.code, "message": refused.message},
             "channels": lines,
             "room": caller and self._describe_room(caller),
@@ -97,23 +100,13 @@ class Explainer:
             return fault
         return None
 
-    def _find_obstacle(self, option: Option) -> tuple[str, float] | None:
-        return option.line.find_obstacle(option.model, self.switchboard.now)
-
-    def _share(self, option: Option) -> float:
-        return option.line.breaker.share(self.switchboard.now, self.switchboard.settings.rules)
-
-    def _weigh(self, option: Option) -> float:
-        return option.channel.weight * self._share(option)
-
-    def _order(self, option: Option) -> tuple[bool, int, float]:
-        return not option.sure, -option.channel.priority, (option.line.running + 1) / self._weigh(option)
-
-    def _describe(self, option: Option, operation: Operation, rank: int | None, chance: float) -> Fields:
-        channel, obstacle = option.channel, self._find_obstacle(option)
-        reason = None if obstacle is None else _REASONS[obstacle[0]]
-        if obstacle is not None and obstacle[0] in _AFTER_FAILURES and option.line.breaker.reason:
-            reason = f"{reason} ({option.line.breaker.reason})"
+    def _describe(
+        self, standing: "_Standing", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
+    ) -> Fields:
+        option, obstacle = standing.option, standing.obstacle
+        channel, reason = option.channel, standing.find_reason()
+        if tried and standing.may_insist:
+            reason = f"{reason}; as nobody else serves it, a few calls are tried all the same"
         return {
             **_name(channel),
             "rank": rank,
@@ -123,8 +116,8 @@ class Explainer:
             "upstream_model": option.model,
             "language": option.endpoint.wire,
             "translated": option.endpoint.wire != WIRES[operation][0],
-            "state": option.line.breaker.state,
-            "share": round(self._share(option), 2),
+            "state": standing.ill[0].state if standing.ill else "up",
+            "share": round(standing.share, 2),
             "running": option.line.running,
             "capability": _write_capability(option.capability),
             "price": _write_price(option.price),
@@ -157,6 +150,50 @@ class Explainer:
             }
             for name, owner in owners
         }
+
+
+@attrs.frozen
+class _Standing:
+    """One channel as it stands for a call: what is in the way, and which breakers say so."""
+
+    option: Option
+    obstacle: tuple[Obstacle, float] | None
+    ill: list[Breaker]
+    share: float
+    may_insist: bool
+
+    @classmethod
+    def look(cls, option: Option, account: int, switchboard: Switchboard) -> "_Standing":
+        """How it stands now; for account 0, which is nobody's, as whoever called last has found it."""
+        line, now = option.line, switchboard.now
+        account = account or line.find_witness(option.place)
+        obstacle = line.find_obstacle(option.place, account, now)
+        may_insist = obstacle is not None and obstacle[0] in AFTER_FAILURES
+        return cls(
+            option,
+            obstacle,
+            line.list_ill(option.place, account),
+            line.find_share(option.place, account, now, switchboard.settings.rules),
+            may_insist and line.find_insisting_s(option.place, account, now) is not None,
+        )
+
+    @property
+    def weight(self) -> float:
+        """Its part among equals."""
+        return self.option.channel.weight * self.share
+
+    def order(self) -> tuple[bool, int, float]:
+        """Those that go first are less."""
+        option = self.option
+        return not option.sure, -option.channel.priority, (option.line.running + 1) / self.weight
+
+    def find_reason(self) -> str | None:
+        """Why it would not serve now."""
+        if self.obstacle is None:
+            return None
+        reason = _REASONS[self.obstacle[0]]
+        said = next((breaker.reason for breaker in self.ill if breaker.reason), None)
+        return f"{reason} ({said})" if said and self.obstacle[0] in {"cooling", "trial"} else reason
 
 
 _ROOM = frozenset({"left_usd", "held_usd", "resets_at"})

@@ -15,12 +15,13 @@ import structlog
 from gateway.domain.audit import OPERATOR, Actor, AuditRow, write_change
 from gateway.domain.catalog import Listed
 from gateway.domain.channel import Channel, ChannelStore
+from gateway.domain.circuits import Tripped
 from gateway.domain.declaration import write_time
 from gateway.domain.fault import Conflict, InvalidRequest, NotFound, UpstreamFault
 from gateway.domain.figures import find_percentile
 from gateway.flow.administration import read_spec
 from gateway.flow.declaration import ChannelSpec, write_channel, write_secrets
-from gateway.flow.line import FAILED, Line
+from gateway.flow.line import FAILED, KeyLine, Line
 from gateway.flow.models import Catalog
 from gateway.flow.ordering import ChannelOrder, pick_channels, set_priorities
 from gateway.flow.switchboard import Switchboard
@@ -224,22 +225,24 @@ class Fleet:
 
     def _describe_line(self, line: Line) -> Fields:
         now, rules, breaker = self._switchboard.now, self._switchboard.settings.rules, line.breaker
-        wait = breaker.wait_s(now)
+        wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(line.list_tripped(), now)
+        if breaker.state == "up" and line.state != "up":  # each model that it serves has tripped
+            wait = min((circuit["cooldown_s"] or 0.0 for circuit in circuits), default=0.0)
+            reason = circuits[0]["reason"]
         return {
-            "state": breaker.state,
+            "state": line.state,
             "running": line.running,
             "share": round(breaker.share(now, rules), 2),
             "cooldown_s": None if wait is None else round(wait, 1),
             "trips": breaker.trips,
-            "reason": breaker.reason,
+            "reason": reason,
+            "circuits": circuits,
             **_describe_figures(line),
             "keys": [
                 {
                     "last4": _show_end(key.key),
-                    "state": key.breaker.state,
-                    "cooldown_s": round(key.breaker.wait_s(now) or 0.0, 1),
-                    "reason": key.breaker.reason,
-                    "limited_models": sorted(model for model, until in key.limited.items() if until > now),
+                    **_describe_key(key, now),
+                    "limited_models": sorted(model for model, limit in key.limited.items() if limit.until > now),
                 }
                 for key in line.keys
                 if key.key
@@ -261,6 +264,31 @@ class Fleet:
         return channel
 
 
+def _describe_key(key: KeyLine, now: float) -> Fields:
+    """A key that was refused is down until a call made with it is answered."""
+    refused = _describe_circuits(key.circuits.list_tripped(), now)
+    state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
+    if state == "up" and refused and not key.circuits.answered_lately:
+        state, wait, reason = refused[0]["state"], refused[0]["cooldown_s"], refused[0]["reason"]
+    return {"state": state, "cooldown_s": round(wait or 0.0, 1), "reason": reason, "circuits": refused}
+
+
+def _describe_circuits(tripped: Sequence[Tripped], now: float) -> list[Fields]:
+    """What does not pass every call, at most ``MOST_CIRCUITS`` of it."""
+    return [
+        {
+            "model": place[1] or None,
+            "language": place[0] or None,
+            "account": account,
+            "state": breaker.state,
+            "cooldown_s": None if (wait := breaker.wait_s(now)) is None else round(wait, 1),
+            "trips": breaker.trips,
+            "reason": breaker.reason,
+        }
+        for place, account, breaker in tripped[:MOST_CIRCUITS]
+    ]
+
+
 def _describe_figures(line: Line) -> Fields:
     """What its calls have come to; of a channel that has had none nothing is known."""
     answered = sorted(figure for figure in line.recent if figure != FAILED)
@@ -274,6 +302,8 @@ def _describe_figures(line: Line) -> Fields:
     }
 
 
+MOST_CIRCUITS = 50
+"""That are told of one channel, or of one key: callers make up the names of models."""
 _SHOWABLE = 16
 """Characters of a key from which its last four give nothing away."""
 

@@ -171,7 +171,9 @@ class Images:
             if not done:
                 self._abandon(attempt, painter)
         if not told.items:
-            raise UpstreamError("The provider answered without a picture")
+            fault = UpstreamError("The provider answered without a picture")
+            fault.may_be_prompt = True
+            raise fault
         return told
 
     async def _step(self, attempt: Attempt, painter: Painter, ask: Ask) -> Pictures | Ask:

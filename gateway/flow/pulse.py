@@ -53,6 +53,14 @@ class Pulse:
         self.due_at = 0.0
         self.wind()
 
+    def find_silence_s(self) -> float:
+        """How long the caller hears nothing before its first comment, after which no other attempt can follow.
+
+        A first event that has to come sooner than twice the usual is waited for: its absence is another attempt's turn.
+        """
+        first_s = self._timeouts.first_byte_s
+        return KEEPALIVE_AFTER_S if first_s > 2 * KEEPALIVE_AFTER_S else max(KEEPALIVE_AFTER_S, first_s + 1)
+
     def wind(self) -> None:
         """Watch for whatever is due next; to be called again once the caller has been answered."""
         due, _ = self._deadline()

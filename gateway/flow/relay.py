@@ -21,6 +21,7 @@ from gateway.dialects.sse import KEEPALIVE
 from gateway.dialects.whole_gate import WholeGate
 from gateway.domain.call import Call
 from gateway.domain.fault import (
+    ContextExceeded,
     NotExpressible,
     RequestCancelled,
     ShuttingDown,
@@ -37,7 +38,7 @@ from gateway.flow.outlet import Outlet
 from gateway.flow.painted import PaintedGate
 from gateway.flow.pulse import Pulse
 from gateway.flow.record import Delivery
-from gateway.flow.routing import Route
+from gateway.flow.route import Route
 from gateway.flow.stream import Stream
 from gateway.flow.sweep import Sweep
 from gateway.flow.switchboard import Switchboard
@@ -155,7 +156,7 @@ class Relay:
         async def push(visit: Visit, attempt: Attempt) -> UpstreamFault | None:
             call, manner = grant.call, attempt.exchange.manner
             visit.lead_to(outlet)
-            patience = find_patience(attempt.channel.timeouts, call)
+            patience = find_patience(attempt.timeouts, call)
             keep_alive = partial(outlet.write, b"" if manner.binary else KEEPALIVE)
             pulse = Pulse(patience, self.sweep, give_up=visit.break_off, keep_alive=keep_alive)
             try:
@@ -240,7 +241,7 @@ class Relay:
             except UpstreamFault as fault:
                 met = visit.cancelled or fault
                 delivery.note_failed(attempt, met, loop.time())
-                self._note_failed(attempt, met)
+                self._note_failed(attempt, met, route.digest if met.may_be_prompt else None)
             else:
                 attempt.pending = False
                 return made
@@ -249,8 +250,7 @@ class Relay:
                 self._visits.pop(request_id, None)
                 self._switchboard.end(attempt.lease)
                 visit.close()
-            # That one language has no words for the call is an answer only where nothing else went wrong.
-            told = met if told is None or not isinstance(met, NotExpressible) else told
+            told = _find_told(told, met)
             following = await self._follow(route, attempt, met)
             if following is None:
                 raise told
@@ -268,19 +268,32 @@ class Relay:
                 if self.broken_off or loop.time() >= until or not route.is_open:
                     return None
                 await asyncio.sleep(min(TURN_LOOK_S * max(1.0, self._waiting / CROWD), until - loop.time()))
+            if route.pause_s:
+                await asyncio.sleep(route.pause_s)
         finally:
             self._waiting -= 1
         return None if self.broken_off else route.follow(failed)
 
-    def _note_failed(self, attempt: Attempt, fault: UpstreamFault) -> None:
+    def _note_failed(self, attempt: Attempt, fault: UpstreamFault, prompt: int | None = None) -> None:
         """Hold it against whoever it is held against, and say in the log what the caller is not told."""
-        self._switchboard.note_failed(attempt.lease, fault)
+        self._switchboard.note_failed(attempt.lease, fault, prompt)
         _log_failure(attempt, fault)
 
 
 async def _estimate(call: Call) -> Answer:
     """The house's rule of thumb for the tokens of a prompt."""
     return Answer(write_count_answer(estimate_tokens(call.prompt_chars)))
+
+
+def _find_told(told: UpstreamFault | None, met: UpstreamFault) -> UpstreamFault:
+    """What the caller is told, after one more attempt that has failed.
+
+    That one language has no words for the call is an answer only where nothing else went wrong. That the prompt is too
+    long is one whatever went wrong where a larger context was looked for.
+    """
+    if told is None or (not isinstance(met, NotExpressible) and not isinstance(told, ContextExceeded)):
+        return met
+    return told
 
 
 def make_cancelled() -> RequestCancelled:

@@ -1,10 +1,8 @@
 """Room 4: a call becomes a route: who may serve it, each at what price, and who is next when one fails."""
 
-import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from functools import partial
 
-from gateway.dialects.exchange import Naming, make_exchange
 from gateway.domain.call import Call, Operation
 from gateway.domain.caller import Caller
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
@@ -13,152 +11,23 @@ from gateway.domain.fault import (
     GroupNotAllowed,
     InvalidRequest,
     ModelNotAllowed,
-    NoAvailableChannel,
-    NotExpressible,
-    UpstreamFault,
 )
 from gateway.domain.price import ONE_PPM
-from gateway.domain.selection import Candidate, choose
 from gateway.domain.video import VideoJob
 from gateway.domain.wire import WIRES
-from gateway.flow.attempt import Attempt, Option
+from gateway.flow.attempt import Option
 from gateway.flow.models import Catalog, model_not_found
 from gateway.flow.priced_fields import find_refused_variant, keep_allowed, refuse_variant
+from gateway.flow.route import Route
 from gateway.flow.switchboard import Switchboard
 from gateway.flow.tariff import Tariff
 from gateway.flow.unserved import refuse_operation
 from gateway.providers.base import Provider
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
-from gateway.upstream.port import StaleConnection
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
 """What models differ in: it is looked up what they can do."""
 _MOST_REMEMBERED = 4_096
-_LONGEST_WAIT_S = 120
-"""What a caller is told to wait at most: beyond it the client libraries do not try again."""
-
-
-class Route:
-    """Who may serve one call. Attempts are chosen one by one, from how the channels stand at that moment.
-
-    Args:
-        options: every channel that may.
-        call: the call.
-        switchboard: how they stand.
-        sticky: see ``domain/selection.py``.
-    """
-
-    def __init__(
-        self,
-        options: Sequence[Option],
-        call: Call,
-        switchboard: Switchboard,
-        *,
-        sticky: str | None = None,
-    ) -> None:
-        self.options = options
-        self._call = call
-        self._switchboard = switchboard
-        self._sticky = sticky
-        self._first: Option | None = None
-        self._tried: tuple[str, ...] = ()
-        self._attempts = 0
-        self._once = False
-
-    def rank(self) -> Sequence[Option]:
-        """Every option, first the one that is taken if it still can be. Raises ``NoAvailableChannel``."""
-        options = self.options
-        if not options:
-            return options
-        if len(options) == 1 and self._is_open(options[0]):  # the usual house: there is nothing to weigh
-            self._first = options[0]
-            return options
-        self._first = first = self._look()
-        return [first, *(option for option in options if option is not first)]
-
-    def _look(self) -> Option:
-        option = self._choose()
-        if option is None:
-            raise self._find_reason()
-        return option
-
-    def begin(self, answer_id: str, now_s: int) -> Attempt:
-        """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoAvailableChannel``."""
-        first = self._first
-        if first is None or not self._is_open(first):
-            first = self._look()
-        return self._take(first, answer_id, now_s)
-
-    def may_follow(self, failed: Attempt, fault: UpstreamFault) -> bool:
-        """Whether there is another attempt after ``failed``, whose lease has ended; else its fault is the answer."""
-        if isinstance(fault, NotExpressible):  # nothing was sent: it is no attempt, and what follows is no retry
-            self._attempts -= 1
-        elif not fault.retryable or self._attempts >= self._switchboard.settings.max_attempts:
-            return False
-        # A stale connection is not the channel's trouble: it is asked again, over a connection of the attempt's own.
-        self._once = isinstance(fault, StaleConnection)
-        if self._once:
-            return self.is_open and not self._call.makes_media
-        # Trouble with one key is not the channel's: its next key is another try.
-        if fault.blame not in {"key", "model"} or len(failed.lease.line.keys) == 1:
-            self._tried += (failed.channel.name,)
-        return self.is_open
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a channel that was not tried can take the call now."""
-        return any(map(self._is_open, self.options))
-
-    def follow(self, failed: Attempt) -> Attempt | None:
-        """The attempt after ``failed``; None where no channel can take it any more."""
-        option, naming = self._choose(), failed.exchange.naming
-        return None if option is None else self._take(option, naming.id, naming.now_s)
-
-    def _choose(self) -> Option | None:
-        ready = [option for option in self.options if self._is_open(option)]
-        if len(ready) <= 1:
-            return ready[0] if ready else None
-        switchboard = self._switchboard
-        now, rules = switchboard.now, switchboard.settings.rules
-        candidates = [_weigh(option, option.line.breaker.share(now, rules)) for option in ready]
-        return choose(candidates, self._sticky, switchboard.throw())
-
-    def _is_open(self, option: Option) -> bool:
-        """Whether it was not tried, and can be. An attempt may take minutes: by then it may be disabled, or gone."""
-        line = option.line
-        if self._tried and line.channel.name in self._tried:
-            return False
-        if line.is_free(option.model):
-            return True
-        return line.offered and line.find_obstacle(option.model, self._switchboard.now) is None
-
-    def _take(self, option: Option, answer_id: str, now_s: int) -> Attempt:
-        lease = self._switchboard.lease(option.line, option.model, retry=self._attempts > 0)
-        self._attempts += 1
-        exchange = make_exchange(self._call, option.endpoint.wire, Naming(answer_id, option.model, now_s))
-        return Attempt(option, option.line.channel, lease, exchange, self._once)
-
-    def _find_reason(self) -> NoAvailableChannel:
-        now = self._switchboard.now
-        waits = [found[1] for option in self.options if (found := option.line.find_obstacle(option.model, now))]
-        wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
-        return NoAvailableChannel(
-            f"Every channel that serves the model {self._call.model!r} is cooling down or full",
-            retry_after_s=wait,
-        )
-
-
-def _weigh(option: Option, share: float) -> Candidate[Option]:
-    channel = option.channel
-    return Candidate(
-        option,
-        channel.name,
-        sure=option.sure,
-        priority=channel.priority,
-        weight=channel.weight * share,
-        share=share,
-        running=option.line.running,
-    )
 
 
 class Router:
@@ -204,9 +73,10 @@ class Router:
             options = _keep_able(options, call)
         if call.operation == "count_tokens":  # what nobody can count now is estimated
             now = self._switchboard.now
-            options = [option for option in options if option.line.find_obstacle(option.model, now) is None]
+            account = caller.account.id
+            options = [option for option in options if option.line.find_obstacle(option.place, account, now) is None]
         sticky = None if call.sticky is None else f"{caller.account.id}:{call.sticky}"
-        return Route(options, call, self._switchboard, sticky=sticky)
+        return Route(options, call, self._switchboard, account=caller.account.id, sticky=sticky)
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Option]:
         """``list_options`` for a caller who may have them; not to be changed.

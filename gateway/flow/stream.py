@@ -11,7 +11,7 @@ from gateway.domain.fault import Fault, UpstreamError, UpstreamFault
 from gateway.flow.admission import Grant
 from gateway.flow.attempt import EVENT_STREAM
 from gateway.flow.outlet import Outlet
-from gateway.flow.pulse import KEEPALIVE_AFTER_S, Pulse
+from gateway.flow.pulse import Pulse
 from gateway.flow.sweep import Patience
 from gateway.upstream.port import Pumped, Reply
 
@@ -113,7 +113,7 @@ class Stream:
             if self._binary:
                 pumped = await self._reply.pump(self._hold)
             else:
-                with Patience(self._pulse.sweep, KEEPALIVE_AFTER_S):
+                with Patience(self._pulse.sweep, self._pulse.find_silence_s()):
                     pumped = await self._reply.pump(self._hold)
         except TimeoutError:
             self._held.append(KEEPALIVE)

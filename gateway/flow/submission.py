@@ -38,7 +38,7 @@ from gateway.flow.footage import Footage
 from gateway.flow.record import Arrival, Delivery, Outcome, write_row
 from gateway.flow.references import References
 from gateway.flow.relay import Relay
-from gateway.flow.routing import Route
+from gateway.flow.route import Route
 from gateway.flow.safety import WordList, check_body
 from gateway.flow.settlement import Settlement
 from gateway.flow.videos import LEASE_MS, Videos

@@ -11,15 +11,21 @@ import attrs
 import structlog
 
 from gateway.domain.channel import Channel
+from gateway.domain.circuits import Begun, Circuits, Failure, Place
 from gateway.domain.fault import UpstreamFault
-from gateway.domain.health import DEFAULT_RULES, Rules
+from gateway.domain.health import DEFAULT_RULES, Breaker, Rules
 from gateway.domain.rate import take
 from gateway.flow.line import FAILED, Lease, Line, list_keys
 
 log = structlog.stdlib.get_logger(__name__)
 
 KEY_PATIENCE = 12
-"""A key that was refused stays refused until somebody does something: it rests so many times as long as a channel."""
+"""A key that is refused again and again rests at most so many times as long as a channel does at first."""
+REFUSED_S = 1.0
+"""How long a key rests that was refused once; twice as long each time."""
+PROBE_EVERY_S = 5.0
+"""How often a channel that has tripped is probed."""
+_NOTHING_BEGUN = Begun()
 
 
 @attrs.frozen
@@ -31,12 +37,14 @@ class Settings:
         max_attempts: channels tried for one call.
         retry_ratio: retries among all calls under way, at most.
         least_retries: that are let through whatever the ratio: one caller alone must be able to fail over.
+        failover_after_s: that a stream's first event is waited for, where another channel could serve the call.
     """
 
     rules: Rules = DEFAULT_RULES
     max_attempts: int = 3
     retry_ratio: float = 0.2
     least_retries: int = 3
+    failover_after_s: float = 15.0
 
 
 DEFAULT_SETTINGS = Settings()
@@ -44,6 +52,9 @@ DEFAULT_SETTINGS = Settings()
 
 class Switchboard:
     """Knows how every channel stands.
+
+    What a failure counts for: a connection that cannot be made concerns the whole channel. A refused key and everything
+    else concern calls of their kind first (``domain/circuits.py``).
 
     Args:
         clock: seconds of a monotonic clock.
@@ -84,7 +95,7 @@ class Switchboard:
     def any_open(self) -> bool:
         """Whether a channel could be called now, or is being tried, for all its breaker knows."""
         now = self._clock()
-        return any(not line.breaker.wait_s(now) and line.channel.status == "active" for line in self.lines.values())
+        return any(line.channel.status == "active" and line.may_be_well(now) for line in self.lines.values())
 
     @property
     def now(self) -> float:
@@ -100,20 +111,27 @@ class Switchboard:
         settings = self.settings
         return self.retrying < max(settings.least_retries, settings.retry_ratio * self.running)
 
-    def lease(self, line: Line, model: str, *, retry: bool) -> Lease:
-        """Make a call over ``line``, which has no obstacle."""
+    def lease(self, line: Line, place: Place, account: int, *, retry: bool, insisting: bool = False) -> Lease:
+        """Make a call of ``account`` over ``line``, which has no obstacle; or ``insisting``, in spite of failures."""
         now, rpm = self._clock(), line.channel.rpm
-        key = line.keys[0] if len(line.keys) == 1 else line.pick_key(model, now)
+        key = line.keys[0] if len(line.keys) == 1 else line.pick_key(place, account, now)
         if rpm is not None:
             line.tat = take(line.tat, rpm, 1, now)
         line.running += 1
         self.running += 1
         if retry:
             self.retrying += 1
-        breaker, keys = line.breaker, key.breaker
-        epoch = breaker.epoch if breaker.state == "up" else breaker.begin(now)
-        key_epoch = keys.epoch if keys.state == "up" else keys.begin(now)
-        return Lease(line, key, model, retry, epoch, key_epoch, now)
+        elif insisting:
+            line.insist(account, now)
+        breaker, keys, tries = line.breaker, key.breaker, not insisting
+        epoch = breaker.begin(now) if tries and breaker.state != "up" else breaker.epoch
+        key_epoch = keys.begin(now) if tries and keys.state != "up" else keys.epoch
+        lease = Lease(line, key, place, account, retry, epoch, key_epoch, now, insisting)
+        if line.circuits:
+            lease.begun = line.circuits.begin(place, account, now, tries=tries)
+        if key.circuits:
+            lease.key_begun = key.circuits.begin(place, account, now, tries=tries)
+        return lease
 
     def note_answered(self, lease: Lease) -> None:
         """The call was answered; to be said once, at its first event or with the whole of it.
@@ -125,13 +143,12 @@ class Switchboard:
             lease.retry = False
             self.retrying -= 1
         lease.first_byte_ms = round((now - lease.began) * 1000)
-        lease.streak = lease.line.breaker.failures
+        lease.streak = lease.line.circuits.find_streak(lease.place, lease.account) if lease.line.circuits else (0, 0)
         self._note_well(lease, now)
-        if lease.key.breaker.trips:  # else there is nothing to note: see KeyLine
-            lease.key.breaker.note_answered(lease.key_epoch, now, self.settings.rules)
+        self._note_key_well(lease, now)
 
-    def note_failed(self, lease: Lease, fault: UpstreamFault) -> None:
-        """The call failed, before its first byte or after it."""
+    def note_failed(self, lease: Lease, fault: UpstreamFault, prompt: int | None = None) -> None:
+        """The call failed, before its first byte or after it. ``prompt``: a digest of what was asked."""
         if fault.blame != "nobody":
             lease.first_byte_ms = FAILED
         if fault.answered:
@@ -140,73 +157,124 @@ class Switchboard:
             case "model":
                 self._limit_key(lease, fault)
             case "key":
-                self._trip_key(lease, fault)
+                self._note_refused(lease, fault)
+            case "channel" if fault.phase == "connect":
+                self._note_out_of_reach(lease, fault)
             case "channel":
-                self._note_ill(lease, fault)
+                self._note_ill(lease, fault, prompt)
             case "nobody":
                 if fault.answered:
-                    lease.key.breaker.note_answered(lease.key_epoch, self._clock(), self.settings.rules)
+                    self._note_key_well(lease, self._clock())
 
     def note_probe_answered(self, line: Line, epoch: int) -> None:
-        """A probe, begun in ``epoch``, found the channel well."""
+        """A probe, begun in ``epoch`` of the channel's breaker, found the channel well."""
+        now = line.probed_at = self._clock()
         if line.breaker.state == "down" and line.breaker.epoch == epoch:
-            line.breaker.recover(self._clock())
+            line.breaker.recover(now)
             log.info("channel_recovered", channel=line.channel.name, reason="probe")
+        if line.probe_failed:  # else it was well all the time, and what failed fails still
+            line.probe_failed = False
+            line.circuits.let_try(now)
 
     def note_probe_failed(self, line: Line, epoch: int, fault: UpstreamFault) -> None:
-        """A probe, begun in ``epoch``, found it as it was: it rests on, for longer."""
+        """A probe, begun in ``epoch``, found it as it was: once its cooldown is over, it rests on, for longer."""
         breaker, now = line.breaker, self._clock()
-        if breaker.state == "down" and breaker.epoch == epoch:
+        line.probed_at, line.probe_failed = now, True
+        if breaker.state == "down" and breaker.epoch == epoch and (now >= breaker.until or fault.rest_s):
             breaker.trip(now, self.settings.rules, reason=fault.message, dice=self._dice(), rest_s=fault.rest_s or 0.0)
 
-    def _note_well(self, lease: Lease, now: float) -> None:
-        breaker = lease.line.breaker
-        trial = breaker.state == "trial" and breaker.epoch == lease.epoch
-        breaker.note_answered(lease.epoch, now, self.settings.rules)
-        if trial:
-            log.info("channel_recovered", channel=lease.line.channel.name)
+    def tidy(self) -> None:
+        """Forget failures that say nothing any more."""
+        for line in self.lines.values():
+            line.tidy(self._clock(), self.settings.rules.window_s)
 
-    def _note_ill(self, lease: Lease, fault: UpstreamFault) -> None:
-        now, rules, breaker = self._clock(), self.settings.rules, lease.line.breaker
-        if lease.epoch != breaker.epoch or breaker.state == "down":
-            return
-        if fault.rest_s:  # it asks to be left alone: no second failure is needed
-            breaker.trip(now, rules, reason=fault.message, dice=self._dice(), rest_s=fault.rest_s)
-        elif not breaker.note_failed(
-            lease.epoch,
-            now,
-            rules,
-            reason=fault.message,
-            dice=self._dice(),
+    def _note_well(self, lease: Lease, now: float) -> None:
+        line, rules = lease.line, self.settings.rules
+        breaker = line.breaker
+        was = breaker.state
+        if was == "down" and breaker.epoch == lease.epoch:  # a call that was made in spite of the cooldown
+            breaker.recover(now)
+        breaker.note_answered(lease.epoch, now, rules)
+        if was != breaker.state:
+            log.info("channel_recovered", channel=line.channel.name)
+        if line.circuits:
+            begun = lease.begun or _NOTHING_BEGUN
+            if line.circuits.note_answered(lease.place, lease.account, begun, now, rules):
+                log.info("circuit_recovered", channel=line.channel.name, model=lease.place[1])
+
+    def _note_key_well(self, lease: Lease, now: float) -> None:
+        key, rules = lease.key, self.settings.rules
+        if key.breaker.trips:  # else there is nothing to note: see KeyLine
+            if key.breaker.epoch == lease.key_epoch:
+                key.breaker.recover(now)
+            key.breaker.note_answered(lease.key_epoch, now, rules)
+        if key.circuits:
+            key.circuits.note_answered(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, now, rules)
+
+    def _note_out_of_reach(self, lease: Lease, fault: UpstreamFault) -> None:
+        now, breaker = self._clock(), lease.line.breaker
+        if breaker.note_failed(lease.epoch, now, self.settings.rules, reason=fault.message, dice=self._dice()):
+            self._tell_tripped(lease, breaker, now)
+
+    def _note_ill(self, lease: Lease, fault: UpstreamFault, prompt: int | None) -> None:
+        failure = Failure(
+            self._clock(),
+            self.settings.rules,
+            fault.message,
+            self._dice(),
+            rest_s=fault.rest_s or 0.0,
             streak=lease.streak,
-        ):
+            prompt=prompt if fault.may_be_prompt else None,
+        )
+        circuits = lease.line.circuits
+        tripped = circuits.note_failed(lease.place, lease.account, lease.begun or _NOTHING_BEGUN, failure)
+        if tripped is not None:
+            self._tell_tripped(lease, tripped, failure.at)
+
+    def _tell_tripped(self, lease: Lease, breaker: Breaker, now: float) -> None:
+        line, cooldown_s = lease.line, round(breaker.until - now, 1)
+        if breaker is line.breaker:
+            log.warning("channel_tripped", channel=line.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
             return
+        place, account = next((place, account) for place, account, known in line.list_tripped() if known is breaker)
         log.warning(
-            "channel_tripped",
-            channel=lease.line.channel.name,
+            "circuit_tripped",
+            channel=line.channel.name,
+            model=place[1] or "all",
+            account=account,
             error=breaker.reason,
-            cooldown_s=round(breaker.until - now, 1),
+            cooldown_s=cooldown_s,
         )
 
     def _limit_key(self, lease: Lease, fault: UpstreamFault) -> None:
-        rules = self.settings.rules
+        now, rules, model = self._clock(), self.settings.rules, lease.place[1]
         wait = min(fault.rest_s or rules.cooldown_s, rules.max_cooldown_s)
-        lease.key.limit(lease.model, self._clock() + wait)
-        log.warning("key_limited", channel=lease.line.channel.name, model=lease.model, cooldown_s=round(wait, 1))
+        lease.key.limit(model, lease.account, now + wait, now)
+        log.warning("key_limited", channel=lease.line.channel.name, model=model, cooldown_s=round(wait, 1))
 
-    def _trip_key(self, lease: Lease, fault: UpstreamFault) -> None:
-        now, rules, breaker = self._clock(), self.settings.rules, lease.key.breaker
-        if lease.key_epoch != breaker.epoch or breaker.state == "down":
+    def _note_refused(self, lease: Lease, fault: UpstreamFault) -> None:
+        rules, key = self.settings.rules, lease.key
+        rules = attrs.evolve(
+            rules,
+            failures=1,
+            cooldown_s=min(REFUSED_S, rules.cooldown_s),
+            max_cooldown_s=min(rules.max_cooldown_s, rules.cooldown_s * KEY_PATIENCE),
+        )
+        now = self._clock()
+        if key.breaker.state == "trial" and key.breaker.epoch == lease.key_epoch:
+            key.breaker.trip(now, rules, reason=fault.message, dice=self._dice())
+        failure = Failure(now, rules, fault.message, self._dice())
+        tripped = key.circuits.note_failed(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, failure)
+        if tripped is None:
             return
-        patient = attrs.evolve(rules, cooldown_s=rules.cooldown_s * KEY_PATIENCE)
-        breaker.trip(now, patient, reason=fault.message, dice=self._dice())
-        number = next((number for number, key in enumerate(lease.line.keys, 1) if key is lease.key), 0)
+        number = next((number for number, known in enumerate(lease.line.keys, 1) if known is key), 0)
         log.warning(
             "key_tripped",
             channel=lease.line.channel.name,
+            model=None if tripped is key.breaker else lease.place[1],
             error=fault.message,
             reason=f"key {number} of {len(lease.line.keys)}",
-            cooldown_s=round(breaker.until - now, 1),
+            cooldown_s=round(tripped.until - now, 1),
         )
 
     def end(self, lease: Lease) -> None:
@@ -220,7 +288,16 @@ class Switchboard:
         self.running -= 1
         if lease.retry:
             self.retrying -= 1
+        if lease.insisting:
+            return
         if line.breaker.state == "trial":
             line.breaker.abandon(lease.epoch)
         if lease.key.breaker.state == "trial":
             lease.key.breaker.abandon(lease.key_epoch)
+        _abandon(line.circuits, lease.begun)
+        _abandon(lease.key.circuits, lease.key_begun)
+
+
+def _abandon(circuits: Circuits, begun: Begun | None) -> None:
+    if begun is not None:
+        circuits.abandon(begun)

@@ -43,7 +43,7 @@ class Visit:
 
     async def open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
         """Send, and pass the headers. Raises an ``UpstreamFault`` for anything but a good answer of the right type."""
-        timeouts = attempt.channel.timeouts
+        timeouts = attempt.timeouts
         # What a provider is sent may take longer than what it says first.
         waits = call.stream and not call.files and call.picture is None
         patience_s = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s

@@ -151,7 +151,7 @@ class Vitals:
 
     def _count_channels(self) -> Fields:
         lines = self._organs.switchboard.lines.values()
-        counts = Counter(line.breaker.state if line.channel.status == "active" else "disabled" for line in lines)
+        counts = Counter(line.state if line.channel.status == "active" else "disabled" for line in lines)
         return {state: counts[state] for state in STATES}
 
 

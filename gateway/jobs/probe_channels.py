@@ -1,4 +1,4 @@
-"""Looks whether channels that were tripped are well again, where no call has come to find out."""
+"""Looks whether channels that failed are well again, so that no call has to find out."""
 
 import asyncio
 
@@ -7,12 +7,10 @@ from gateway.domain.fault import UpstreamFault
 from gateway.flow.fleet import Fetch
 from gateway.flow.line import Line
 from gateway.flow.models import Catalog
-from gateway.flow.switchboard import Switchboard
+from gateway.flow.switchboard import PROBE_EVERY_S, Switchboard
 from gateway.providers.registry import PROVIDERS
 
 LOOK_EVERY_S = 1.0
-IDLE_S = 2.0
-"""How long after its cooldown a channel is left to its callers: a call is the better probe, and costs nothing more."""
 
 
 class ProbeChannels:
@@ -39,15 +37,15 @@ class ProbeChannels:
             await self.probe()
 
     async def probe(self) -> None:
-        """Probe every channel that has been down, and asked for by nobody, for a while after its cooldown."""
+        """Probe every channel that has tripped, as a whole or for some calls, and forget old failures."""
+        self._switchboard.tidy()
         now, lines = self._switchboard.now, self._switchboard.lines
         due = [
             (channel, line)
             for channel in self._catalog.channels
             if (line := lines.get(channel.name)) is not None
-            and line.breaker.state == "down"
-            and now >= line.breaker.until + IDLE_S
             and channel.status == "active"
+            and line.is_probe_due(now, PROBE_EVERY_S)
             and PROVIDERS[channel.provider].models_path is not None
         ]
         await asyncio.gather(*(self._probe_channel(channel, line) for channel, line in due))

@@ -11,7 +11,8 @@ from aiohttp import web
 from gateway.dialects.filming import Variant
 from gateway.dialects.openai_videos import write_deleted, write_video, write_videos
 from gateway.domain.byte_range import RangeNotSatisfiable
-from gateway.domain.fault import STATUS, ClientGone, InvalidRequest, NotFound, UpstreamFault
+from gateway.domain.fault import ClientGone, InvalidRequest, NotFound, UpstreamFault
+from gateway.domain.status import STATUS
 from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_video_id
 from gateway.flow.videos import check_completed
 from gateway.upstream.port import OpenFile

@@ -27,7 +27,7 @@ from gateway.flow.admission import Grant
 from gateway.flow.listening import listen
 from gateway.flow.record import Arrival, Delivery, Outcome
 from gateway.flow.relay import make_cancelled
-from gateway.flow.routing import Route
+from gateway.flow.route import Route
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.web.body import read_arrived_json, read_json
 from gateway.web.entrance import check_still_signed

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gateway.dialects.anthropic_error import write_messages_error, write_messages_error_event
 from gateway.dialects.sse import EventSplitter, read_data
 from gateway.domain.fault import (
-    STATUS,
     ApiNotImplemented,
     Conflict,
     Fault,
@@ -28,6 +27,7 @@ from gateway.domain.fault import (
     UpstreamRefused,
     UpstreamTimeout,
 )
+from gateway.domain.status import STATUS
 
 THEIRS = {
     "invalid_request_error",

@@ -8,18 +8,21 @@ import pytest
 from gateway.domain import fault as module
 from gateway.domain.fault import (
     GATEWAY_TYPE,
-    STATUS,
+    Conflict,
     ContentBlocked,
     Fault,
     ImageBlocked,
     NoAvailableChannel,
     NotExpressible,
+    Overloaded,
     QuotaExhausted,
     RateLimited,
+    StoreUnavailable,
     UpstreamFault,
     UpstreamRefused,
 )
 from gateway.domain.rate import UNLIMITED, Allowance, Standing
+from gateway.domain.status import STATUS
 
 FAULTS = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, Fault)]
 
@@ -114,6 +117,7 @@ VERDICTS = {
     "ImageBlocked": ("nobody", True, False),
     "ContentBlocked": ("nobody", True, False),
     "ContentGone": ("nobody", True, True),
+    "ContextExceeded": ("nobody", True, True),
     "NotExpressible": ("nobody", False, True),
     "ShuttingDown": ("nobody", False, False),
     "RequestCancelled": ("nobody", False, False),
@@ -145,14 +149,17 @@ def test_what_a_channel_has_no_words_for_is_the_callers_invalid_request_in_the_g
     )
 
 
-def test_where_no_channel_is_available_waiting_helps() -> None:
-    fault = NoAvailableChannel("all are down", retry_after_s=7)
-    assert (fault.status, fault.public_code, fault.retry_after_s, fault.should_retry) == (
-        503,
-        "no_available_channel",
-        7,
-        None,
-    )
+@pytest.mark.parametrize(("wait", "should_retry"), [(1, None), (5, None), (6, False), (120, False)])
+@pytest.mark.parametrize("kind", [NoAvailableChannel, Overloaded, StoreUnavailable])
+def test_a_client_library_is_not_told_to_wait_for_long(kind: type[Fault], wait: int, should_retry: bool | None) -> None:
+    """They sleep for whatever ``Retry-After`` says, and twice."""
+    fault = kind("not now", retry_after_s=wait)
+    assert (fault.status, fault.retry_after_s, fault.should_retry) == (503, wait, should_retry)
+
+
+def test_what_is_said_of_retrying_stands() -> None:
+    assert NoAvailableChannel("not now", retry_after_s=60, should_retry=True).should_retry
+    assert Conflict("there already", retry_after_s=60).should_retry is None
 
 
 def test_the_table_cannot_be_changed() -> None:

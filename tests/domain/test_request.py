@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.caller import NAME_SHAPE
-from gateway.domain.fault import STATUS
 from gateway.domain.request import (
     ANSWERED,
     MAX_ERROR,
@@ -24,6 +23,7 @@ from gateway.domain.request import (
     write_error,
     write_tried,
 )
+from gateway.domain.status import STATUS
 from tests.store.rows import ROW, make_row
 
 NAMES = st.from_regex(NAME_SHAPE, fullmatch=True)

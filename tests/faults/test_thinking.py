@@ -18,7 +18,7 @@ from gateway.domain.quota import Hold
 from gateway.flow.admission import Grant
 from gateway.flow.attempt import Option
 from gateway.flow.relay import TURN_WAIT_S, Relay
-from gateway.flow.routing import Route
+from gateway.flow.route import Route
 from gateway.flow.switchboard import Settings, Switchboard
 from gateway.providers.base import CHAT
 from gateway.upstream.port import Pumped, Sink
@@ -149,15 +149,20 @@ def relay(
             Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
             for index in range(len(replies))
         )
-        first = switchboard.lines["up0"].breaker
+        first = switchboard.lines["up0"]
         if on_trial:
-            first.trip(-1_000.0, switchboard.settings.rules, reason="broke", dice=0.5)
+            for _ in range(switchboard.settings.rules.failures):
+                lease = switchboard.lease(first, (CHAT.wire, "m"), 0, retry=False)
+                switchboard.note_failed(lease, UpstreamError("it broke"))
+                switchboard.end(lease)
+            ((_, _, breaker),) = first.list_tripped()
+            breaker.until = 0.0
         options = [Option(line, CHAT, "m") for line in switchboard.lines.values()]
         route = Route(options, grant.call, switchboard)
         going = Relay(Thinkers(list(replies), head_s), switchboard, NO_PICTURES, clock=lambda: 0.0)
         fault = await going.stream(grant, route, paper, "req_1", settle=lambda _: None)
         assert (going.running, switchboard.running) == (0, 0)
-        assert not on_trial or first.state == ("down" if fault else "up")
+        assert not on_trial or breaker.state == ("down" if fault else "up")
         return paper.written, fault
 
     return run_skipping(scene())
@@ -258,7 +263,7 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
         going = Relay(Thinkers([[ONE]]), switchboard, NO_PICTURES, clock=lambda: 0.0)
         with pytest.raises(ClientGone):
             await going.stream(grant, route, Torn(), "req_1", settle=lambda _: None)
-        return switchboard.lines["up"].breaker.failures
+        return switchboard.lines["up"].circuits[CHAT.wire, "m"].accounts[0].failures
 
     assert run_skipping(scene()) == 1
 

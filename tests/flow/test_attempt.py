@@ -48,7 +48,7 @@ def option(provider: str = "custom", wire: str = "openai_chat", model: str = "m"
 
 def attempt(call: Call, *args: Any, **more: Any) -> Attempt:
     chosen = option(*args, **more)
-    lease = Switchboard(lambda: 0.0).lease(chosen.line, chosen.model, retry=False)
+    lease = Switchboard(lambda: 0.0).lease(chosen.line, chosen.place, 1, retry=False)
     exchange = make_exchange(call, chosen.endpoint.wire, Naming("answer-1", chosen.model, 99))
     return Attempt(chosen, chosen.channel, lease, exchange)
 

@@ -514,7 +514,7 @@ async def test_a_channel_keeps_how_it_stands_through_a_change_and_not_through_a_
     house = await house_with(DECLARED)
     await house.fleet.add({**BARE, "api_keys": ["one", "two"]})
     line = house.switchboard.lines["up"]
-    lease = house.switchboard.lease(line, "m", retry=False)
+    lease = house.switchboard.lease(line, ("openai_chat", "m"), 1, retry=False)
     await house.fleet.edit("up", {"weight": 5, "api_keys": ["two", "three"]})
     assert house.switchboard.lines["up"] is line
     assert (line.channel.weight, line.running, len(line.keys)) == (5, 1, 2)

@@ -53,7 +53,8 @@ from gateway.flow.images import (
 from gateway.flow.models import Catalog
 from gateway.flow.painted import PaintedGate, PaintedReply
 from gateway.flow.relay import Relay
-from gateway.flow.routing import Route, Router
+from gateway.flow.route import Route
+from gateway.flow.routing import Router
 from gateway.flow.safety import WordList
 from gateway.flow.switchboard import Switchboard
 from gateway.flow.tariff import Tariff

@@ -103,7 +103,7 @@ class Board(Switchboard):
         self.use([DECLARED])
 
     def call(self, *, first_byte_s: float | None = None, fault: UpstreamFault | None = None) -> Lease:
-        lease = self.lease(self.lines["filed"], "m", retry=False)
+        lease = self.lease(self.lines["filed"], ("openai_chat", "m"), 1, retry=False)
         if first_byte_s is not None:
             self.time += first_byte_s
             self.note_answered(lease)

@@ -35,10 +35,13 @@ from gateway.domain.fault import (
 from gateway.domain.health import Rules
 from gateway.domain.picture import PictureAsk
 from gateway.domain.price import ONE_PPM, Price, PriceList
+from gateway.domain.rate import burst
 from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt, Option
+from gateway.flow.line import ALL_INSISTING_RPM, INSISTING_RPM
 from gateway.flow.models import Catalog
-from gateway.flow.routing import Route, Router
+from gateway.flow.route import Route
+from gateway.flow.routing import Router
 from gateway.flow.switchboard import Settings, Switchboard
 from gateway.flow.tariff import Tariff
 from gateway.flow.unserved import UnsupportedOperation
@@ -46,6 +49,7 @@ from gateway.flow.unserved import UnsupportedOperation
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
 RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
 ENDLESS = Settings(RULES, max_attempts=99, least_retries=99)
+CHAT = "openai_chat"
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
@@ -127,6 +131,10 @@ def not_found() -> UpstreamFault:
     fault = UpstreamRefused("no such model", status=404)
     fault.retryable = True
     return fault
+
+
+def other_account(number: int) -> Caller:
+    return Caller(Account(number, f"account-{number}"), ApiKey(number, number, "k", b"", ""))
 
 
 def caller_of(group: str | None = None, *groups: str, models: tuple[str, ...] = ()) -> Caller:
@@ -253,7 +261,7 @@ def test_counting_is_estimated_where_those_that_count_cannot_now() -> None:
         read_count_call({"model": "m", "messages": MESSAGES}),
     )
     for _ in range(RULES.failures):
-        floor.walk(broken())
+        floor.walk(broken(), call)
     assert floor.route(CALLER, call).rank() == []
 
 
@@ -446,7 +454,7 @@ def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
     route, first = floor.begin()
     floor.fail(first, broken())
     assert route.may_follow(first, broken())
-    floor.board.lease(floor.board.lines["b"], "m", retry=False)
+    floor.board.lease(floor.board.lines["b"], (CHAT, "m"), 1, retry=False)
     assert route.follow(first) is None
 
 
@@ -533,29 +541,78 @@ def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
     floor = Floor(channel("a", "m"))
     for _ in range(10):
         floor.walk(NotExpressible("no words for it"))
-    assert floor.board.lines["a"].find_obstacle("m", floor.time) is None
+    assert floor.board.lines["a"].find_obstacle((CHAT, "m"), 1, floor.time) is None
 
 
 # Nobody can at the moment
 
 
-@pytest.mark.parametrize(
-    ("rests", "told"),
-    [((60.0, 30.4, 90.0), 31), ((0.2,), 1), ((290.0,), 120), ((7.0, 7.0), 7)],
-)
-def test_where_all_are_down_the_nearest_end_is_told(rests: tuple[float, ...], told: int) -> None:
-    floor = Floor(*[channel(f"c{number}", "m") for number in range(len(rests))])
-    floor.board.settings = Settings(attrs.evolve(RULES, cooldown_s=0.1))
-    for number, rest_s in enumerate(rests):
-        line = floor.board.lines[f"c{number}"]
-        line.breaker.trip(floor.time, floor.board.settings.rules, reason="ill", dice=0.5, rest_s=rest_s)
-    for ask in (floor.begin, lambda: floor.route(CALLER, call_of()).rank()):
-        with pytest.raises(NoAvailableChannel) as caught:
-            ask()
-        assert (caught.value.status, caught.value.retry_after_s) == (503, told)
-        assert "'m'" in caught.value.message
-    floor.time += told
-    assert (told == 120) or floor.begin()
+def count_calls(floor: Floor, caller: Caller = CALLER) -> int:
+    """How many calls of ``caller`` pass at once; each of them fails."""
+    for number in range(1_000):
+        try:
+            attempt = floor.route(caller, call_of()).begin("1", 99)
+        except NoAvailableChannel as fault:
+            assert (fault.status, fault.retry_after_s, fault.should_retry) == (503, 1, None)  # noqa: PT017 - counted
+            return number
+        floor.fail(attempt, broken())
+    pytest.fail("nothing bounds them")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_where_all_are_down_calls_are_still_tried_at_a_bounded_rate(channels: int) -> None:
+    floor = Floor(*[channel(f"c{number}", "m") for number in range(channels)])
+    for number in range(channels):
+        floor.trip(f"c{number}", 300.0)
+    assert count_calls(floor) == channels * burst(INSISTING_RPM)
+    passed = 0
+    for _ in range(60):
+        floor.time += 1
+        passed += count_calls(floor)
+    assert passed == 60 * channels * INSISTING_RPM // 60
+    assert all(line.breaker.state == "down" for line in floor.board.lines.values())
+
+
+def test_one_account_that_calls_without_end_leaves_others_their_turns_at_a_channel_that_is_down() -> None:
+    floor = Floor(channel("up", "m"))
+    floor.trip("up", 300.0)
+    passed = 0
+    for _ in range(50):
+        count_calls(floor)
+        floor.time += 1
+        passed += count_calls(floor, other_account(2))
+    assert passed >= 50
+
+
+def test_all_accounts_together_are_bounded_too() -> None:
+    floor = Floor(channel("up", "m"))
+    floor.trip("up", 300.0)
+    passed = sum(count_calls(floor, other_account(number)) for number in range(2, 100))
+    assert passed == burst(ALL_INSISTING_RPM)
+
+
+def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:
+    floor = Floor(channel("up", "m"))
+    floor.trip("up", 300.0)
+    _, attempt = floor.begin()
+    floor.board.note_answered(attempt.lease)
+    floor.board.end(attempt.lease)
+    assert floor.board.lines["up"].state == "up"
+    assert floor.board.lines["up"].is_free((CHAT, "m"))
+
+
+def test_where_another_channel_serves_one_that_is_down_is_left_alone() -> None:
+    floor = Floor(channel("ill", "m", priority=1), channel("well", "m"))
+    floor.trip("ill", 300.0)
+    assert {floor.begin()[1].channel.name for _ in range(20)} == {"well"}
+
+
+def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
+    floor = Floor(channel("a", "m", rpm=1))
+    floor.begin()
+    with pytest.raises(NoAvailableChannel) as caught:
+        floor.begin()
+    assert (caught.value.retry_after_s, caught.value.should_retry) == (60, False)
 
 
 @pytest.mark.parametrize(("more", "told"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])

@@ -23,9 +23,10 @@ from gateway.domain.fault import (
 )
 from gateway.domain.health import TRIAL_S, Rules
 from gateway.flow.line import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyLine, Lease
-from gateway.flow.switchboard import KEY_PATIENCE, Settings, Switchboard
+from gateway.flow.switchboard import KEY_PATIENCE, REFUSED_S, Settings, Switchboard
 
 START = 1_000.0
+CHAT = "openai_chat"
 RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
 
 
@@ -42,21 +43,24 @@ class Board(Switchboard):
         self.settings = Settings(RULES, **more)
         self.use(channels or [channel()])
 
-    def call(self, name: str = "up", model: str = "m", *, retry: bool = False) -> Lease:
-        return self.lease(self.lines[name], model, retry=retry)
+    def call(self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT, **more: Any) -> Lease:
+        return self.lease(self.lines[name], (wire, model), account, **{"retry": False, **more})
 
-    def obstacle(self, name: str = "up", model: str = "m") -> tuple[str, float] | None:
-        return self.lines[name].find_obstacle(model, self.time)
+    def obstacle(
+        self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT
+    ) -> tuple[str, float] | None:
+        return self.lines[name].find_obstacle((wire, model), account, self.time)
 
-    def meet(self, *faults: UpstreamFault, name: str = "up", model: str = "m") -> None:
+    def meet(self, *faults: UpstreamFault, name: str = "up", model: str = "m", **more: Any) -> None:
         """Calls one after the other, each of which meets a fault."""
+        prompt = more.pop("prompt", None)
         for fault in faults:
-            lease = self.call(name, model)
-            self.note_failed(lease, fault)
+            lease = self.call(name, model, **more)
+            self.note_failed(lease, fault, prompt)
             self.end(lease)
 
-    def succeed(self, name: str = "up", model: str = "m") -> Lease:
-        lease = self.call(name, model)
+    def succeed(self, name: str = "up", model: str = "m", **more: Any) -> Lease:
+        lease = self.call(name, model, **more)
         self.note_answered(lease)
         self.end(lease)
         return lease
@@ -64,6 +68,10 @@ class Board(Switchboard):
 
 def broken() -> UpstreamFault:
     return UpstreamError("it broke")
+
+
+def out_of_reach() -> UpstreamFault:
+    return UpstreamError("it could not be reached", phase="connect")
 
 
 def limited(rest_s: float | None = None) -> UpstreamFault:
@@ -119,7 +127,7 @@ def test_calls_that_are_over_count_towards_the_minute() -> None:
 
 def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> None:
     board = Board()
-    board.meet(broken(), broken(), broken())
+    board.meet(out_of_reach(), out_of_reach(), out_of_reach())
     assert board.obstacle() == ("cooling", 10.0)
     board.time += 10
     assert board.obstacle() is None
@@ -133,7 +141,7 @@ def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> No
 
 def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
     board = Board()
-    board.meet(*[broken()] * 3)
+    board.meet(*[out_of_reach()] * 3)
     board.time += 10
     hanging = board.call()
     board.time += TRIAL_S
@@ -145,7 +153,7 @@ def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
 
 def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
     board = Board()
-    board.meet(*[broken()] * 3)
+    board.meet(*[out_of_reach()] * 3)
     board.time += 10
     board.end(board.call())
     assert board.obstacle() is None
@@ -155,7 +163,7 @@ def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
 
 def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
     board = Board()
-    board.meet(*[broken()] * 3)
+    board.meet(*[out_of_reach()] * 3)
     board.time += 10
     board.meet(NotExpressible("no words for it"))
     assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "down")
@@ -164,8 +172,8 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
 @pytest.mark.parametrize(
     ("fault", "state"),
     [
-        (broken(), "down"),
-        (UpstreamTimeout("too late"), "down"),
+        (out_of_reach(), "down"),
+        (UpstreamTimeout("too late", phase="connect"), "down"),
         (refused(), "up"),
         (limited(), "up"),
         (UpstreamDenied("not with this key"), "up"),
@@ -174,7 +182,7 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
 )
 def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(fault: UpstreamFault, state: str) -> None:
     board = Board(channel("up", "key-1", "key-2"))
-    board.meet(*[broken()] * 3)
+    board.meet(*[out_of_reach()] * 3)
     board.time += 10
     board.meet(fault)
     assert board.lines["up"].breaker.state == state
@@ -216,7 +224,8 @@ def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() 
     for lease in leases:
         board.note_failed(lease, busy(20.0))
         board.end(lease)
-    assert (board.lines["up"].breaker.trips, board.obstacle()) == (1, ("cooling", 20.0))
+    assert [breaker.trips for *_, breaker in board.lines["up"].list_tripped()] == [1]
+    assert board.obstacle() == ("cooling", 20.0)
 
 
 def test_a_failure_after_the_first_byte_counts_too() -> None:
@@ -255,29 +264,42 @@ def test_a_key_that_is_refused_is_skipped_at_once_and_the_channel_is_not_to_blam
     assert (breaker.state, breaker.failures, breaker.trips) == ("up", 0, 0)
 
 
-def test_a_refused_key_rests_for_longer_than_a_channel_and_is_then_tried_by_one_call() -> None:
-    board = Board(channel("up", "a", "b"))
-    board.meet(UpstreamDenied("not with this key"))
-    board.time += 10 * KEY_PATIENCE - 0.1
-    assert turn(board, 2) == ["b", "b"]
-    board.time += 0.1
+def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later() -> None:
+    board = Board(channel("up", "a"))
+    waits = []
+    for _ in range(9):
+        board.meet(UpstreamDenied("not with this key"))
+        kind, wait = board.obstacle() or ("", 0.0)
+        assert kind == "refused"
+        waits.append(wait)
+        board.time += wait
+    assert waits == [1, 2, 4, 8, 16, 32, 64, RULES.cooldown_s * KEY_PATIENCE, RULES.cooldown_s * KEY_PATIENCE]
     trial = board.call()
-    assert trial.key.key == "a"
-    assert turn(board, 2) == ["b", "b"]
+    assert board.obstacle() == ("refused", TRIAL_WAIT_S)
     board.note_answered(trial)
     board.end(trial)
-    assert sorted(turn(board, 2)) == ["a", "b"]
+    assert board.obstacle() is None
+
+
+def test_a_refused_key_is_left_for_the_others_meanwhile() -> None:
+    board = Board(channel("up", "a", "b"))
+    board.meet(UpstreamDenied("not with this key"))
+    board.time += REFUSED_S - 0.1
+    assert turn(board, 2) == ["b", "b"]
+    board.time += 0.1
+    trials = turn(board, 2)
+    assert sorted(trials) == ["a", "b"]
 
 
 def test_where_every_key_is_refused_the_keys_are_in_the_way_until_the_first_may_be_tried() -> None:
     board = Board(channel("up", "a", "b"))
     board.meet(UpstreamDenied("not with this key"))
-    board.time += 5
+    board.time += 0.5
     board.meet(UpstreamDenied("nor with that"))
-    assert board.obstacle() == ("keys", 10.0 * KEY_PATIENCE - 5)
-    board.time += 10.0 * KEY_PATIENCE - 5
+    assert board.obstacle() == ("refused", 0.5)
+    board.time += 0.5
     board.call()
-    assert board.obstacle() == ("keys", TRIAL_WAIT_S)  # the one key is being tried, the other rests longer
+    assert board.obstacle() == ("refused", 0.5)  # the one key is being tried, the other rests longer
 
 
 def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
@@ -286,7 +308,7 @@ def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
     for lease in leases:
         board.note_failed(lease, UpstreamDenied("no"))
         board.end(lease)
-    assert board.lines["up"].keys[0].breaker.trips == 1
+    assert [breaker.trips for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == [1]
 
 
 def test_a_rate_limit_is_of_one_key_and_one_model() -> None:
@@ -320,16 +342,16 @@ def test_a_longer_limit_is_not_cut_short_by_a_shorter_one() -> None:
 def test_a_key_remembers_no_more_limits_than_it_may_and_forgets_the_oldest() -> None:
     key = KeyLine("a")
     for number in range(MOST_LIMITED + 1):
-        key.limit(f"m{number}", START + 60)
-    key.limit("m1", START + 90)
+        key.limit(f"m{number}", 1, START + 60, START)
+    key.limit("m1", 1, START + 90, START)
     assert len(key.limited) == MOST_LIMITED
-    assert (key.wait_s("m0", START), key.wait_s("m1", START), key.wait_s("m2", START)) == (0.0, 90.0, 60.0)
+    assert [key.find_limit_s(model, 1, START) for model in ("m0", "m1", "m2")] == [0.0, 90.0, 60.0]
 
 
 def test_a_limit_that_has_passed_is_forgotten() -> None:
     key = KeyLine("a")
-    key.limit("m", START)
-    assert (key.wait_s("m", START), key.limited) == (0.0, {})
+    key.limit("m", 1, START, START)
+    assert (key.find_limit_s("m", 1, START), key.limited) == (0.0, {})
 
 
 def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_next() -> None:
@@ -337,14 +359,15 @@ def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_
     board.meet(UpstreamDenied("no"))
     board.time += 10 * KEY_PATIENCE
     board.meet(broken())
-    assert (board.obstacle(), board.lines["up"].keys[0].breaker.state) == (None, "down")
+    assert board.obstacle() is None
+    assert [breaker.state for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == ["down"]
 
 
 def test_a_key_is_not_shown() -> None:
     board = Board(channel("up", "sk-secret-key"))
     with capture_logs() as logs:
         board.meet(UpstreamDenied("no"), name="up")
-    lease = Lease(board.lines["up"], board.lines["up"].keys[0], "m", retry=False, epoch=0, key_epoch=0)
+    lease = Lease(board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, epoch=0, key_epoch=0)
     assert "sk-secret-key" not in repr([board.lines, lease, logs])
     assert [(line["event"], line["reason"]) for line in logs] == [("key_tripped", "key 1 of 1")]
 
@@ -391,21 +414,20 @@ def test_without_a_budget_there_are_no_retries() -> None:
 def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     board = Board(channel("up", "a", "b"))
     board.meet(UpstreamDenied("not with a"), limited(60.0), name="up")
-    board.meet(*[broken()] * 3, model="other")
-    running = Lease(board.lines["up"], board.lines["up"].keys[0], "m", retry=False, epoch=0, key_epoch=0)
+    board.meet(*[out_of_reach()] * 3, model="other")
+    running = Lease(board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, epoch=0, key_epoch=0)
     line = running.line
     board.use([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
     assert board.lines["up"] is line
     assert (line.channel.weight, line.breaker.trips, board.obstacle()) == (7, 1, ("cooling", 10.0))
-    board.time += 10
-    assert board.obstacle() == ("keys", 50.0)  # b is limited for that model, a rests for longer
-    assert board.obstacle(model="x") is None
+    assert (line.keys[0].wait_s((CHAT, "m"), 1, board.time), line.keys[1].find_limit_s("m", 1, board.time)) == (1, 60)
+    assert line.keys[1].find_limit_s("x", 1, board.time) == 0
 
 
 @pytest.mark.parametrize("change", [{"base_url": "http://elsewhere/v1"}, {"provider": "vllm"}])
 def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> None:
     board = Board()
-    board.meet(*[broken()] * 3)
+    board.meet(*[out_of_reach()] * 3)
     board.use([attrs.evolve(channel(), **change)])
     assert board.obstacle() is None
     assert board.lines["up"].breaker.trips == 0
@@ -495,7 +517,7 @@ def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it(
     board = Board(channel(headers=(("x-key", "wrong"),)))
     board.meet(UpstreamDenied("no"))
     board.use([channel(headers=(("x-key", "wrong"),), priority=3)])
-    assert board.obstacle() == ("keys", RULES.cooldown_s * KEY_PATIENCE)
+    assert board.obstacle() == ("refused", REFUSED_S)
     board.use([channel(headers=(("x-key", "right"),))])
     assert board.obstacle() is None
 
@@ -514,7 +536,7 @@ def test_a_line_is_offered_until_its_channel_is_disabled_removed_or_leads_elsewh
 def test_one_channel_that_may_be_well_is_enough() -> None:
     board = Board(channel("a"), channel("b", status="disabled"))
     assert board.any_open
-    board.meet(*[broken()] * 3, name="a")
+    board.meet(*[out_of_reach()] * 3, name="a")
     assert not board.any_open  # the other is well, and disabled
     board.time += 10
     assert board.any_open
@@ -533,7 +555,7 @@ def test_without_channels_nothing_is_open() -> None:
 
 def test_a_probe_that_finds_a_channel_well_opens_it_before_its_cooldown_is_over() -> None:
     board = Board()
-    board.meet(*[broken()] * 3)
+    board.meet(*[out_of_reach()] * 3)
     line = board.lines["up"]
     board.note_probe_answered(line, line.breaker.epoch)
     assert board.obstacle() is None
@@ -541,9 +563,12 @@ def test_a_probe_that_finds_a_channel_well_opens_it_before_its_cooldown_is_over(
 
 def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
     board = Board()
-    board.meet(*[broken()] * 3)
+    board.meet(*[out_of_reach()] * 3)
     line = board.lines["up"]
-    board.note_probe_failed(line, line.breaker.epoch, broken())
+    board.note_probe_failed(line, line.breaker.epoch, out_of_reach())
+    assert board.obstacle() == ("cooling", 10.0)  # a probe within the cooldown makes it no longer
+    board.time += 10
+    board.note_probe_failed(line, line.breaker.epoch, out_of_reach())
     assert board.obstacle() == ("cooling", 20.0)
     board.note_probe_failed(line, line.breaker.epoch, busy(200.0))
     assert board.obstacle() == ("cooling", 200.0)
@@ -552,10 +577,10 @@ def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
 def test_a_probe_that_comes_too_late_says_nothing() -> None:
     board = Board()
     line = board.lines["up"]
-    board.meet(*[broken()] * 3)
+    board.meet(*[out_of_reach()] * 3)
     begun = line.breaker.epoch
     board.time += 10
-    board.meet(broken())
+    board.meet(out_of_reach())
     board.note_probe_answered(line, begun)
     board.note_probe_failed(line, begun, broken())
     assert (board.obstacle(), line.breaker.trips) == (("cooling", 20.0), 2)
@@ -569,7 +594,7 @@ def test_a_probe_that_comes_too_late_says_nothing() -> None:
 def test_what_happens_to_a_channel_is_in_the_log_once() -> None:
     board = Board()
     with capture_logs() as logs:
-        board.meet(*[broken()] * 3)
+        board.meet(*[out_of_reach()] * 3)
         board.time += 10
         board.succeed()
         board.meet(limited(5.0))
@@ -578,12 +603,20 @@ def test_what_happens_to_a_channel_is_in_the_log_once() -> None:
         ("channel_recovered", "up"),
         ("key_limited", "up"),
     ]
-    assert (logs[0]["error"], logs[0]["cooldown_s"]) == ("it broke", 10.0)
+    assert (logs[0]["error"], logs[0]["cooldown_s"]) == ("it could not be reached", 10.0)
 
 
 # Anything, in any order
 
-FAULTS = [broken, refused, limited, lambda: busy(5.0), lambda: UpstreamDenied("no"), lambda: NotExpressible("no")]
+FAULTS = [
+    broken,
+    out_of_reach,
+    refused,
+    limited,
+    lambda: busy(5.0),
+    lambda: UpstreamDenied("no"),
+    lambda: NotExpressible("no"),
+]
 CHANNELS = [
     channel("a", "1", "2", max_concurrency=3),
     channel("a", "2"),
@@ -604,10 +637,20 @@ class Exchange(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.board.time += seconds
 
-    @rule(name=st.sampled_from("ab"), model=st.sampled_from("mn"), retry=st.booleans())
-    def call(self, name: str, model: str, retry: bool) -> None:
-        if name in self.board.lines and self.board.obstacle(name, model) is None:
-            self.leases.append(self.board.call(name, model, retry=retry))
+    @rule(
+        name=st.sampled_from("ab"),
+        model=st.sampled_from("mn"),
+        retry=st.booleans(),
+        account=st.sampled_from([1, 2]),
+        insisting=st.booleans(),
+    )
+    def call(self, name: str, model: str, retry: bool, account: int, insisting: bool) -> None:
+        if name not in self.board.lines:
+            return
+        line = self.board.lines[name]
+        insisting = insisting and line.find_insisting_s((CHAT, model), account, self.board.time) is not None
+        if insisting or self.board.obstacle(name, model, account=account) is None:
+            self.leases.append(self.board.call(name, model, retry=retry, account=account, insisting=insisting))
             line = self.board.lines[name]
             assert line.channel.max_concurrency is None or line.running <= line.channel.max_concurrency
 
@@ -651,7 +694,9 @@ class Exchange(RuleBasedStateMachine):
     def what_is_plain_to_see_is_true(self) -> None:
         for line in self.board.lines.values():
             for model in "mn":
-                assert not line.is_free(model) or line.find_obstacle(model, self.board.time) is None
+                place = (CHAT, model)
+                for account in (1, 2):
+                    assert not line.is_free(place) or line.find_obstacle(place, account, self.board.time) is None
 
     @invariant()
     def an_answer_changes_nothing_of_a_key_that_has_not_tripped(self) -> None:
@@ -659,6 +704,13 @@ class Exchange(RuleBasedStateMachine):
             for key in line.keys:
                 breaker = key.breaker
                 assert breaker.trips or (breaker.state, breaker.failures, breaker.reason) == ("up", 0, None)
+
+    @invariant()
+    def no_trial_is_counted_twice_or_lost(self) -> None:
+        for line in self.board.lines.values():
+            for circuits in (line.circuits, *(key.circuits for key in line.keys)):
+                for *_, breaker in circuits.list_tripped():
+                    assert breaker.tries >= (breaker.state == "trial")
 
     def teardown(self) -> None:
         for lease in self.leases:

@@ -17,7 +17,7 @@ from gateway.flow.visit import Visit
 from tests.flow.stage import Stage, play, run, task
 
 CALL = Call("chat", "m", {}, prompt_chars=2)
-ATTEMPT: Any = SimpleNamespace(channel=SimpleNamespace(timeouts=Timeouts(), secrets=()), plan=lambda _call: None)
+ATTEMPT: Any = SimpleNamespace(timeouts=Timeouts(), channel=SimpleNamespace(secrets=()), plan=lambda _call: None)
 
 
 class Answering:

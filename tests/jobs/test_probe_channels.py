@@ -15,15 +15,16 @@ from gateway.domain.health import LEAST_SHARE, Rules
 from gateway.flow.line import Line
 from gateway.flow.listing import fetch_models
 from gateway.flow.models import Catalog
-from gateway.flow.switchboard import Settings, Switchboard
-from gateway.jobs.probe_channels import IDLE_S, LOOK_EVERY_S, ProbeChannels
+from gateway.flow.switchboard import PROBE_EVERY_S, Settings, Switchboard
+from gateway.jobs.probe_channels import LOOK_EVERY_S, ProbeChannels
 from gateway.upstream.client import AiohttpUpstream
 from tests.fakes.upstream import FIN, RST, STALL, Received, ScriptedUpstream, Step, answer
 from tests.jobs.loop import run_hurried
 
 COOLDOWN_S = 5.0
 RULES = Rules(failures=1, cooldown_s=COOLDOWN_S, max_cooldown_s=300.0, ramp_s=10.0)
-DUE_S = COOLDOWN_S + IDLE_S
+DUE_S = PROBE_EVERY_S
+PLACE = ("openai_chat", "m")
 UP = Channel("up", "custom", "http://127.0.0.1:9/v1", ("provider-key",), models=("m",))
 LISTING = {"object": "list", "data": [{"id": "m"}]}
 
@@ -51,8 +52,8 @@ class House:
 
     def trip(self, name: str = "up") -> None:
         """A call over the channel fails."""
-        lease = self.board.lease(self.line(name), "m", retry=False)
-        self.board.note_failed(lease, UpstreamError("it broke"))
+        lease = self.board.lease(self.line(name), PLACE, 1, retry=False)
+        self.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
         self.board.end(lease)
         assert self.line(name).breaker.state == "down"
 
@@ -73,13 +74,13 @@ def at(up: ScriptedUpstream, name: str = "up", **more: Any) -> Channel:
     return attrs.evolve(UP, name=name, base_url=up.base_url, **more)
 
 
-async def test_a_channel_that_is_down_is_asked_for_its_models_some_time_after_its_cooldown(
+async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_seconds(
     upstream: AiohttpUpstream,
 ) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up, headers=(("X-Ours", "1"),)))
         house.trip()
-        for wait in (0.0, COOLDOWN_S, IDLE_S - 0.001):
+        for wait in (0.0, DUE_S - 0.001):
             house.now += wait
             await house.job.probe()
             assert (len(up.received), house.look()[0]) == (0, "down")
@@ -110,7 +111,7 @@ async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpUp
         house = House(upstream, at(up))
         house.trip()
         house.now += DUE_S
-        lease = house.board.lease(house.line(), "m", retry=False)
+        lease = house.board.lease(house.line(), PLACE, 1, retry=False)
         await house.job.probe()
         assert (up.received, house.look()[0]) == ([], "trial")
         house.board.end(lease)
@@ -160,10 +161,56 @@ async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpUpst
         house.now += DUE_S
         await house.job.probe()
         assert house.look() == ("down", 2 * COOLDOWN_S, 2)
-        house.now += 2 * COOLDOWN_S + IDLE_S
+        house.now += DUE_S
+        await house.job.probe()
+        assert house.look() == ("down", 2 * COOLDOWN_S - DUE_S, 2)  # within its cooldown that is no news
+        house.now += DUE_S
         await house.job.probe()
         assert house.look() == ("down", 4 * COOLDOWN_S, 3)
         assert up.received
+
+
+async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(upstream: AiohttpUpstream) -> None:
+    async with ScriptedUpstream([answer(b"", 500)], [answer(b"", 500)], [answer(LISTING)]) as up:
+        house = House(upstream, at(up))
+        house.trip()
+        house.line().breaker.until = house.now + 300
+        asked = []
+        for _ in range(30):
+            house.now += 1
+            await house.job.probe()
+            asked.append(len(up.received))
+        assert asked == [0] * 4 + [1] * 5 + [2] * 5 + [3] * 16
+        assert house.look()[0] == "up"
+
+
+async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: AiohttpUpstream) -> None:
+    async with ScriptedUpstream([answer(LISTING)]) as up:
+        house = House(upstream, at(up))
+        house.line().breaker.trip(house.now, RULES, reason="busy", dice=0.5, rest_s=60.0)
+        for passed, asked in ((59.9, 0), (0.1, 1)):
+            house.now += passed
+            await house.job.probe()
+            assert len(up.received) == asked
+
+
+async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_back(upstream: AiohttpUpstream) -> None:
+    """But not if the provider was there all the time: then the model alone is broken."""
+    for listings, waits in (([answer(b"", 500), answer(LISTING)], False), ([answer(LISTING)], True)):
+        async with ScriptedUpstream(*[[listing] for listing in listings]) as up:
+            house = House(upstream, at(up))
+            for _ in range(6):  # its cooldown has grown
+                lease = house.board.lease(house.line(), PLACE, 1, retry=False)
+                house.board.note_failed(lease, UpstreamError("it broke"))
+                house.board.end(lease)
+                ((_, _, breaker),) = house.line().list_tripped()
+                house.now = breaker.until
+            house.now = breaker.tripped_at
+            for _ in range(2):
+                house.now += PROBE_EVERY_S
+                await house.job.probe()
+            assert len(up.received) == 2
+            assert (house.line().find_obstacle(PLACE, 1, house.now) is not None) == waits
 
 
 async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_cooldown(
@@ -172,7 +219,7 @@ async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_c
     house = House(upstream, UP)
     house.trip()
     for trips in range(2, 12):
-        house.now = house.line().breaker.until + IDLE_S
+        house.now = max(house.line().breaker.until, house.now + PROBE_EVERY_S)
         await house.job.probe()
         assert house.look() == ("down", min(COOLDOWN_S * 2 ** (trips - 1), RULES.max_cooldown_s), trips)
     assert house.look()[1] == RULES.max_cooldown_s
@@ -184,8 +231,8 @@ async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpUpstrea
         house = House(upstream, at(up))
         house.board.settings = Settings(attrs.evolve(RULES, failures=3))
         for _ in range(3):
-            lease = house.board.lease(house.line(), "m", retry=False)
-            house.board.note_failed(lease, UpstreamError("it broke"))
+            lease = house.board.lease(house.line(), PLACE, 1, retry=False)
+            house.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
             house.board.end(lease)
         house.now += DUE_S
         await house.job.probe()
@@ -246,11 +293,11 @@ async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
         house.now += DUE_S
         probing = asyncio.create_task(house.job.probe())
         await asked.wait()
-        lease = house.board.lease(house.line(), "m", retry=False)
+        lease = house.board.lease(house.line(), PLACE, 1, retry=False)
         if called == "well":
             house.board.note_answered(lease)
         elif called == "ill":
-            house.board.note_failed(lease, UpstreamError("it broke"))
+            house.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
         if called != "under way":
             house.board.end(lease)
         before = house.look()
@@ -282,7 +329,7 @@ async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstre
 
 
 def test_it_looks_every_second_for_ever() -> None:
-    """In a time that is the loop's: down at 0 s, due 2 s after each cooldown, and up when it answers."""
+    """In a time that is the loop's: down at 0 s, due every 5 s, and up when it answers."""
 
     async def main() -> None:
         loop, asked_at = asyncio.get_running_loop(), []
@@ -298,15 +345,15 @@ def test_it_looks_every_second_for_ever() -> None:
             raise UpstreamDenied("who are you?")
 
         line = board.lines["up"]
-        lease = board.lease(line, "m", retry=False)
-        board.note_failed(lease, UpstreamError("it broke"))
+        lease = board.lease(line, PLACE, 1, retry=False)
+        board.note_failed(lease, UpstreamError("it broke", phase="connect"))
         board.end(lease)
         began = loop.time()
         job = asyncio.create_task(ProbeChannels(catalog, board, fetch).run())
         await asyncio.sleep(200)
         due = 0.0
-        for number, at_s in enumerate(asked_at):
-            due += COOLDOWN_S * 2**number + IDLE_S
+        for at_s in asked_at:
+            due += PROBE_EVERY_S
             assert due <= at_s <= due + LOOK_EVERY_S + 0.5
             due = at_s
         assert (len(asked_at), line.breaker.state) == (3, "up")

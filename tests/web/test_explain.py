@@ -137,12 +137,10 @@ KEYLESS = "none of its keys may be used for this model at the moment"
 @pytest.mark.parametrize(
     ("more", "script", "reason", "waits"),
     [
-        ({}, DOWN, COOLING, (10, 30)),
-        ({}, DENIED, KEYLESS, (30, 75)),
         ({}, LIMITED, KEYLESS, (8, 20)),
         ({"rpm": 2}, answer(COMPLETION), "as many requests in a minute as it may have", (10, 31)),
     ],
-    ids=["cooling", "keys refused", "keys limited", "rate"],
+    ids=["keys limited", "rate"],
 )
 async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
     gateway_with: StartGateway,
@@ -164,7 +162,36 @@ async def test_a_channel_that_cannot_take_a_call_now_says_why_and_for_how_long(
         assert -8 <= int(retry_after or 0) - line["wait_s"] <= 1
         assert len(up.received) == 1
         _, shown = await ask_office(gateway, "GET", "/channels/up")
-        assert (shown["state"], line["state"]) == (("down", "down") if script is DOWN else ("up", "up"))
+        assert (shown["state"], line["state"]) == ("up", "up")
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "waits", "state"),
+    [(DOWN, COOLING, (10, 30), "down"), (DENIED, "the provider refused its keys", (0.3, 1.2), "up")],
+    ids=["cooling", "keys refused"],
+)
+async def test_a_channel_that_alone_serves_a_model_is_tried_after_failures_and_says_so(
+    gateway_with: StartGateway,
+    script: bytes,
+    reason: str,
+    waits: tuple[float, float],
+    state: str,
+) -> None:
+    async with ScriptedUpstream([script]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url)], "routing": {}})
+        await say(gateway)
+        found = await explain(gateway)
+        (line,) = found["channels"]
+        all_the_same = "as nobody else serves it, a few calls are tried all the same"
+        assert (found["served"], line["rank"], line["chance"]) == (True, None, 0.0)
+        assert line["reason"] == f"{reason}; {all_the_same}"
+        assert waits[0] <= line["wait_s"] <= waits[1]
+        assert (await say(gateway))[0] == 502
+        assert len(up.received) == 2
+        _, shown = await ask_office(gateway, "GET", "/channels/up")
+        assert (shown["state"], line["state"]) == (state, state)
+        circuits = shown["circuits"] or shown["keys"][0]["circuits"]
+        assert [(one["model"], one["account"], one["state"]) for one in circuits] == [("m", 1, "down")]
 
 
 @pytest.mark.parametrize(
@@ -212,14 +239,14 @@ async def test_a_channel_that_one_call_is_trying_again_says_so(gateway_with: Sta
     async def wait(_received: object) -> None:
         await go.wait()
 
-    scripts: list[list[Step]] = [[answer(b"down", 503)], [wait, answer(COMPLETION)]]
+    scripts: list[list[Step]] = [[answer(b"down", 500)], [answer(b"down", 500)], [wait, answer(COMPLETION)]]
     async with ScriptedUpstream(*scripts) as up:
         routing = {"trip_failures": 1, "cooldown_s": 0.01, "max_cooldown_s": 0.01}
         gateway = await gateway_with({"channel": [channel(up.base_url)], "routing": routing})
         await say(gateway)
         await asyncio.sleep(0.02)
         trial = asyncio.create_task(say(gateway))
-        await until(lambda: len(up.received) == 2)
+        await until(lambda: len(up.received) == 3)
         ((rank, _, reason),) = (await verdicts(gateway)).values()
         assert rank is None
         assert (reason or "").startswith("one call is trying whether it is well again")
@@ -258,7 +285,7 @@ async def test_what_a_key_and_its_account_have_left_is_told(gateway_with: StartG
 
 async def test_nothing_is_changed_by_looking(gateway_with: StartGateway) -> None:
     """No turn is taken, no money held, and no channel tried: not even one whose cooldown is over."""
-    scripts = [[answer(b"down", 503)], [answer(COMPLETION)]]
+    scripts = [[answer(b"down", 501)], [answer(COMPLETION)]]
     async with ScriptedUpstream(*scripts) as up:
         routing = {"trip_failures": 1, "cooldown_s": 0.01, "max_cooldown_s": 0.01}
         gateway = await gateway_with({"channel": [channel(up.base_url, rpm=20)], "routing": routing})

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from gateway import __version__
 from gateway.domain.declaration import CreditSpec
-from gateway.domain.fault import STATUS
+from gateway.domain.status import STATUS
 from gateway.web.admin.doors import Door, Query
 from gateway.web.admin.routes import list_doors
 from gateway.web.admin.shapes import COUNT, FLAG, TEXT, array, listing, record

@@ -35,8 +35,23 @@ from gateway.web.query import read_number
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
+_CIRCUIT = record(
+    model=maybe(TEXT),
+    language=maybe(TEXT),
+    account=maybe(INTEGER),
+    state=one_of(*get_args(State)),
+    cooldown_s=maybe(NUMBER),
+    trips=COUNT,
+    reason=maybe(TEXT),
+)
+"""Calls of one kind that a channel, or a key of it, does not take; ``account`` null: nobody's."""
 _CHANNEL_KEY = record(
-    last4=TEXT, state=one_of(*get_args(State)), cooldown_s=NUMBER, reason=maybe(TEXT), limited_models=array(TEXT)
+    last4=TEXT,
+    state=one_of(*get_args(State)),
+    cooldown_s=NUMBER,
+    reason=maybe(TEXT),
+    circuits=array(_CIRCUIT),
+    limited_models=array(TEXT),
 )
 _CHANNEL = record(
     name=TEXT,
@@ -78,6 +93,7 @@ _CHANNEL = record(
     cooldown_s=maybe(NUMBER),
     trips=COUNT,
     reason=maybe(TEXT),
+    circuits=array(_CIRCUIT),
     latency_ms=maybe(record(p50=COUNT, p95=COUNT, p99=COUNT)),
     success_ratio=maybe(NUMBER),
     calls=COUNT,

@@ -5,7 +5,8 @@ from inspect import getdoc
 from types import MappingProxyType
 
 from gateway.domain import byte_range  # noqa: F401 - its faults are among those that are told
-from gateway.domain.fault import STATUS, Fault
+from gateway.domain.fault import Fault
+from gateway.domain.status import STATUS
 from gateway.flow import unserved  # noqa: F401 - and so is its fault
 from gateway.web.openapi.entry import JSON, Language, ref, told
 from gateway.web.openapi.nouns import Schema

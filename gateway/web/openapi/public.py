@@ -1,7 +1,7 @@
 """The public API: what its doors in ``web/routes.py`` and beside it take and give. A test calls every one of them."""
 
-from gateway.domain.fault import STATUS
 from gateway.domain.replay import MAX_KEY_CHARS
+from gateway.domain.status import STATUS
 from gateway.web.admin.doors import Query
 from gateway.web.admin.shapes import ANYTHING, COUNT, FLAG, INTEGER, NUMBER, TEXT, maybe, one_of
 from gateway.web.entrance import CONSOLE_HEADER

@@ -1,0 +1,44 @@
+"""The one table from a fault's code to its HTTP status."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+STATUS: Mapping[str, int] = MappingProxyType(
+    {
+        "invalid_request": 400,
+        "unsupported_operation": 400,
+        "sensitive_words_detected": 400,
+        "content_policy_violation": 400,
+        "invalid_api_key": 401,
+        "key_disabled": 401,
+        "key_expired": 401,
+        "signed_out": 401,
+        "wrong_passphrase": 401,
+        "second_factor_needed": 401,
+        "forbidden": 403,
+        "insufficient_quota": 403,
+        "model_not_allowed": 403,
+        "group_not_allowed": 403,
+        "ip_not_allowed": 403,
+        "model_not_found": 404,
+        "not_found": 404,
+        "method_not_allowed": 405,
+        "request_timeout": 408,
+        "conflict": 409,
+        "idempotency_conflict": 409,
+        "request_cancelled": 409,
+        "task_not_ready": 409,
+        "precondition_failed": 412,
+        "request_too_large": 413,
+        "unsupported_media_type": 415,
+        "range_not_satisfiable": 416,
+        "rate_limit_exceeded": 429,
+        "internal_error": 500,
+        "api_not_implemented": 501,
+        "upstream_error": 502,
+        "no_available_channel": 503,
+        "overloaded": 503,
+        "upstream_timeout": 504,
+    },
+)
+"""Fault code -> HTTP status, as the public API has it."""
