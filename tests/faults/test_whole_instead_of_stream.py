@@ -185,6 +185,17 @@ async def test_what_is_no_answer_is_the_providers_failure(standing_with: StartGa
     check_row_of_failure(row, "upstream_error", attempts=1)
 
 
+async def test_a_long_answer_is_no_noise(standing_with: StartGateway) -> None:
+    """Megabytes without an event are one answer, whichever way it is announced."""
+    text = "word " * 600_000
+    message = {"role": "assistant", "content": text}
+    said = COMPLETION | {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    async with ScriptedUpstream([answer(said)], [answer(said, Content_Type="text/event-stream")]) as up:
+        gateway = await standing_with(site(channel(up.base_url)))
+        for _ in range(2):
+            assert read_text((await call(gateway, stream=True)).events) == text
+
+
 @pytest.mark.slow
 async def test_no_more_is_kept_of_a_whole_answer_than_of_any(standing_with: StartGateway) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
