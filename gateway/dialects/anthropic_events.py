@@ -125,8 +125,8 @@ class MessagesReader:
             return []
         try:
             pieces = self._splitter.split(data)
-        except sse.EventTooLong:
-            return [self._fail(UpstreamError("The provider sent an event without an end", phase="stream"))]
+        except sse.EventTooLong as error:
+            return [self._fail(UpstreamError(str(error), phase="stream"))]
         return [event for piece in pieces for event in self._read(piece)]
 
     def finish(self) -> list[Event]:
@@ -140,10 +140,16 @@ class MessagesReader:
             return self._end()
         raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
 
+    @property
+    def noise(self) -> int:
+        """See ``gate.Gate``."""
+        return self._splitter.noise
+
     def _read(self, event: bytes) -> list[Event]:
         event = event.removeprefix(sse.BOM)
         payload = sse.read_data(event)
         if self._closed or not payload:
+            self._splitter.noise += len(event)
             return []
         kind, value = read_event(event, payload)
         if kind == "error":

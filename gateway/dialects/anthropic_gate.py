@@ -20,7 +20,9 @@ from gateway.domain.tokens import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 
 _CONTENT = b"event: content_block_"
-_NEXT_CONTENT = b"\n\n" + _CONTENT
+_END = b"}\n\n"
+"""What ends otherwise may have been cut by whoever rewrote it."""
+_NEXT_CONTENT = _END + _CONTENT
 _CONTENT_DATA = (b'{"type":"content_block_', b'{"type": "content_block_')
 _SILENT = frozenset({"ping", "message_start"})
 """No answer yet: until there is something of one, another channel may do better."""
@@ -54,11 +56,12 @@ class MessagesGate(PassingGate):
         # has one of these words in it is looked at more slowly.
         if (
             data.startswith(_CONTENT)
-            and data.endswith(b"\n\n")
+            and data.endswith(_END)
             and b'"message_' not in data
             and b'"error"' not in data
             and not self._splitter.waiting
             and not self.closed
+            and (data.isascii() or sse.is_utf8(data))
         ):
             ends = data.count(b"\n\n")
             if data.count(_NEXT_CONTENT) == ends - 1 and data.count(b"event:") == ends:

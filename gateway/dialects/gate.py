@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import attrs
+import orjson
 
 from gateway.dialects import sse
 from gateway.dialects.hub import Ended, Event, Failed, RefusalDelta, Started, TextDelta, ThoughtDelta, ToolDelta, Used
@@ -22,6 +23,8 @@ from gateway.domain.usage import Usage
 _SAMPLED_EVENTS = 128
 """Of a stream that says more, the last that say something stand for all of them."""
 
+_END_MARK = b"[DONE]"
+
 
 class Gate(Protocol):
     """What of one provider's stream may leave.
@@ -30,10 +33,16 @@ class Gate(Protocol):
         events: complete events with data so far, the end mark not counted.
         ended: the end mark has passed; whatever follows it is dropped.
         fault: the provider reported an error, or an event without an end; whatever follows it is dropped.
+        noise: bytes so far of events without data (comments, blank lines).
     """
 
     ended: bool
     fault: UpstreamFault | None
+
+    @property
+    def noise(self) -> int:
+        """How many so far."""
+        ...
 
     @property
     def events(self) -> int:
@@ -83,6 +92,11 @@ class Ending:
         self.closed = ended or self._fault is not None
 
     @property
+    def noise(self) -> int:
+        """See ``Gate``."""
+        return 0
+
+    @property
     def fault(self) -> UpstreamFault | None:
         """See ``Gate``."""
         return self._fault
@@ -121,10 +135,14 @@ class PassingGate(Ending):
             return b""
         try:
             events = self._splitter.split(data)
-        except sse.EventTooLong:
-            self.fault = UpstreamError("The provider sent an event without an end", phase="stream")
-            return b""
+        except sse.EventTooLong as error:
+            return self._refuse(str(error))
         return b"".join([self._pass(event) for event in events])
+
+    @property
+    def noise(self) -> int:
+        """See ``Gate``."""
+        return self._splitter.noise
 
     def _pass(self, event: bytes) -> bytes:
         """A whole event in, what may leave of it out."""
@@ -133,16 +151,45 @@ class PassingGate(Ending):
         if not self._begun:
             self._begun = True
             event = event.removeprefix(sse.BOM)
+        if not (event.isascii() or sse.is_utf8(event)):
+            return self._refuse("The provider sent an event that is not UTF-8")
         payload = sse.read_data(event)
-        return self._judge(event, payload) if payload else event
+        if not payload:
+            self._splitter.noise += len(event)
+            return event
+        # Whether it is JSON in between is not looked at: that takes as long as all else that is done for an event.
+        if not payload.endswith(b"}") and _is_broken(payload):
+            return self._refuse("The provider sent an event that is not JSON")
+        return self._judge(event, payload)
+
+    def _refuse(self, reason: str) -> bytes:
+        """The stream ends here."""
+        self.fault = UpstreamError(reason, phase="stream")
+        return b""
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
         """An event with its data in, what may leave out."""
         raise NotImplementedError
 
 
+def _is_broken(payload: bytes) -> bool:
+    """Whether data is neither JSON nor the convention's end mark."""
+    if payload.startswith(_END_MARK):
+        return False
+    try:
+        orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return True
+    return False
+
+
 class Reader(Protocol):
     """One dialect's stream as events, from however its bytes were cut."""
+
+    @property
+    def noise(self) -> int:
+        """See ``Gate``."""
+        ...
 
     def feed(self, data: bytes) -> list[Event]:
         """What the events that ``data`` completes say. Nothing comes after an ``Ended`` or a ``Failed``.
@@ -260,6 +307,11 @@ class Translation(Ending):
         if not self.closed:
             raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
         return written
+
+    @property
+    def noise(self) -> int:
+        """See ``Gate``."""
+        return self._reader.noise
 
     def read_usage(self) -> Usage:
         """The provider's word, else an estimate."""

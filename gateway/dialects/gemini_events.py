@@ -76,9 +76,9 @@ class GenerateReader:
         try:
             for event in self._splitter.split(data):
                 events.extend(self._read(event))
-        except sse.EventTooLong:
+        except sse.EventTooLong as error:
             self._closed = True
-            events.append(Failed(UpstreamError("The provider sent an event without an end", phase="stream")))
+            events.append(Failed(UpstreamError(str(error), phase="stream")))
         except UpstreamFault as fault:
             self._closed = True
             events.append(Failed(fault))
@@ -92,20 +92,27 @@ class GenerateReader:
         rest = self._splitter.take()
         return [*self._read(rest, last=True), *self._answer.finish()]
 
+    @property
+    def noise(self) -> int:
+        """See ``gate.Gate``."""
+        return self._splitter.noise
+
     def _read(self, event: bytes, *, last: bool = False) -> Iterator[Event]:
         if not self._begun:
             self._begun = True
             event = event.removeprefix(sse.BOM)
         payload = sse.read_data(event)
-        if payload is None:
-            yield from self._read_bare(event.strip(), last=last)
-        elif payload:
+        if payload:
             try:
                 value = orjson.loads(payload)
             except orjson.JSONDecodeError:
                 message = _CUT if last else "The provider's stream has an event that is not JSON"
                 raise UpstreamError(message, phase="stream") from None
             yield from self._answer.read(value)
+            return
+        self._splitter.noise += len(event)
+        if payload is None:
+            yield from self._read_bare(event.strip(), last=last)
 
     def _read_bare(self, text: bytes, *, last: bool) -> Iterator[Event]:
         """What has no data: a comment, or an error as bare JSON. Anything else is nothing, as the standard has it."""

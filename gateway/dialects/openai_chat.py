@@ -52,12 +52,14 @@ _NUMBERS: tuple[tuple[str, Callable[..., object], float, float], ...] = (
 """In the order in which they are refused: how each is read, and between what."""
 _CHUNK_BEGINS = (b"data: {", b"data:{")
 _NAMED = b"\nevent:"
-_LF, _CR = b"\n\r"
-"""As numbers: a single byte is looked for at the speed of memory."""
+_CHUNK_END = b"}\n\n"
+"""What ends otherwise may have been cut by whoever rewrote it."""
+_CR = 13
+"""As a number: a single byte is looked for at the speed of memory."""
 _CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\{')
 _LONGEST_BEGINNING = 512
 _UNKNOWN = b"\n\n\n"
-"""What nothing can begin with whose first line's end is its last but one."""
+"""What nothing can begin with whose first line's end is its last but one. It stands there too while an event waits."""
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 # Some servers write "error": null or "tool_calls": [] into every chunk: only these two are worth a parser's time.
 _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
@@ -164,26 +166,29 @@ class ChatGate(PassingGate):
         if tap.room < 0:
             tap.trim()
         # The usual piece is one chunk on one line. Those of a stream begin alike: what was looked for in the beginning
-        # of the last one is not looked for again, and one with a choice in it is no usage frame.
+        # of the last one is not looked for again, and one with a choice in it is no usage frame. There is a beginning
+        # only as long as nothing waits and the gate is open.
         beginning = self._beginning
-        if (
-            data.startswith(beginning)
-            and data.find(b"\n") == len(data) - 2
-            and data[-1] == _LF
-            and _CR not in data
-            and data.find(b'"error"', len(beginning)) < 0
-            and not self._splitter.waiting
-            and not self.closed
-        ):
-            self.events += 1
-            return data
+        try:
+            if (
+                data.startswith(beginning)
+                and data.find(b"\n") == len(data) - 2
+                and data.endswith(_CHUNK_END)
+                and _CR not in data
+                and data.find(b'"error"', len(beginning)) < 0
+                and (data.isascii() or data.decode())
+            ):
+                self.events += 1
+                return data
+        except UnicodeDecodeError:  # found again, and told, where each event is looked at
+            pass
         return self._feed_chunks(data)
 
     def _feed_chunks(self, data: bytes) -> bytes:
         """A piece that begins otherwise, or is of several events: where nothing special is in it, it leaves as well."""
         if (
             data.startswith(_CHUNK_BEGINS)
-            and data.endswith(b"\n\n")
+            and data.endswith(_CHUNK_END)
             and not self._splitter.waiting
             and DONE not in data
             and b'"error"' not in data
@@ -192,13 +197,16 @@ class ChatGate(PassingGate):
             and b"\n\n\n" not in data
             and not (self._strip and (b"[]" in data or b"[ ]" in data))
             and not self.closed
+            and (ends := data.count(b"\n\n")) == data.count(_CHUNK_END)
+            and (data.isascii() or sse.is_utf8(data))
         ):
             self._begun = True
-            self.events += data.count(b"\n\n")
+            self.events += ends
             if not data.startswith(self._beginning):
                 found = _CHOICE.search(data, 0, _LONGEST_BEGINNING)
                 self._beginning = data[: found.end()] if found else _UNKNOWN
             return data
+        self._beginning = _UNKNOWN
         return self._feed_slowly(data)
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:

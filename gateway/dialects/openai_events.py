@@ -58,9 +58,9 @@ class ChatReader:
             return []
         try:
             pieces = self._splitter.split(data)
-        except sse.EventTooLong:
+        except sse.EventTooLong as error:
             self._closed = True
-            return [fail("The provider sent an event without an end")]
+            return [fail(str(error))]
         events: list[Event] = []
         for piece in pieces:
             for event in self._read(piece):
@@ -70,12 +70,18 @@ class ChatReader:
                     return events
         return events
 
+    @property
+    def noise(self) -> int:
+        """See ``gate.Gate``."""
+        return self._splitter.noise
+
     def _read(self, piece: bytes) -> Iterator[Event]:
         if not self._begun:
             self._begun = True
             piece = piece.removeprefix(sse.BOM)
         payload = sse.read_data(piece)
         if not payload or payload.isspace():
+            self._splitter.noise += len(piece)
             return
         if payload.startswith(DONE):
             yield from self._end()

@@ -35,37 +35,10 @@ _HEAD_BYTES = 128
 """Of an event: its name is in them, and mostly the type in its data."""
 _INDEX = b'"partial_image_index"'
 _INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
+MAX_IMAGE_EVENT_BYTES = MAX_PICTURE_BYTES * 4 // 3 + 64 * 1024
+"""An image in base64, with what is said of it."""
 _UNNUMBERED = 10
 """Where partial pictures are counted that do not say which of their picture's they are; those that do, from 0 to 9."""
-
-
-class _LongEvents(sse.EventSplitter):
-    """The same for events of several MB: a stream without CR, as all of them are, is looked through at C's speed.
-
-    The longest is a picture in base64, with what is said of it.
-    """
-
-    LIMIT = MAX_PICTURE_BYTES * 4 // 3 + 64 * 1024
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._plain = True
-
-    def split(self, data: bytes) -> list[bytes]:
-        self._plain = self._plain and b"\r" not in data
-        if not self._plain:
-            return super().split(data)
-        if self._pieces and b"\n\n" not in self._tail[-1:] + data:
-            self._keep(data)
-            return []
-        data = self.take() + data
-        events, start = [], 0
-        while (end := data.find(b"\n\n", start)) >= 0:
-            events.append(data[start : end + 2])
-            start = end + 2
-        if start < len(data):
-            self._keep(data[start:])
-        return events
 
 
 class ImagesGate(PassingGate):
@@ -79,7 +52,7 @@ class ImagesGate(PassingGate):
 
     def __init__(self, call: Call, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
-        self._splitter = _LongEvents()
+        self._splitter = sse.EventSplitter(MAX_IMAGE_EVENT_BYTES)
         self._call = call
         self._under_way = [0] * (_UNNUMBERED + 1)
         self._completed = 0

@@ -53,7 +53,7 @@ _ENDS = frozenset({"response.completed", "response.incomplete", "response.cancel
 UNFINISHED = frozenset({"queued", "in_progress"})
 # Two dots at least: an event about a part of the response. Those about the whole of it have one.
 _PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
-_PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+\n\n)++")
+_PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
 _NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
 _NO_REASON = ProviderError("The provider gave no reason")
 
@@ -249,7 +249,7 @@ class ResponsesGate(PassingGate):
         self._tap.feed(data)
         # The usual piece is whole events about parts of the response, and leaves as it lies.
         whole = data.endswith(b"\n\n") and not self._splitter.waiting
-        if whole and not self.closed and _PARTS.fullmatch(data):
+        if whole and not self.closed and _PARTS.fullmatch(data) and (data.isascii() or sse.is_utf8(data)):
             self._begun = True
             self.events += data.count(b"\n\n")
             return data
@@ -287,7 +287,7 @@ class ResponsesGate(PassingGate):
         An end that only lacks its blank line is completed.
         """
         rest = self._splitter.take().rstrip(b"\r\n")
-        written = self._pass(rest + b"\n\n") if rest and not self.closed else b""
+        written = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE)) and not self.closed else b""
         if self.fault is not None:
             raise self.fault
         if not self.ended:

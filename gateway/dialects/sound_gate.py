@@ -9,6 +9,8 @@ from gateway.dialects.openai_chat import DONE
 from gateway.dialects.openai_error import Secrets, read_error_value, write_reported
 from gateway.domain.fault import UpstreamError
 
+_WHOLE = (b"}", DONE)
+
 
 class SoundEventsGate(PassingGate):
     """What of a provider's stream may leave: whole events, as they lie, up to the one that ends it.
@@ -34,7 +36,7 @@ class SoundEventsGate(PassingGate):
         Raises ``UpstreamError`` where the stream was cut, or what it reported.
         """
         events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
-        written = self._pass(rest + b"\n\n") if rest and not self.closed else b""
+        written = self._pass(rest + b"\n\n") if rest.endswith(_WHOLE) and not self.closed else b""
         if self.fault is not None:
             raise self.fault
         if not self.ended:

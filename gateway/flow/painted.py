@@ -85,6 +85,7 @@ class PaintedGate:
     """The gate of a painting: all of it leaves at once; see ``dialects.gate.Gate``."""
 
     __slots__ = ("_reply", "ended", "events", "fault")
+    noise = 0
 
     def __init__(self, reply: PaintedReply) -> None:
         self._reply = reply

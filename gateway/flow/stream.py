@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from gateway.dialects.caller_error import write_error_event
 from gateway.dialects.gate import Gate
-from gateway.dialects.sse import KEEPALIVE
+from gateway.dialects.sse import KEEPALIVE, MAX_NOISE_BYTES
 from gateway.dialects.whole_gate import is_event_stream, is_json, strip_beginning
 from gateway.domain.fault import Fault, UpstreamError, UpstreamFault
 from gateway.flow.admission import Grant
@@ -17,7 +17,7 @@ from gateway.upstream.port import Pumped, Reply
 
 EVENTS = "text/event-stream; charset=utf-8"
 MAX_HELD_BYTES = 64 * 1024
-"""Of comments before the first event; a provider that sends more has the caller answered."""
+"""Of what comes before the first event, besides noise; a provider that sends more has the caller answered."""
 
 
 class Stream:
@@ -41,8 +41,8 @@ class Stream:
 
     # ``_last``: the end mark, and what came in one piece with it, waits for the settlement.
     __slots__ = (
-        "_answered", "_binary", "_gate", "_grant", "_held", "_held_bytes", "_last", "_media_type", "_noted",
-        "_open_whole", "_outlet", "_pulse", "_reply", "_time", "opened",
+        "_answered", "_binary", "_events_before_noise", "_gate", "_grant", "_held", "_held_bytes", "_last",
+        "_media_type", "_noise_before", "_noted", "_open_whole", "_outlet", "_pulse", "_reply", "_time", "opened",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +68,7 @@ class Stream:
         self._open_whole = open_whole
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._events_before_noise = self._noise_before = 0
         self._last = b""
         self._noted = False
         self._time = asyncio.get_running_loop().time
@@ -187,9 +188,21 @@ class Stream:
             self._look(data)
         self._held.append(self._gate.feed(data))
         self._held_bytes += len(self._held[-1])
-        if self._gate.events:
+        gate = self._gate
+        if gate.events:
             self._pulse.event_at = self._time()
-        return self._gate.events > 0 or self._gate.closed or self._held_bytes > MAX_HELD_BYTES
+        else:
+            self._check_noise()
+        return gate.events > 0 or gate.closed or self._held_bytes - gate.noise > MAX_HELD_BYTES
+
+    def _check_noise(self) -> None:
+        """A piece has completed no event of an answer: too much of such pieces is the provider's failure."""
+        gate = self._gate
+        noise, events = gate.noise, gate.events
+        if events != self._events_before_noise:
+            self._events_before_noise, self._noise_before = events, noise
+        elif noise - self._noise_before > MAX_NOISE_BYTES and gate.fault is None:
+            gate.fault = UpstreamError(f"The provider sent {MAX_NOISE_BYTES} bytes without an event", phase="stream")
 
     def _pass(self, data: bytes) -> bool:
         """The sink of the hot path."""
@@ -201,6 +214,8 @@ class Stream:
             pulse.event_at = now
             if not before:
                 self._note_first([out])
+        else:
+            self._check_noise()
         if not out:
             return gate.closed
         pulse.written_at = now

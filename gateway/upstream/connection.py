@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
 from gateway.upstream.content import Peek, find_peek, see_nothing
-from gateway.upstream.framing import Framing, read_chunks
+from gateway.upstream.framing import MAX_PUSH_BYTES, Framing, read_chunks
 from gateway.upstream.port import Sink
 
 READ_BUFFER = 64 * 1024
@@ -19,6 +19,7 @@ END_GRACE_S = 1.0
 """After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
 NEVER = float("inf")
 _REFUSED = 400
+_BLANK_LINE = b"\n\n"
 
 
 class Pusher(Protocol):
@@ -61,8 +62,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_ending", "_held", "_keeper", "_loop", "_sink", "_waiter", "backlog", "broken", "busy", "choked", "deadline",
-        "fault", "framing", "gone", "heard", "idle", "met", "peek", "pusher", "sent", "transport", "waiting_bytes",
+        "_divided", "_ending", "_held", "_keeper", "_loop", "_sink", "_waiter", "backlog", "broken", "busy", "choked",
+        "deadline", "fault", "framing", "gone", "heard", "idle", "met", "peek", "pusher", "sent", "transport",
+        "waiting_bytes",
     )  # fmt: skip
 
     transport: asyncio.Transport | None
@@ -80,7 +82,7 @@ class Connection(asyncio.Protocol):
         self.pusher: Pusher | None = None
         self.peek: Peek = see_nothing
         self._waiter: asyncio.Future[None] | None = None
-        self._held = self._ending = self.choked = self.gone = self.busy = self.heard = False
+        self._divided = self._held = self._ending = self.choked = self.gone = self.busy = self.heard = False
         self.sent = True
         self.fault: UpstreamFault | None = None
         self.broken: UpstreamFault | None = None
@@ -115,9 +117,10 @@ class Connection(asyncio.Protocol):
         """Push what comes into ``sink`` until it has had enough (True), or something else has happened."""
         self._sink = sink
         self._let_flow()
+        self._divided = False
         try:
             await self.wait()
-            return sink is not None and self._sink is None
+            return sink is not None and self._sink is None and not self._divided
         finally:
             self._sink = None
 
@@ -266,15 +269,29 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def _give(self, payload: bytes) -> None:
-        if self._sink is not None:
+        if self._sink is not None and len(payload) <= MAX_PUSH_BYTES:
             self._push(self._sink, payload, None)
             return
-        self.backlog.append(payload)
-        self.waiting_bytes += len(payload)
+        if self._sink is not None:
+            self._divided = True
+            self._sink = None
+            self._wake()
+        self._keep(payload)
         full = self.waiting_bytes > READ_BUFFER and not self.framing.complete
         if full and not (self._held or self.gone) and self.transport is not None:
             self._held = True
             self.transport.pause_reading()
+
+    def _keep(self, payload: bytes) -> None:
+        """In pieces of what is pushed in one turn of the loop; between two events, if there is such a place."""
+        start = 0
+        while len(payload) - start > MAX_PUSH_BYTES:
+            end = start + MAX_PUSH_BYTES
+            cut = payload.rfind(_BLANK_LINE, start, end) + len(_BLANK_LINE)
+            self.backlog.append(payload[start : (end := cut if cut > start + 1 else end)])
+            start = end
+        self.backlog.append(payload[start:] if start else payload)
+        self.waiting_bytes += len(payload)
 
     def _end_early(self, payload: bytes) -> None:
         """The dialect was complete before. Anything but the end is a byte after the end: it is not to be trusted."""

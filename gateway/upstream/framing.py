@@ -18,6 +18,8 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_FIELD_BYTES = 8190
 MAX_FIELDS = 200
 MAX_INTERIM = 16
+MAX_PUSH_BYTES = 64 * 1024
+"""Of a body, pushed in one turn of the event loop: events that are translated take 20 ms then, small as they may be."""
 _SMALL_HEAD_BYTES = 4 * MAX_FIELDS
 """No head of so few has too many fields, or too large ones: the smallest is a name of one byte, a colon and CRLF."""
 _HEAD_END = b"\r\n\r\n"
@@ -58,8 +60,8 @@ class Fields(Mapping[str, str]):
 
 @lru_cache(4096)
 def _write_size_line(length: int) -> bytes | None:
-    """The size line of the one chunk that takes ``length`` bytes with everything; None where none takes so many."""
-    for digits in range(1, 9):
+    """The size line of the one chunk that takes ``length`` bytes with everything; None if none takes so many."""
+    for digits in range(1, 9 if length <= MAX_PUSH_BYTES else 1):
         size = length - digits - 4
         line = b"%x\r\n" % max(size, 0)
         if size > 0 and len(line) == digits + 2:
@@ -70,7 +72,8 @@ def _write_size_line(length: int) -> bytes | None:
 def read_chunks(data: bytes) -> bytes | None:
     """The payload of ``data``, if that is one or more whole chunks and nothing besides; the last chunk is none.
 
-    No more is taken than a parser in a hurry may take: a plain size, no extension (RFC 9112, 7.1).
+    No more is taken than a parser in a hurry may take: a plain size, no extension (RFC 9112, 7.1). None also if
+    ``data`` is more than is pushed at once.
     """
     line = _write_size_line(len(data))
     if line is not None and data.startswith(line) and data.endswith(b"\r\n"):
@@ -81,6 +84,8 @@ def read_chunks(data: bytes) -> bytes | None:
 def _read_several(data: bytes) -> bytes | None:
     payloads: list[bytes] = []
     start, length = 0, len(data)
+    if length > MAX_PUSH_BYTES:
+        return None
     while start < length:
         line = _SIZE_LINE.match(data, start)
         if line is None:

@@ -17,7 +17,7 @@ from gateway.domain.upload import Content
 from gateway.upstream.connection import Connection
 from gateway.upstream.content import is_refused, read_content
 from gateway.upstream.dial import SOCKS, Dialer, open_context
-from gateway.upstream.framing import Fields
+from gateway.upstream.framing import MAX_PUSH_BYTES, Fields
 from gateway.upstream.inflate import Inflation
 from gateway.upstream.names import Resolve, resolve
 from gateway.upstream.pool import Origin, Pool
@@ -31,6 +31,8 @@ _INFLATED = frozenset({"gzip", "deflate"})
 _SCHEMES = ("http://", "https://")
 _PROXIES = ("http://", *SOCKS)
 _TURN = 32
+_TURN_BYTES = MAX_PUSH_BYTES // _TURN
+"""As many pieces, or all of so many bytes, are pushed before others have their turn."""
 
 Send = Callable[[Plan], Coroutine[Any, Any, Reply]]
 
@@ -80,8 +82,9 @@ class WireReply:
             if piece := take(line):
                 if sink(piece):
                     return Pumped.PAUSED
-                turns += 1
-                if not turns % _TURN:
+                turns += 1 + len(piece) // _TURN_BYTES
+                if turns >= _TURN:
+                    turns = 0
                     await asyncio.sleep(0)
             elif line.framing.complete:
                 return Pumped.ENDED

@@ -35,7 +35,6 @@ EVENTS = st.sampled_from(
         b'data: {"type": "content_block_delta", "delta": {"text": "x"}}\n\n',
         b'data: { "type": "content_block_delta" }\n\n',
         b'event: content_block_delta\ndata: {"a":\ndata: 1}\n\n',
-        b"event: content_block_delta\ndata: garbage\n\n",
         b'data: {"type":"content_block_delta"}\nevent: content_block_delta\n\n',
         b": comment\n\n",
         b"event: ping\n\n",
@@ -104,6 +103,22 @@ def test_whole_events_leave_byte_for_byte(data: bytes, marks: list[int]) -> None
     out, gate = run(data + tape.STOP, marks)
     assert out == data + tape.STOP
     assert gate.ended
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (b"event: content_block_delta\ndata: garbage\n\n", "not JSON"),
+        (tape.text(0, "b")[:-4] + b"\n\n", "not JSON"),
+        (tape.text(0, "HERE").replace(b"HERE", b"\xe4\xb8"), "not UTF-8"),
+    ],
+)
+def test_an_event_that_is_no_json_or_no_text_is_a_fault_and_does_not_leave(bad: bytes, why: str) -> None:
+    first = tape.begin("msg_1") + tape.start(0, "text", text="") + tape.text(0, "a")
+    for out, gate in (run(first + bad + first), by_the_byte(first + bad + first), run(first + bad, [len(first)])):
+        assert out == first
+        assert gate.fault is not None
+        assert why in gate.fault.message
 
 
 @given(data=st.lists(LOOSE, max_size=6).map(b"".join), marks=CUTS)

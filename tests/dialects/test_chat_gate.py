@@ -140,9 +140,82 @@ def test_only_a_frame_of_usage_and_no_choices_is_stripped(kept: Any) -> None:
     assert run(data, strip=True)[0] == data
 
 
-def test_a_frame_that_is_not_json_is_not_stripped() -> None:
-    data = b'data: {"choices":[],"usage":{}\n\n'
+def test_a_frame_that_only_looks_whole_is_not_stripped() -> None:
+    data = b'data: {"choices":[],"usage":{1}}\n\n'
     assert run(data, strip=True)[0] == data
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b'data: {"choices":[{"index":0,"delta":{"content": \n\n',
+        event(delta("b"))[:-5] + b"\n\n",
+        b"data: <html>\n\n",
+        b"data: }{ oops\n\n",
+        b"data: [done]\n\n",
+    ],
+)
+def test_an_event_that_was_cut_is_a_fault_and_does_not_leave(broken: bytes) -> None:
+    first = event(delta("a"))
+    data = first + first + broken + first + DONE
+    for out, gate in (
+        run(data),
+        by_the_byte(data),
+        run(data, [len(first), 2 * len(first), 2 * len(first) + len(broken)]),
+    ):
+        assert out == first + first
+        assert gate.fault is not None
+        assert "not JSON" in gate.fault.message
+
+
+@pytest.mark.parametrize("value", [b"[]", b'"x"', b"{} ", b"1"])
+def test_json_that_is_no_object_leaves(value: bytes) -> None:
+    data = b"data: " + value + b"\n\n"
+    assert run(data)[0] == data
+
+
+BAD_TEXT = [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc0\xaf"]
+
+
+@pytest.mark.parametrize("text", BAD_TEXT)
+@pytest.mark.parametrize("place", ["text", "comment", "name"])
+def test_an_event_that_is_not_utf8_is_a_fault_and_does_not_leave(text: bytes, place: str) -> None:
+    first = event(delta("a"))
+    bad = {
+        "text": event(delta("HERE")).replace(b"HERE", text),
+        "comment": b": " + text + b"\n\n",
+        "name": b"event: " + text + b"\n" + first,
+    }[place]
+    data = first + first + bad + first + DONE
+    for out, gate in (run(data), by_the_byte(data), run(data, [len(first), 2 * len(first), 2 * len(first) + len(bad)])):
+        assert out == first + first
+        assert gate.fault is not None
+        assert "not UTF-8" in gate.fault.message
+
+
+@given(text=st.text(min_size=1, max_size=20), marks=CUTS)
+def test_a_code_point_may_be_cut_anywhere(text: str, marks: list[int]) -> None:
+    data = event(delta("a")) + event(delta(text)) + event(delta(text)) + DONE
+    assert run(data, marks)[0] == data
+
+
+def test_events_without_data_are_noise_and_others_are_not() -> None:
+    noise = b": hi\n\n" + b"\n\n" + b"event: ping\n\n" + b"data:\n\n" + b"id: 7\n\n"
+    data = event(delta("a")) + noise + event(delta("b")) + noise + event({"choices": []}) + FINISH
+    for gate in (run(data)[1], by_the_byte(data)[1], run(data, [50, 100, 150])[1]):
+        assert gate.noise == 2 * len(noise)
+
+
+def test_after_an_event_in_pieces_the_short_way_is_found_again() -> None:
+    gate = open_gate()
+    data = event(delta("a"))
+    assert gate.feed(data) == data
+    assert gate.feed(data[:20]) == b""
+    assert gate.feed(data[20:]) == data
+    for count in (1, 2):
+        before = gate.events
+        assert gate.feed(data) == data
+        assert gate.events == before + 1, count
 
 
 @pytest.mark.parametrize("late", [DONE, event(delta("late")), ERROR, b": bye\n\n", b"garbage", b"\n"])

@@ -261,21 +261,21 @@ def test_a_fault_and_an_end_are_not_counted() -> None:
 
 
 class Lines(PassingGate):
-    """Lets every event through but those that say x, ends at one that says END, and fails at one that says FAULT."""
+    """Lets every event through but those that say 0, ends at one that says 200, and fails at one that says 500."""
 
     def feed(self, data: bytes) -> bytes:
         return self._feed_slowly(data)
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
-        if payload == b"FAULT":
+        if payload == b"500":
             self.fault = BROKE
             return b""
-        self.ended = payload == b"END"
+        self.ended = payload == b"200"
         self.events += not self.ended
-        return b"" if payload == b"x" else event
+        return b"" if payload == b"0" else event
 
 
-PASSED = b"\xef\xbb\xbfdata: a\n\n: a comment\n\ndata: x\r\n\r\ndata: b\n\ndata: END\n\ndata: c\n\n"
+PASSED = b"\xef\xbb\xbfdata: 1\n\n: a comment\n\ndata: 0\r\n\r\ndata: 2\n\ndata: 200\n\ndata: 3\n\n"
 
 
 @given(st.lists(st.integers(0, len(PASSED)), max_size=8))
@@ -283,20 +283,20 @@ def test_whole_events_pass_as_they_came_up_to_the_end(marks: list[int]) -> None:
     gate = Lines(())
     places = sorted(set(marks))
     pieces = [PASSED[start:end] for start, end in itertools.pairwise([0, *places, len(PASSED)])]
-    assert b"".join(map(gate.feed, pieces)) == b"data: a\n\n: a comment\n\ndata: b\n\ndata: END\n\n"
+    assert b"".join(map(gate.feed, pieces)) == b"data: 1\n\n: a comment\n\ndata: 2\n\ndata: 200\n\n"
     assert (gate.events, gate.ended, gate.closed, gate.fault) == (3, True, True, None)
 
 
 def test_of_an_event_that_has_not_ended_nothing_leaves() -> None:
     gate = Lines(())
-    assert gate.feed(b"data: a\n\ndata: b") == b"data: a\n\n"
-    assert gate.feed(b"\n\n") == b"data: b\n\n"
+    assert gate.feed(b"data: 1\n\ndata: 2") == b"data: 1\n\n"
+    assert gate.feed(b"\n\n") == b"data: 2\n\n"
 
 
 def test_nothing_passes_after_a_fault() -> None:
     gate = Lines(())
-    assert gate.feed(b"data: a\n\ndata: FAULT\n\ndata: b\n\n") == b"data: a\n\n"
-    assert (gate.feed(b"data: c\n\n"), gate.fault, gate.closed) == (b"", BROKE, True)
+    assert gate.feed(b"data: 1\n\ndata: 500\n\ndata: 2\n\n") == b"data: 1\n\n"
+    assert (gate.feed(b"data: 3\n\n"), gate.fault, gate.closed) == (b"", BROKE, True)
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:

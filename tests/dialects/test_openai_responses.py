@@ -83,8 +83,6 @@ EVENTS = st.sampled_from(
         event("response.of_tomorrow", x=1),
         b'data: {"type":"response.output_text.delta","delta":"unnamed"}\n\n',
         b'event: response.output_text.delta\ndata: {"type":\ndata: "response.output_text.delta"}\n\n',
-        b"event: response.output_text.delta\ndata: not json\n\n",
-        b"event: response.completed\ndata: not json\n\n",
         b": comment\n\n",
         b"event: ping\n\n",
         b"id: 7\n" + text("z"),
@@ -236,6 +234,23 @@ def test_what_comes_before_the_end_leaves_byte_for_byte(events: list[bytes], mar
     out, gate = run(data + END, marks)
     assert out == data + END
     assert gate.ended
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (b"event: response.output_text.delta\ndata: not json\n\n", "not JSON"),
+        (b"event: response.completed\ndata: not json\n\n", "not JSON"),
+        (text("b")[:-4] + b"\n\n", "not JSON"),
+        (text("HERE").replace(b"HERE", b"\xff"), "not UTF-8"),
+    ],
+)
+def test_an_event_that_is_no_json_or_no_text_is_a_fault_and_does_not_leave(bad: bytes, why: str) -> None:
+    first = CREATED + ADDED + text("a")
+    for out, gate in (run(first + bad + first), by_the_byte(first + bad + first), run(first + bad, [len(first)])):
+        assert out == first
+        assert gate.fault is not None
+        assert why in gate.fault.message
 
 
 @given(raw=st.binary(max_size=200), marks=CUTS)

@@ -1,11 +1,14 @@
 """Events as bytes."""
 
+import tracemalloc
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects import sse
-from gateway.dialects.sse import EventSplitter, EventTooLong, read_data
+from gateway.dialects.sse import EventSplitter, EventTooLong, is_utf8, read_data
 
 STREAMY = st.text("a:\r\n d", max_size=60).map(str.encode)
 LINES = st.lists(st.sampled_from([b"data: one", b"data:two", b": note", b"event: x", b"id", b"data"]), min_size=1)
@@ -66,6 +69,68 @@ def test_many_events_may_be_longer_together_than_one() -> None:
     splitter = EventSplitter()
     event = b"data: " + b"x" * (1024 * 1024) + b"\n\n"
     assert sum(len(splitter.split(event)) for _ in range(20)) == 20
+
+
+def test_a_limit_is_the_splitters_own() -> None:
+    splitter = EventSplitter(10)
+    assert splitter.split(b"data: 12\n\ndata: 1234") == [b"data: 12\n\n"]
+    with pytest.raises(EventTooLong):
+        splitter.split(b"5")
+
+
+def test_a_long_event_is_looked_at_once_in_however_many_pieces_it_comes() -> None:
+    """Told by what is searched: its size at the most, and a few bytes before each piece."""
+    splitter = EventSplitter()
+    held = splitter._held = Counted()
+    piece = b"x" * 1_000
+    for _ in range(2_000):
+        splitter.split(piece)
+    assert len(held) == 2_000_000
+    assert held.searched <= 2_000 * (len(piece) + 8)
+    (event,) = splitter.split(b"\n\n")
+    assert len(event) == 2_000_002
+
+
+class Counted(bytearray):
+    """Counts the bytes that are looked through for an end."""
+
+    searched = 0
+
+    def find(self, sub: Any, start: Any = 0, *rest: Any) -> int:
+        self.searched += len(self) - start
+        return super().find(sub, start, *rest)
+
+
+@pytest.mark.parametrize("piece", [b"data: y\n", b"x\r", b"{", b"[", b","])
+def test_a_large_event_of_too_many_parts_is_refused(piece: bytes) -> None:
+    splitter = EventSplitter()
+    splitter.split(b"data: " + b"x" * 300_000)
+    with pytest.raises(EventTooLong, match="too many parts"):
+        splitter.split(piece * 1_100_000)
+
+
+@pytest.mark.parametrize("data", [b'data: {"a":"' + b"QUJD" * 3_000_000 + b'"}', b"data: [" + b"1," * 900_000 + b"1]"])
+def test_a_large_event_of_few_parts_is_whole(data: bytes) -> None:
+    splitter = EventSplitter()
+    for start in range(0, len(data), 60_000):
+        assert splitter.split(data[start : start + 60_000]) == []
+    assert splitter.split(b"\n\n") == [data + b"\n\n"]
+
+
+@pytest.mark.parametrize("pieces", [[b"x"] * 100_000, [b"xy"] * 100_000])
+def test_an_event_in_tiny_pieces_takes_no_more_memory_than_its_bytes(pieces: list[bytes]) -> None:
+    splitter = EventSplitter()
+    tracemalloc.start()
+    for piece in pieces:
+        splitter.split(piece)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 3 * sum(map(len, pieces))
+
+
+@given(st.binary(max_size=40) | st.text(max_size=20).map(str.encode))
+def test_utf8_is_what_can_be_decoded(data: bytes) -> None:
+    assert is_utf8(data) == (data.decode(errors="replace").encode() == data)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,24 @@ from tests.dialects import anthropic_cassettes as claude
 from tests.dialects import gemini_cassettes as gemini
 from tests.fakes.upstream import FIN, LAST_CHUNK, RST, SSE_HEAD, STALL, Script, answer, chunk
 from tests.faults.scene import QUICK
-from tests.faults.scripts import COMMENT, HTML, JSON_HEAD, SOON, STREAM, TEXT, WHOLE, Scene, bytewise, drip
+from tests.faults.scripts import (
+    COMMENT,
+    HTML,
+    JSON_HEAD,
+    NOISES,
+    PATIENT,
+    SOON,
+    STREAM,
+    TEXT,
+    WHOLE,
+    Scene,
+    bytewise,
+    drip,
+)
 
 PAGE = answer(HTML, content_type="text/html")
 FALSE_STREAM = answer(HTML, content_type="text/event-stream")
+NOT_TEXT = b'event: content_block_delta\ndata: {"type": "content_block_delta", "delta": "\xff"}\n\n'
 FIRST, SECOND = "Once upon a time", " there was a king"
 
 
@@ -43,6 +57,9 @@ def cut_streams(begun: bytes, error: bytes) -> list[Scene]:
         Scene("U8 silence", [SSE_HEAD, STALL], late, STREAM, QUICK),
         Scene("U8 begun, then silence", [*head, STALL], late, STREAM, QUICK),
         Scene("U8 begun, then comments for ever", [*head, *drip(COMMENT)], late, STREAM, QUICK),
+        Scene("U9 begun, then a flood of comments", [*head, NOISES["comments"], STALL], streams=STREAM, timers=PATIENT),
+        Scene("U9 a flood of empty data", [SSE_HEAD, NOISES["empty data"], STALL], streams=STREAM, timers=PATIENT),
+        Scene("U16 an event that is not UTF-8", [SSE_HEAD, chunk(NOT_TEXT), STALL], streams=STREAM),
         Scene("U15 a page", [PAGE], streams=STREAM),
         Scene("U15 a page that says it is a stream", [FALSE_STREAM], streams=STREAM, broken_off=STREAM),
         Scene("U15 an error object", [answer(error)], streams=STREAM),
@@ -63,6 +80,9 @@ def broken_streams(told: Script, error: bytes, half: bytes) -> list[Scene]:
         Scene("U6 half an event", [*told, chunk(half), LAST_CHUNK]),
         Scene("U8 silence", [*told, STALL], late, timers=QUICK),
         Scene("U8 comments for ever", [*told, *drip(COMMENT)], late, timers=QUICK),
+        Scene("U9 a flood of comments", [*told, NOISES["comments"], STALL], timers=PATIENT),
+        Scene("U9 a flood of line ends", [*told, NOISES["line ends"], STALL], timers=PATIENT),
+        Scene("U16 an event that is not UTF-8", [*told, chunk(NOT_TEXT), STALL]),
         Scene("U15 an error event", [*told, chunk(error), STALL]),
         Scene("U15 an error event in pieces", [*told, chunk(error[:9]), 0.01, chunk(error[9:]), STALL]),
         Scene("U15 an event that is no JSON", [*told, chunk(b"data: {\n\n"), STALL]),

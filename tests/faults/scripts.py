@@ -98,6 +98,15 @@ CUT_GZIP = answer(gzip.compress(b'{"choices": []}')[:-14], Content_Encoding="gzi
 ENDLESS = Flood(chunk(b"x" * MB), 20)
 ENDLESS_BODY = Flood(chunk(b"[" * MB), 66)
 """Each more than the gateway ever keeps of one."""
+NOISES = {
+    "comments": Flood(chunk((b": " + b"x" * 60 + b"\n\n") * 100), 80),
+    "line ends": Flood(chunk(b"\n" * 8_000), 60),
+    "empty data": Flood(chunk(b"data:\n\n" * 1_000), 70),
+    "names": Flood(chunk(b"event: ping\nid: 7\n\n" * 400), 80),
+}
+"""More than may come between two events, and nothing in it."""
+NOT_UTF8 = chunk(event(delta("HERE")).replace(b"HERE", b"caf\xe9"))
+NOT_JSON = chunk(event(delta("cut"))[:-12] + b"\n\n")
 
 BEFORE = [
     Scene("U2 FIN", [FIN]),
@@ -142,6 +151,8 @@ BEFORE = [
     Scene("U9 comments for ever", [SSE_HEAD, *drip(COMMENT)], "upstream_timeout", STREAM, QUICK),
     Scene("U9 named pings without data", [SSE_HEAD, *drip(NAMED_PING)], "upstream_timeout", STREAM, QUICK),
     Scene("U9 pings with empty data", [SSE_HEAD, *drip(chunk(b"data:\n\n"))], "upstream_timeout", STREAM, QUICK),
+    *(Scene(f"U9 a flood of {name}", [SSE_HEAD, noise, STALL], streams=STREAM, timers=PATIENT)
+      for name, noise in NOISES.items()),
     Scene("U10 an event without end", [SSE_HEAD, chunk(b"data: "), ENDLESS, STALL], streams=STREAM, timers=PATIENT),
     Scene("U10 a body without end", [SSE_HEAD, ENDLESS_BODY, STALL], streams=WHOLE, timers=PATIENT, begun=True),
     Scene("U11 unknown encoding", [answer(b"{}", Content_Encoding="br")]),
@@ -164,6 +175,9 @@ BEFORE = [
     Scene("U15 a named error event first", [SSE_HEAD, chunk(b"event: error\n" + ERROR), STALL], streams=STREAM),
     Scene("U15 a flat error event first", [SSE_HEAD, chunk(FLAT_ERROR), STALL], streams=STREAM),
     Scene("U15 an error event after a comment", [SSE_HEAD, COMMENT, chunk(ERROR), STALL], streams=STREAM),
+    Scene("U15 an event that was cut inside", [SSE_HEAD, NOT_JSON, STALL], streams=STREAM),
+    Scene("U16 an event that is not UTF-8", [SSE_HEAD, NOT_UTF8, STALL], streams=STREAM),
+    Scene("U16 a body that is not UTF-8", [answer(b'{"choices": [], "id": "\xff"}')], streams=WHOLE),
     Scene("U15 an error event in one piece with the first", [SSE_HEAD, chunk(event(delta("a")) + ERROR), STALL],
           streams=STREAM),
 ]  # fmt: skip
@@ -198,6 +212,7 @@ AFTER = [
     Scene("U9 trickle", [*TOLD, *drip(chunk(b"d"))], "upstream_timeout", timers=QUICK),
     Scene("U9 comments for ever", [*TOLD, *drip(COMMENT)], "upstream_timeout", timers=QUICK),
     Scene("U9 named pings without data", [*TOLD, *drip(NAMED_PING)], "upstream_timeout", timers=QUICK),
+    *(Scene(f"U9 a flood of {name}", [*TOLD, noise, STALL], timers=PATIENT) for name, noise in NOISES.items()),
     Scene("U10 an event without end", [*TOLD, chunk(b"data: "), ENDLESS, STALL], timers=PATIENT),
     Scene("U11 not encoded as it says", [*TOLD_PACKED, chunk(b"\x00" * 64), STALL]),
     Scene("U12 an overload in mid-stream", [*TOLD, chunk(OVERLOAD), STALL]),
@@ -205,6 +220,9 @@ AFTER = [
     Scene("U15 a named error event", [*TOLD, chunk(b"event: error\n" + ERROR), STALL]),
     Scene("U15 an error event, other spacing", [*TOLD, chunk(SPACED_ERROR), STALL]),
     Scene("U15 an error word", [*TOLD, chunk(b'data: {"error": "no GPU is free"}\n\n'), STALL]),
+    Scene("U15 an event that was cut inside", [*TOLD, NOT_JSON, STALL]),
+    Scene("U16 an event that is not UTF-8", [*TOLD, NOT_UTF8, STALL]),
+    Scene("U16 an event that is not UTF-8, in pieces", [*TOLD, NOT_UTF8[:-4], 0.01, NOT_UTF8[-4:], STALL]),
     Scene("U15 an error event and then the end mark", [*TOLD, chunk(ERROR + DONE), LAST_CHUNK]),
     Scene("U15 an error event in pieces",
           [*TOLD, chunk(ERROR[:9]), 0.01, chunk(ERROR[9:-1]), 0.01, chunk(b"\n"), STALL]),

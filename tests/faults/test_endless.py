@@ -7,9 +7,20 @@ from contextlib import contextmanager
 
 import pytest
 
+from gateway.dialects.sse import MAX_NOISE_BYTES
 from tests.conftest import StartGateway
-from tests.fakes.gateway import HELLO, channel
-from tests.fakes.upstream import FIN, SSE_HEAD, STALL, Flood, Script, ScriptedUpstream, answer, chat_events, chunk
+from tests.fakes.gateway import channel
+from tests.fakes.upstream import (
+    LAST_CHUNK,
+    SSE_HEAD,
+    STALL,
+    Flood,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat_events,
+    chunk,
+)
 from tests.faults.scene import (
     WORDS,
     audit,
@@ -73,17 +84,27 @@ async def test_an_endless_later_event_ends_the_stream(standing_with: StartGatewa
         assert bad.flooded < 40 * MB
 
 
-async def test_a_flood_of_comments_before_the_first_event_is_not_kept(standing_with: StartGateway) -> None:
-    story = [chunk(b"".join(chat_events(*WORDS))), FIN]
-    async with ScriptedUpstream([SSE_HEAD, COMMENTS, *story]) as up, ScriptedUpstream(good_script(stream=True)) as good:
-        # Comments are no events: only time this generous lets 64 MB of them pass while memory is being traced.
-        patient = channel(up.base_url, first_byte_timeout_s=40, idle_timeout_s=40, total_timeout_s=50)
-        gateway = await standing_with(site(patient, healthy(good)))
-        with at_most(40 * MB):
-            async with gateway.post({**HELLO, "stream": True}) as response:
-                async for _ in response.content.iter_any():
-                    pass
+async def test_a_flood_of_comments_before_the_first_event_is_given_up_for_the_next_channel(
+    standing_with: StartGateway,
+) -> None:
+    async with ScriptedUpstream([SSE_HEAD, COMMENTS, STALL]) as bad, ScriptedUpstream(good_script(stream=True)) as good:
+        gateway = await standing_with(site(channel(bad.base_url, **PATIENT), healthy(good)))
+        with at_most(10 * MB):
+            assert (await call(gateway, stream=True)).status == 200
+        check_row_of_success(await audit(gateway, bad), "healthy", attempts=2)
+        assert bad.flooded < 10 * MB
+
+
+async def test_noise_within_its_budget_between_events_may_be_any_amount_in_all(standing_with: StartGateway) -> None:
+    noise = Flood(chunk(b": " + PIECE + b"\n\n"), MAX_NOISE_BYTES // (len(PIECE) + 4))
+    first, *rest = chat_events(*WORDS)
+    story = [step for _ in range(9) for step in (noise, chunk(first))]
+    async with ScriptedUpstream([SSE_HEAD, *story, *map(chunk, rest), LAST_CHUNK]) as up:
+        gateway = await standing_with(site(channel(up.base_url, **PATIENT)))
+        heard = await call(gateway, stream=True)
+        assert heard.body.endswith(b"data: [DONE]\n\n")
         await audit(gateway, ending="completed", usage_source="upstream")
+        assert up.flooded > 8 * (MAX_NOISE_BYTES - len(PIECE))
 
 
 async def test_an_endless_whole_answer_is_given_up(standing_with: StartGateway) -> None:

@@ -12,6 +12,7 @@ import pytest
 from gateway.domain.fault import UpstreamError
 from gateway.domain.plan import Plan
 from gateway.upstream.connection import READ_BUFFER
+from gateway.upstream.framing import MAX_PUSH_BYTES
 from gateway.upstream.port import Pumped, Upstream
 from gateway.upstream.wire import WireUpstream
 from tests.fakes.upstream import (
@@ -251,6 +252,46 @@ async def test_a_flood_that_nobody_pumps_is_held_back_and_nothing_of_it_is_lost(
         assert len(b"".join(line.backlog)) == line.waiting_bytes
         assert len(await pump_all(reply)) == len(piece) * times
         assert line.waiting_bytes == 0
+        reply.close()
+
+
+async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_turn(wire: WireUpstream) -> None:
+    """Whoever translates events must not hold the loop for all that a socket had at once."""
+    event, times = b"data: {}\n\n", 60_000
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with ScriptedUpstream([SSE_HEAD, 0.05, chunk(event * times), LAST_CHUNK]) as up:
+        reply = await wire.send(plan(up))
+        pieces: list[tuple[bytes, int]] = []
+        counting = asyncio.create_task(count())
+        assert await reply.pump(lambda piece: bool(pieces.append((piece, turns)))) is Pumped.ENDED
+        counting.cancel()
+        reply.close()
+    assert b"".join(piece for piece, _ in pieces) == event * times
+    assert max(len(piece) for piece, _ in pieces) <= MAX_PUSH_BYTES
+    assert len({turn for _, turn in pieces}) == len(pieces)
+    cut = [piece for piece, _ in pieces if not piece.endswith(b"\n\n")]
+    assert len(cut) <= 1 + len(event) * times // (4 * MAX_PUSH_BYTES)  # by the socket, not by us
+
+
+async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_turn(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        pieces: list[bytes] = []
+        pumping = asyncio.ensure_future(reply.pump(lambda piece: bool(pieces.append(piece)) or len(pieces) == 4))
+        await asyncio.sleep(0)
+        line._give(b"a" * (2 * MAX_PUSH_BYTES + 1))
+        line._give(b"b")
+        assert await pumping is Pumped.PAUSED
+        assert [(piece[:1], len(piece)) for piece in pieces] == [
+            (b"a", MAX_PUSH_BYTES), (b"a", MAX_PUSH_BYTES), (b"a", 1), (b"b", 1)
+        ]  # fmt: skip
         reply.close()
 
 
