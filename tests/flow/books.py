@@ -16,15 +16,15 @@ from gateway.domain.call import Call
 from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.channel import Channel
 from gateway.domain.declaration import CreditSpec
-from gateway.domain.fault import StoreUnavailable
+from gateway.domain.fault import StoreUnavailable, UpstreamTimeout
 from gateway.domain.ledger import Entry, OnCrash, Spending
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.quota import Day, Quota, QuotaPeriod
-from gateway.domain.request import RequestFilter, RequestRow
+from gateway.domain.request import Ending, RequestFilter, RequestRow
 from gateway.domain.usage import Usage
 from gateway.flow.accounting import Accounting
 from gateway.flow.admission import Admission, Bank, Grant
-from gateway.flow.attempt import Option
+from gateway.flow.attempt import Attempt, Option
 from gateway.flow.line import KeyLine, Line
 from gateway.flow.outbox import Outbox
 from gateway.flow.record import Arrival, Outcome
@@ -71,8 +71,9 @@ def option_of(price: Price | None = None, multiplier_ppm: int = ONE_PPM, *, mode
 
 
 def call_for(nanos: int, *, output: int = 0) -> Call:
-    """A call that at ``NANO_A_TOKEN`` may cost ``nanos`` and ``output`` more."""
-    return Call("chat", "m", {}, prompt_chars=4 * nanos, prompt_bound=nanos, output_bound=output)
+    """A call that at ``NANO_A_TOKEN`` may cost ``nanos`` and ``output`` more. Its prompt is estimated at two thirds."""
+    body = {"messages": [{"role": "user", "content": "a " * (nanos * 2 // 3)}]}
+    return Call("chat", "m", body, prompt_chars=4 * nanos, prompt_bound=nanos, output_bound=output)
 
 
 class Disk(MemoryStore):
@@ -201,6 +202,14 @@ class Books:
         grant.delivery.usage = Usage(nanos, 0, 0, "upstream")
         grant.delivery.first_byte_at = self.pulse
         return self.settlement.settle(arrival, grant, self.outcome())
+
+    def break_off(self, running: tuple[Arrival, Grant], ending: Ending, *, written: bool) -> RequestRow:
+        """The call was broken off, and ``written`` to its provider before that or not."""
+        arrival, grant = running
+        option = option_of(NANO_A_TOKEN)
+        grant.delivery.attempt = Attempt(option, UP, None, None, pending=written)  # type: ignore[arg-type]
+        fault = UpstreamTimeout("The provider took too long") if ending == "upstream_failed" else None
+        return self.settlement.settle(arrival, grant, self.outcome(ending=ending, fault=fault))
 
     async def spend(self, caller: Caller, nanos: int) -> RequestRow:
         """A call from its beginning to its end."""

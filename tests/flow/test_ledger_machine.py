@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.domain.caller import Account, ApiKey, Caller
 from gateway.domain.declaration import CreditSpec
 from gateway.domain.fault import (
@@ -31,6 +32,8 @@ from gateway.domain.fault import (
 from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.quota import Owner, QuotaPeriod, read_day
+from gateway.domain.request import Ending
+from gateway.domain.usage import MAX_TOKENS
 from gateway.flow.administration import Administration
 from gateway.flow.admission import Grant
 from gateway.flow.auth import Directory
@@ -45,6 +48,7 @@ COSTS = st.integers(0, 12)
 LIMITS = st.integers(0, 30)
 PERIODS: st.SearchStrategy[QuotaPeriod] = st.sampled_from(["none", "lifetime", "daily", "monthly"])
 CRASHES: st.SearchStrategy[OnCrash] = st.sampled_from(["release", "charge"])
+ENDINGS: st.SearchStrategy[Ending] = st.sampled_from(["client_closed", "interrupted", "upstream_failed"])
 ANY = st.integers(0, 10**6)
 """One of however many there are."""
 FOR_EVER = 10**12
@@ -258,6 +262,27 @@ class LedgerMachine(RuleBasedStateMachine):
         row = self.books.settle((call.arrival, call.grant), cost)
         assert (row.cost_nanos, row.reserved_nanos) == (cost, call.nanos)
         self.move(call.places, "spent", cost)
+        self.ended.append(call)
+
+    @precondition(lambda self: self.running)
+    @rule(index=ANY, ending=ENDINGS, written=st.booleans())
+    def break_off(self, index: int, ending: Ending, written: bool) -> None:
+        """Whoever leaves pays for the prompt, and never more than was held, if a provider has been sent it."""
+        call = self.running.pop(index % len(self.running))
+        row = self.books.break_off((call.arrival, call.grant), ending, written=written)
+        expected = estimate_prompt(call.grant.call) if written else 0
+        assert (row.ending, row.cost_nanos, row.reserved_nanos) == (ending, expected, call.nanos)
+        assert 0 <= row.cost_nanos <= row.reserved_nanos
+        self.move(call.places, "spent", row.cost_nanos)
+        self.ended.append(call)
+
+    @precondition(lambda self: self.running)
+    @rule(index=ANY, claim=st.sampled_from([10**6, MAX_TOKENS]))
+    def settle_for_what_cannot_be(self, index: int, claim: int) -> None:
+        call = self.running.pop(index % len(self.running))
+        row = self.books.settle((call.arrival, call.grant), claim)
+        assert (row.cost_nanos, row.reserved_nanos, row.usage_source) == (call.nanos, call.nanos, "bound")
+        self.move(call.places, "spent", row.cost_nanos)
         self.ended.append(call)
 
     @precondition(lambda self: self.ended)

@@ -14,12 +14,15 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
+from gateway.domain.audit import OPERATOR
 from gateway.domain.member import Member, Proof, Role
-from gateway.domain.request import MAX_ERROR, RequestFilter, RequestLog, RequestPage, RequestRow
+from gateway.domain.request import MAX_ERROR, RequestFilter, RequestLog, RequestPage, RequestRow, StoredRequest
+from gateway.domain.usage import UsageSource
 from gateway.flow.history import MOST_EXPORTS, PAGE
 from gateway.flow.reception import Visitor
 from gateway.store.ledger import SqlLedger
 from gateway.web.admin.doors import DOORS, PREFIX
+from gateway.web.admin.requests import write_row
 from gateway.web.entrance import CONSOLE_HEADER, COOKIE
 from gateway.web.keys import OFFICE, RECEPTION, ROOMS
 from tests.conftest import StartGateway
@@ -375,3 +378,9 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
     assert history.exports == 0
+
+
+@pytest.mark.parametrize(("source", "implausible"), [("bound", True), ("upstream", False), ("estimate", False)])
+def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource, implausible: bool) -> None:
+    row = make_row(1, usage_source=source)
+    assert write_row(StoredRequest(1, row), OPERATOR)["usage_implausible"] is implausible
