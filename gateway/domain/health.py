@@ -21,6 +21,7 @@ let through, and one more whenever that has taken ``TRIAL_S``; "recovered": a pr
 trial's caller left, and the next call is one again.
 """
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
@@ -65,6 +66,7 @@ class Rules:
         least_calls: in that time, below which the ratio says nothing.
         cooldown_s: after the first trip; twice as long after each further one.
         max_cooldown_s: the longest cooldown, whatever a provider asks for.
+        longest_own_s: the longest that no provider has asked for.
         ramp_s: until a channel that has come up again gets its whole share.
     """
 
@@ -74,6 +76,7 @@ class Rules:
     window_s: float = 30.0
     cooldown_s: float = 5.0
     max_cooldown_s: float = 300.0
+    longest_own_s: float = math.inf
     ramp_s: float = 10.0
 
 
@@ -221,7 +224,7 @@ class Breaker:
         self.failures = 0
         self.reason = reason
         self._counts = _Counts()
-        own = min(rules.cooldown_s * 2 ** min(self.trips - 1, 30), rules.max_cooldown_s)
+        own = min(rules.cooldown_s * 2 ** min(self.trips - 1, 30), rules.longest_own_s, rules.max_cooldown_s)
         own *= 1 + JITTER * (2 * dice - 1)
         self.until = now + min(max(own, rest_s), rules.max_cooldown_s)
         self.tripped_at = now

@@ -24,7 +24,7 @@ KEY_PATIENCE = 12
 REFUSED_S = 1.0
 """How long a key rests that was refused once; twice as long each time."""
 PROBE_EVERY_S = 5.0
-"""How often a channel that has tripped is probed."""
+"""How often a channel that has tripped is probed; what no probe can tell of, a kind of calls, is tried as often."""
 _NOTHING_BEGUN = Begun()
 
 
@@ -217,9 +217,10 @@ class Switchboard:
             self._tell_tripped(lease, breaker, now)
 
     def _note_ill(self, lease: Lease, fault: UpstreamFault, prompt: int | None) -> None:
+        rules = self.settings.rules
         failure = Failure(
             self._clock(),
-            self.settings.rules,
+            attrs.evolve(rules, longest_own_s=max(rules.cooldown_s, PROBE_EVERY_S)),
             fault.message,
             self._dice(),
             rest_s=fault.rest_s or 0.0,

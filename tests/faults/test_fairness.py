@@ -242,6 +242,25 @@ async def test_a_provider_that_flaps_is_passed_every_time(
         assert [(status, b"error" in body) for status, _, body in heard] == [(200, False)] * 60
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_after_an_outage_its_calls_are_the_providers_again(gateway_with: StartGateway, stream: bool) -> None:
+    """A fallback serves meanwhile; the cooldowns do not grow with the outage."""
+    async with SwiftUpstream(failing(503)) as up, SwiftUpstream() as spare:
+        gateway = await gateway_with(
+            site(channel(up.base_url), healthy(spare), routing={"cooldown_s": 0.02, "warm_up_s": 0})
+        )
+        for number in range(30):
+            assert (await ask(gateway, messages=says(str(number)), stream=stream))[0] == 200
+            await asyncio.sleep(0.01)
+        assert 3 < len(up.seen) < 30, "it is tried now and then"
+        up.behaviour = well
+        async with asyncio.timeout(6.5):
+            before = len(up.seen)
+            while len(up.seen) < before + 3:
+                assert (await ask(gateway, stream=stream))[0] == 200
+                await asyncio.sleep(0.01)
+
+
 async def test_a_stream_that_does_not_begin_is_left_for_another_channel_in_time(gateway_with: StartGateway) -> None:
     async with SwiftUpstream(hanging) as up, SwiftUpstream() as spare:
         slow, quick = channel(up.base_url), healthy(spare)

@@ -240,6 +240,18 @@ def test_a_failure_after_the_first_byte_counts_too() -> None:
     assert board.obstacle() == ("cooling", 10.0)
 
 
+def test_a_model_that_fails_again_and_again_is_tried_as_often_as_a_channel_is_probed() -> None:
+    """Here a cooldown is 10 s, and grows for a channel that is out of reach."""
+    board = Board()
+    for waits in ([10.0] * 5, [10.0, 20.0, 40.0]):
+        fault = broken if waits[-1] == 10.0 else out_of_reach
+        for wait in waits:
+            while board.obstacle() is None:
+                board.meet(fault())
+            assert board.obstacle() == ("cooling", wait)
+            board.time += wait
+
+
 # Keys
 
 
