@@ -172,11 +172,8 @@ class GuardedFetcher:
         _, host, port = _find_origin(url)
         if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):
             raise EgressRefused(words.forbidden, phase="connect")
-        if is_literal(host):
-            welcome = self._may_connect(host)
-        else:
-            welcome = _is_name(host) and (not proxied or may_be_public(host))
-        if not welcome:
+        is_welcome = may_be_public if proxied else _is_name
+        if not (self._may_connect(host) if is_literal(host) else is_welcome(host)):
             raise EgressRefused(words.forbidden, phase="connect")
 
     def _may_connect(self, address: str) -> bool:
@@ -263,6 +260,13 @@ def _is_name(host: str) -> bool:
 
 
 def may_be_public(name: str) -> bool:
-    """Whether a name, as it stands, may be a public server's: one without a dot is completed by whoever resolves it."""
+    """Whether a name, as it stands, may be a public server's: one without a dot is completed by whoever resolves it.
+
+    What can be taken for an address is none, however it is spelled.
+    """
     dotted = f".{name.removesuffix('.')}"
-    return dotted.count(".") > 1 and not any(dotted.endswith(f".{private}") for private in _PRIVATE_NAMES)
+    return (
+        dotted.count(".") > 1
+        and _is_name(name)
+        and not any(dotted.endswith(f".{private}") for private in _PRIVATE_NAMES)
+    )

@@ -295,10 +295,19 @@ class Shortcut:
             return _refuse_framing(request)
         known = self._known.get(request.raw_path)
         if known is None or request.method != "POST" or "Expect" in request.headers:
-            return await self._ordinary(request)
+            return await self._go_ordinary(request)
         request._match_info, handler = known  # noqa: SLF001
         await authenticate(request)
         return await handler(request)
+
+    async def _go_ordinary(self, request: web.Request) -> web.StreamResponse:
+        """Answer by way of the application. Raises ``HTTPExpectationFailed`` if aiohttp fails to write its own."""
+        try:
+            return await self._ordinary(request)
+        except UnicodeEncodeError:
+            if request.headers.get("Expect", "").isascii():
+                raise
+            raise web.HTTPExpectationFailed from None
 
     async def go_reserved(self, request: web.Request) -> web.StreamResponse:
         """Answer a request of a connection that is kept for probes, the console and the admin API; it is its last.
@@ -308,7 +317,7 @@ class Shortcut:
         request.protocol.close()
         if not _keeps_room(request.path):
             raise Overloaded("The gateway has as many connections as it can serve", retry_after_s=1)
-        return await self._ordinary(request)
+        return await self._go_ordinary(request)
 
 
 def _keeps_room(path: str) -> bool:

@@ -96,7 +96,13 @@ def test_a_file_that_came_with_the_call_stays_where_it_is(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     "url",
-    ["https://pictures.test/1", "http://93.184.216.34/1", "https://[2606:2800:220:1::1]:8443/1"],
+    [
+        "https://pictures.test/1",
+        "https://pictures.test./1",
+        "https://Pictures.Test/1",
+        "http://93.184.216.34/1",
+        "https://[2606:2800:220:1::1]:8443/1",
+    ],
 )
 def test_who_fetches_itself_is_given_a_public_address(tmp_path: Path, url: str) -> None:
     assert bring_in(tmp_path, Reference(url=url), fetch=False)[0] == url
@@ -108,6 +114,8 @@ def test_who_fetches_itself_is_given_a_public_address(tmp_path: Path, url: str) 
         "http://169.254.169.254/latest", "http://10.0.0.5/1", "http://127.0.0.1:8000/1", "http://[::1]/1",
         "http://localhost/1", "http://intranet/1", "http://printer.local/1", "http://db.internal/1",
         "http://[::ffff:10.0.0.1]/1", "http://[fe80::1%25eth0]/1", "http://[/1",
+        "http://127.1/1", "http://0x7f.1/1", "http://0177.0.0.1/1", "http://169.254.169.254./latest",
+        "http://%31%32%37.0.0.1/1", "http://127.0.0.1%2f@0x7f.1/1", "http://2130706433/1",
     ],
 )  # fmt: skip
 def test_nobody_is_sent_to_a_private_place(tmp_path: Path, url: str) -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.conftest import StartGateway
-from tests.fakes.gateway import KEY, channels
+from tests.fakes.gateway import CHAT, KEY, channels
 from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
 from tests.web.wire import connect, hello, post, read_answer, split, talk
 
@@ -63,9 +63,13 @@ async def test_not_even_the_answer_to_malformed_http_names_the_server(standing_w
     assert "server" not in found.headers
 
 
-async def test_an_expectation_nobody_can_meet_gets_our_error_object(standing_with: StartGateway) -> None:
+@pytest.mark.parametrize("wish", ["a-miracle", "\xff\xfe", "100-c\xf6ntinue"])
+@pytest.mark.parametrize("path", [CHAT, "/healthz", "/console", "/nowhere"])
+async def test_an_expectation_nobody_can_meet_gets_our_error_object(
+    standing_with: StartGateway, path: str, wish: str
+) -> None:
     gateway = await standing_with({})
-    found = split(await talk(gateway.url, post(hello(), "Expect: a-miracle", "Connection: close")))
+    found = split(await talk(gateway.url, post(hello(), f"Expect: {wish}", "Connection: close", path=path)))
     assert found.status == 417
     assert found.headers["content-type"] == "application/json"
     assert found.error["message"].endswith(f"(request id: {found.headers['x-request-id']})")
