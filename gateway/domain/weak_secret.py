@@ -11,10 +11,10 @@ _RUNS = (
 _WORDS = sorted(
     (
         "a", "abc", "account", "admin", "anthropic", "api", "bar", "baz", "change", "default", "demo", "dev",
-        "development", "dummy", "example", "fake", "foo", "gateway", "gemini", "here", "hello", "insert", "it", "key", "live", "llm",
-        "local", "localhost", "master", "me", "model", "my", "not", "of", "only", "openai", "paste", "password",
-        "placeholder", "prod", "proj", "provider", "replace", "root", "sample", "secret", "some", "test", "testing", "the",
-        "this", "to", "todo", "token", "user", "with", "world", "your",
+        "development", "dummy", "example", "fake", "foo", "gateway", "gemini", "here", "hello", "insert", "it",
+        "key", "live", "llm", "local", "localhost", "master", "me", "model", "my", "not", "of", "only", "openai",
+        "paste", "password", "placeholder", "prod", "proj", "provider", "replace", "root", "sample", "secret",
+        "some", "test", "testing", "the", "this", "to", "todo", "token", "user", "with", "world", "your",
     ),
     key=len,
     reverse=True,
