@@ -106,8 +106,9 @@ async def test_an_endpoint_that_does_not_work_leaves_the_others_alone(gateway_wi
     async with SwiftUpstream(without_embeddings) as up:
         gateway = await gateway_with(site(channel(up.base_url), **USUAL))
         for _ in range(8):
-            await ask(gateway, path="/v1/embeddings", input="x")
-            assert (await ask(gateway))[:2] == (200, 1)
+            assert (await ask(gateway, path="/v1/embeddings", input="x"))[0] != 200
+        assert gateway.app[ROOMS].switchboard.lines["up"].list_tripped()
+        assert (await ask(gateway))[:2] == (200, 1)
 
 
 async def test_a_lone_key_that_was_refused_once_is_used_again_at_once_and_for_good(gateway_with: StartGateway) -> None:
