@@ -26,7 +26,8 @@ from tests.faults.process import GatewayProcess
 
 ATTACK_S = float(os.environ.get("GATEWAY_TEST_ATTACK_S") or 120)
 PAUSE_S = 0.02
-MAX_P99_MS = 100.0
+MAX_P99_MS, MAX_RATIO = 100.0, 10.0
+"""On a machine that has nothing else to do the first; else so many times what the same client sees by itself."""
 LIMITED = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0})); sys.argv[0] = 'gateway'; "
     "from gateway.cli import main; main()"
@@ -73,6 +74,10 @@ class Honest:
             while time.monotonic() < until:
                 await self.call(session)
                 await asyncio.sleep(PAUSE_S)
+
+    @property
+    def p99_ms(self) -> float:
+        return statistics.quantiles(self.took_ms, n=100)[98]
 
     def describe(self) -> str:
         cuts = statistics.quantiles(self.took_ms, n=1000)
@@ -139,5 +144,5 @@ async def test_two_minutes_of_eight_attackers_at_1024_descriptors(tmp_path: Path
         print(f"alone: {alone.describe()}\nunder attack: {honest.describe()}")  # noqa: T201
         print(f"{fds} descriptors and {rss / 2**20:.0f} MB at the end")  # noqa: T201
         assert set(honest.found) == {"200"}
-        assert statistics.quantiles(honest.took_ms, n=100)[98] < MAX_P99_MS
+        assert honest.p99_ms < max(MAX_P99_MS, MAX_RATIO * alone.p99_ms)
         check_log(gateway)
