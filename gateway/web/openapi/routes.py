@@ -1,6 +1,7 @@
 """``GET /openapi.json`` and ``GET /docs``: open to anyone, for there is nothing in them but what the gateway is."""
 # ruff: noqa: PLC0415 - a gateway that nobody asks for its document does without what writes it.
 
+import asyncio
 import hashlib
 from functools import cache
 
@@ -34,7 +35,7 @@ def add_docs(app: web.Application) -> None:
 
 async def get_openapi(request: web.Request) -> web.StreamResponse:
     """The OpenAPI document."""
-    written = _write_document()
+    written = await asyncio.to_thread(_write_document)  # the first time it takes longer than others may wait
     headers = {"ETag": written.etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
     if written.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
@@ -54,5 +55,5 @@ async def get_docs(request: web.Request) -> web.StreamResponse:
     from gateway.web.openapi.page import write_page
 
     address = request.app[ROOMS].base_url or find_origin(request) or _NOWHERE
-    page = write_page(address)
+    page = await asyncio.to_thread(write_page, address)
     return write_answer(request, page, {**HEADERS, "Content-Type": "text/html; charset=utf-8"})
