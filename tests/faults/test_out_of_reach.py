@@ -122,7 +122,7 @@ async def test_three_channels_are_tried_and_the_last_fault_is_the_answer(standin
             gateway = await standing_with(site(*ups, healthy(fourth)))
             check_error(await call(gateway, stream=False), "upstream_timeout")
             row = await audit(gateway, silent, channel="three")
-            check_row_of_failure(row, "upstream_timeout", attempts=3)
+            check_row_of_failure(row, "upstream_timeout", attempts=3, bought=True)
             assert not fourth.received
 
 

@@ -477,10 +477,11 @@ async def test_a_providers_stream_reaches_the_caller_byte_for_byte(
     pieces = [said[at : at + size] for at in range(0, len(said), size)] if size else [said]
     async with ScriptedUpstream(sse(*pieces, cassettes.PING)) as up:
         gateway = await standing_with({"channel": [claude(up)]})
-        heard = await call(gateway, STREAM)
+        asked = {**STREAM, "max_tokens": 1_024}  # nothing of it is longer
+        heard = await call(gateway, asked)
         assert heard.body == said
         assert heard.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        assert up.received[0].json == STREAM
+        assert up.received[0].json == asked
         (row,) = await gateway.rows(1)
         assert (row.operation, row.ending, row.usage_source) == ("messages", "completed", "upstream")
 
