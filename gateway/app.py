@@ -233,6 +233,7 @@ def _build_rooms(site: Site, in_force: InForce, books: Books, directory: Directo
         submissions=cinema.submissions,
         footage=cinema.footage,
         replays=cinema.replays,
+        response_owners=cinema.response_owners,
         status_words=in_force.find_status_words,
         webhook_hosts=in_force.find_webhook_hosts,
         base_url=server.base_url.rstrip("/"),

@@ -17,6 +17,7 @@ from gateway.flow.outbox import Outbox
 from gateway.flow.references import References
 from gateway.flow.relay import Relay
 from gateway.flow.replays import Replays
+from gateway.flow.response_owners import ResponseOwners
 from gateway.flow.settlement import Settlement
 from gateway.flow.submission import Submissions
 from gateway.flow.telling import Teller
@@ -34,6 +35,7 @@ from gateway.store.leftovers import Leftovers
 from gateway.store.media import FileMediaStore
 from gateway.store.members import SqlMemberStore
 from gateway.store.replays import SqlReplayStore
+from gateway.store.response_owners import SqlResponseOwners
 from gateway.store.spool import Spool
 from gateway.store.videos import SqlVideoStore
 from gateway.upstream.port import Fetcher, Upstream
@@ -78,6 +80,7 @@ class Cinema:
     submissions: Submissions
     footage: Footage
     replays: Replays
+    response_owners: ResponseOwners
     deliveries: SqlDeliveryStore
     find_secret: Callable[[int], bytes]
     runner: JobRunner
@@ -109,6 +112,9 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     replays = Replays(SqlReplayStore(materials.database), videos.owner, clock, expiry=materials.expiry)
     left = materials.left
     await _take_over(left, videos, replays, deliveries)
+    owners = SqlResponseOwners(materials.database)
+    response_owners = ResponseOwners(owners, clock)
+    stack.push_async_callback(response_owners.close)
     stack.push_async_callback(videos.close)
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
@@ -122,10 +128,13 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
         ("poll_videos", poll.run),
         ("deliver_webhooks", deliver.run),
         ("sweep_videos", SweepMedia(store, in_force.find_footage_rules, materials.expiry).run),
-        ("sweep_records", SweepRecords(replays, deliveries, videos.store, members, materials.expiry).run),
+        (
+            "sweep_records",
+            SweepRecords(replays, deliveries, videos.store, members, materials.expiry, owners=owners).run,
+        ),
     )
     submissions = _build_submissions(materials, videos, footage)
-    return Cinema(videos, submissions, footage, replays, deliveries, find_secret, runner, jobs)
+    return Cinema(videos, submissions, footage, replays, response_owners, deliveries, find_secret, runner, jobs)
 
 
 async def _take_over(left: Leftovers, videos: Videos, replays: Replays, deliveries: SqlDeliveryStore) -> None:

@@ -222,6 +222,19 @@ def _read_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> 
     return read_fault(status, orjson.dumps({"error": attrs.asdict(told)}), secrets)
 
 
+def find_response_id(told: bytes) -> str:
+    """The id of a whole response, or of the one that the first events of a stream are of; empty if there is none."""
+    for payload in (told, *(sse.read_data(event) or b"" for event in split_events(told))):
+        try:
+            value = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            continue
+        response = value.get("response", value) if isinstance(value, dict) else None
+        if isinstance(response, dict) and isinstance(found := response.get("id"), str):
+            return found
+    return ""
+
+
 class ResponsesGate(PassingGate):
     """What of a provider's stream of events may leave: whole events, up to the one that ends the response.
 

@@ -84,6 +84,7 @@ class Call:
         sound_ms: how long the sound that came is, or hardly exceeds.
         characters: of a text that is to be spoken.
         origin: the gateway as its caller reaches it, for links to what it keeps: ``https://host``.
+        channel: the only one that can serve it, since it has made what the call continues; empty: any.
     """
 
     operation: Operation
@@ -106,6 +107,7 @@ class Call:
     sound_ms: int = 0
     characters: int = 0
     origin: str = ""
+    channel: str = ""
 
     @property
     def digest(self) -> int:

@@ -52,6 +52,7 @@ class Delivery:
         upstream_s: how long all of them took.
         answered: the model that its provider says has answered, if that may be another than was asked for; empty if it
             does not say.
+        response_id: what the provider calls the response that it has made, if it may have stored it.
         attempt: the last one.
         bought: the last one that failed and may have been done all the same.
     """
@@ -64,6 +65,7 @@ class Delivery:
     first_byte_at: float | None = None
     upstream_s: float = 0.0
     answered: str = ""
+    response_id: str = ""
     attempt: Attempt | None = None
     bought: Attempt | None = None
 

@@ -17,6 +17,7 @@ from gateway.dialects.anthropic_answer import write_count_answer
 from gateway.dialects.exchange import PLAIN, Manner
 from gateway.dialects.gate import Gate
 from gateway.dialects.openai_error import mask
+from gateway.dialects.openai_responses import find_response_id
 from gateway.dialects.sse import KEEPALIVE
 from gateway.dialects.whole_gate import WholeGate
 from gateway.domain.call import Call
@@ -131,6 +132,8 @@ class Relay:
             body, grant.delivery.usage = exchange.read_answer(raw, attempt.channel.secrets)
             if attempt.option.find_price is not None:
                 grant.delivery.answered = find_answered(body)
+            if call.operation == "responses":
+                grant.delivery.response_id = find_response_id(body)
         else:
             painting = self._images.answer(attempt, call)
             body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
@@ -198,6 +201,8 @@ class Relay:
         self._switchboard.note_answered(attempt.lease)
         if attempt.option.find_price is not None:
             grant.delivery.answered = find_answered(b"".join(told))
+        if grant.call.operation == "responses":
+            grant.delivery.response_id = find_response_id(b"".join(told))
 
     def note_answered(self, attempt: Attempt) -> None:
         """An attempt was answered: its channel is well."""

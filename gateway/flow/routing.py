@@ -11,6 +11,7 @@ from gateway.domain.fault import (
     GroupNotAllowed,
     InvalidRequest,
     ModelNotAllowed,
+    NotFound,
 )
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoJob
@@ -69,6 +70,8 @@ class Router:
             options = keep_allowed(options, caller, call, catalog=self._catalog, tariff=self.tariff)
         if call.video is not None and call.video.remix_of is not None:
             options = _keep_original(options, call.video.remix_of)
+        if call.channel:
+            options = _keep_channel(options, call.channel)
         if call.picture is not None or call.video is not None:
             options = _keep_able(options, call)
         if call.operation == "count_tokens":  # what nobody can count now is estimated
@@ -194,6 +197,14 @@ def _find_problem(call: Call, capability: Capability, *, fan_out: bool = False) 
     if call.picture is not None:
         return capability.find_problem(call.picture, edit=call.operation == "image_edits", fan_out=fan_out)
     return None
+
+
+def _keep_channel(options: list[Option], channel: str) -> list[Option]:
+    """The channel that made what the call continues: no other knows it. Raises ``NotFound`` if it is gone."""
+    kept = [option for option in options if option.channel.name == channel]
+    if not kept:
+        raise NotFound("What this continues is gone: nobody who made it serves the model now", should_retry=False)
+    return kept
 
 
 def _keep_original(options: list[Option], original: VideoJob) -> list[Option]:

@@ -8,6 +8,7 @@ import structlog
 from gateway.domain.fault import StoreUnavailable
 from gateway.domain.member import MemberStore
 from gateway.domain.replay import KEEP_MS
+from gateway.domain.response_owner import KEPT_MS, ResponseOwnerStore
 from gateway.domain.video import VideoStore
 from gateway.domain.webhook import DeliveryStore
 from gateway.flow.replays import Replays
@@ -32,6 +33,7 @@ class SweepRecords:
         videos: kept for a month after they failed, or their files expired.
         members: whose sessions and links go once they are no longer good.
         clock: Unix seconds.
+        owners: of responses, as long as providers keep those.
     """
 
     def __init__(
@@ -41,7 +43,10 @@ class SweepRecords:
         videos: VideoStore,
         members: MemberStore,
         clock: Callable[[], float],
+        *,
+        owners: ResponseOwnerStore | None = None,
     ) -> None:
+        self._owners = owners
         self._replays = replays
         self._deliveries = deliveries
         self._videos = videos
@@ -63,6 +68,7 @@ class SweepRecords:
             rows += await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
             rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
             rows += await self._members.sweep_sessions(now_ms)
+            rows += await self._owners.sweep_owners(now_ms - KEPT_MS) if self._owners is not None else 0
         except StoreUnavailable as fault:
             log.warning("records_not_swept", error=fault.message)
             return

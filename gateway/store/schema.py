@@ -21,15 +21,15 @@ from sqlalchemy import (
 
 from gateway.store.schema_base import BIG as _BIG
 from gateway.store.schema_base import metadata
-from gateway.store.schema_guards import fingerprints
+from gateway.store.schema_guards import fingerprints, response_owners
 
 __all__ = (
-    "REVISION", "accounts", "audit", "channels", "deliveries", "entries", "fingerprints", "keys", "links", "members",
-    "metadata", "replays", "requests", "retired", "sessions", "settings", "usage_days", "usage_hours", "video_prompts",
-    "videos",
+    "REVISION", "accounts", "audit", "channels", "deliveries", "entries", "fingerprints", "keys", "links",
+    "members", "metadata", "replays", "requests", "response_owners", "retired", "sessions", "settings",
+    "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0009"
+REVISION = "0010"
 """The newest migration; a store at this revision needs none, and Alembic is not even imported."""
 
 accounts = Table(

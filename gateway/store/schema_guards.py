@@ -1,6 +1,6 @@
-"""The tables that say what belongs together: a database and its secret files."""
+"""The tables that say what belongs together: a database and its secret files, a response and its account."""
 
-from sqlalchemy import Column, String, Table
+from sqlalchemy import BigInteger, Column, Index, String, Table
 
 from gateway.store.schema_base import metadata
 
@@ -11,3 +11,13 @@ fingerprints = Table(
     Column("fingerprint", String(64), nullable=False),
 )
 """Of the secret files that this database was made with; see ``identity.py``."""
+
+response_owners = Table(
+    "response_owners",
+    metadata,
+    Column("id", String(256), primary_key=True),
+    Column("account_id", BigInteger, nullable=False),
+    Column("channel", String(64), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Index("response_owners_by_age", "created_ms"),
+)

@@ -31,6 +31,7 @@ from gateway.flow.reception import Reception, Signed
 from gateway.flow.record import Delivery
 from gateway.flow.relay import Relay
 from gateway.flow.replays import Replays
+from gateway.flow.response_owners import ResponseOwners
 from gateway.flow.routing import Router
 from gateway.flow.running import Running
 from gateway.flow.settlement import Settlement
@@ -105,6 +106,7 @@ class Rooms:
     submissions: Submissions
     footage: Footage
     replays: Replays
+    response_owners: ResponseOwners
     status_words: Callable[[], Literal["auto", "spec", "openai"]]
     webhook_hosts: Callable[[], tuple[str, ...]]
     base_url: str = ""

@@ -193,6 +193,8 @@ class Walk:
             self._rooms.images.check(call)
             self._call = call = attrs.evolve(call, origin=self._rooms.base_url or find_origin(self._request))
         arrival, rooms, trace = self._arrival, self._rooms, self._trace
+        if arrival.operation == "responses":
+            self._call = call = await rooms.response_owners.check(call, arrival.caller.account.id)
         route = rooms.router.route(arrival.caller, call)
         self._grant = grant = await rooms.admission.admit(arrival, call, route.rank())
         trace.delivery = grant.delivery
@@ -242,6 +244,10 @@ class Walk:
         settlement = self._rooms.settlement
         if self._grant is not None:
             self._trace.row = settlement.settle(self._arrival, self._grant, outcome)
+            delivery = self._grant.delivery
+            if delivery.response_id and delivery.option is not None:
+                channel, account = delivery.option.line.channel.name, self._arrival.caller.account
+                self._rooms.response_owners.note(delivery.response_id, account.id, channel)
         else:
             self._trace.row = settlement.refuse(self._arrival, self._call, outcome)
 
