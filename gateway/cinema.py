@@ -110,11 +110,8 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     footage = Footage(store, filming)
     deliveries, members = SqlDeliveryStore(materials.database), SqlMemberStore(materials.database)
     replays = Replays(SqlReplayStore(materials.database), videos.owner, clock, expiry=materials.expiry)
-    left = materials.left
-    await _take_over(left, videos, replays, deliveries)
-    owners = SqlResponseOwners(materials.database)
-    response_owners = ResponseOwners(owners, clock)
-    stack.push_async_callback(response_owners.close)
+    await _take_over(left := materials.left, videos, replays, deliveries)
+    owners = _open_response_owners(materials, stack)
     stack.push_async_callback(videos.close)
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
@@ -124,17 +121,21 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     deliver = DeliverWebhooks(deliveries, teller, videos.owner, clock)
     poll.idle, deliver.idle = not left.videos, not left.deliveries
     videos.begun, videos.ended, videos.cancelled = poll.wake, deliver.wake, poll.drop
+    sweep = SweepRecords(replays, deliveries, videos.store, members, materials.expiry, owners=owners)
     jobs = (
         ("poll_videos", poll.run),
         ("deliver_webhooks", deliver.run),
         ("sweep_videos", SweepMedia(store, in_force.find_footage_rules, materials.expiry).run),
-        (
-            "sweep_records",
-            SweepRecords(replays, deliveries, videos.store, members, materials.expiry, owners=owners).run,
-        ),
+        ("sweep_records", sweep.run),
     )
     submissions = _build_submissions(materials, videos, footage)
-    return Cinema(videos, submissions, footage, replays, response_owners, deliveries, find_secret, runner, jobs)
+    return Cinema(videos, submissions, footage, replays, owners, deliveries, find_secret, runner, jobs)
+
+
+def _open_response_owners(materials: Materials, stack: AsyncExitStack) -> ResponseOwners:
+    owners = ResponseOwners(SqlResponseOwners(materials.database), materials.clock)
+    stack.push_async_callback(owners.close)
+    return owners
 
 
 async def _take_over(left: Leftovers, videos: Videos, replays: Replays, deliveries: SqlDeliveryStore) -> None:

@@ -8,7 +8,7 @@ import structlog
 
 from gateway.domain.call import Call
 from gateway.domain.fault import NotFound, StoreUnavailable
-from gateway.domain.response_owner import LONGEST_ID, ResponseOwner, ResponseOwnerStore
+from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner, ResponseOwnerStore
 
 MOST_RECENT = 10_000
 """Owners in memory: of responses that are on their way into the store, and of those that are likely to go on."""
@@ -57,6 +57,10 @@ class ResponseOwners:
         task = asyncio.get_running_loop().create_task(self._keep(response_id, owner))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
+
+    async def sweep(self, now_ms: int) -> int:
+        """Forget responses that their providers keep no longer; how many. Raises ``StoreUnavailable``."""
+        return await self._store.sweep_owners(now_ms - KEPT_MS)
 
     async def close(self) -> None:
         """Wait for what is being stored."""

@@ -8,10 +8,10 @@ import structlog
 from gateway.domain.fault import StoreUnavailable
 from gateway.domain.member import MemberStore
 from gateway.domain.replay import KEEP_MS
-from gateway.domain.response_owner import KEPT_MS, ResponseOwnerStore
 from gateway.domain.video import VideoStore
 from gateway.domain.webhook import DeliveryStore
 from gateway.flow.replays import Replays
+from gateway.flow.response_owners import ResponseOwners
 
 FIRST_AFTER_S = 30.0
 SWEEP_EVERY_S = 3_600.0
@@ -44,7 +44,7 @@ class SweepRecords:
         members: MemberStore,
         clock: Callable[[], float],
         *,
-        owners: ResponseOwnerStore | None = None,
+        owners: ResponseOwners | None = None,
     ) -> None:
         self._owners = owners
         self._replays = replays
@@ -68,7 +68,7 @@ class SweepRecords:
             rows += await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
             rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
             rows += await self._members.sweep_sessions(now_ms)
-            rows += await self._owners.sweep_owners(now_ms - KEPT_MS) if self._owners is not None else 0
+            rows += await self._owners.sweep(now_ms) if self._owners is not None else 0
         except StoreUnavailable as fault:
             log.warning("records_not_swept", error=fault.message)
             return

@@ -1,5 +1,6 @@
 """A response that a provider has stored is continued by the account that made it, and over the channel that did."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import aiohttp
 import orjson
 import pytest
 
+from gateway.domain.response_owner import KEPT_MS
 from gateway.web.keys import OFFICE, ROOMS
 from tests.conftest import StartGateway
 from tests.fakes.gateway import RunningGateway, channel
@@ -111,6 +113,10 @@ async def test_owners_are_known_after_a_restart(site: Site) -> None:
     owners._recent.clear()
     assert (await site.ask("bob", previous_response_id="resp_1"))[0] == 404
     assert (await site.ask("ann", previous_response_id="resp_1", stream=True))[0] == 200
+    await owners.close()
+    now_ms = int(time.time() * 1000)
+    assert await owners.sweep(now_ms) == 0
+    assert await owners.sweep(now_ms + KEPT_MS + 60_000) == 2
 
 
 async def test_nobody_has_a_conversation_since_none_is_made_here(site: Site) -> None:
