@@ -38,7 +38,8 @@ class Fault(Exception):  # noqa: N818 - a fault is a condition with a code, the 
         should_retry: bool | None = None,
     ) -> None:
         super().__init__(message)
-        self.message = message
+        # A header's bytes that are no UTF-8 come as surrogates, which can be written nowhere.
+        self.message = message.encode(errors="replace").decode()
         self.param = param
         self.retry_after_s = retry_after_s
         self.should_retry = should_retry

@@ -75,6 +75,15 @@ async def test_an_expectation_nobody_can_meet_gets_our_error_object(
     assert found.error["message"].endswith(f"(request id: {found.headers['x-request-id']})")
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/images/edits", "/v1/videos", "/admin/v1/session"])
+async def test_a_media_type_of_odd_bytes_is_refused_as_any_other(standing_with: StartGateway, path: str) -> None:
+    gateway = await standing_with({})
+    raw = post(hello(), "Connection: close", path=path).replace(b"application/json", b"\xff\xfe/\xed\xa0\x80")
+    found = split(await talk(gateway.url, raw))
+    assert found.status in ({415} if path.startswith("/v1") else {401, 404, 405, 415})
+    assert found.headers["content-type"] == "application/json"
+
+
 async def test_a_caller_that_expects_100_continue_is_told_to_go_on(standing_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await standing_with(channels([up]))
