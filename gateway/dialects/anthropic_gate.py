@@ -24,6 +24,7 @@ _END = b"}\n\n"
 """What ends otherwise may have been cut by whoever rewrote it."""
 _NEXT_CONTENT = _END + _CONTENT
 _CONTENT_DATA = (b'{"type":"content_block_', b'{"type": "content_block_')
+_SAMPLE_BYTES = 512 * 1024
 _SILENT = frozenset({"ping", "message_start"})
 """No answer yet: until there is something of one, another channel may do better."""
 
@@ -145,7 +146,7 @@ class _Sample:
 def _read_sample(raw: bytes) -> _Sample:
     events, texts = 0, []
     last = "content_block_stop"
-    for event in sse.EventSplitter().split(raw):
+    for event in sse.EventSplitter().split(raw[-_SAMPLE_BYTES:]):
         last, value = read_event(event, sse.read_data(event) or b"")
         events += 1
         if isinstance(value, dict):

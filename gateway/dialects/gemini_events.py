@@ -31,6 +31,7 @@ from gateway.dialects.hub import (
     ToolStarted,
     Used,
 )
+from gateway.dialects.openai_chunks import MAX_CALLS
 from gateway.dialects.openai_error import Secrets, mask, read_error_value, write_reported
 from gateway.dialects.openai_fields import MAX_CHOICES
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamRefused
@@ -282,6 +283,8 @@ class _Answer:
             raise self._fault("The provider's answer has a tool call without a name")
         number = candidate.tools
         candidate.tools += 1
+        if candidate.tools > MAX_CALLS:
+            raise self._fault("The provider's answer has too many tool calls")
         call_id = _text(call.get("id")) or f"call_{self._id}_{index}_{number}"
         yield ToolStarted(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
         yield ToolDelta(number, self._write_arguments(call.get("args")), index)

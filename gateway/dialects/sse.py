@@ -21,7 +21,6 @@ long strings: whatever has more would hold the event loop for longer than other 
 # A blank line after a line's end. In a stream of CRLF a CR that is the last byte so far waits for its LF: the end of
 # an event is then the same wherever the bytes were cut.
 _EVENT_END = re.compile(rb"\r\n(?:\r\n|\n|\r(?=[^\n]))|(?:(?<!\r)\n|\r(?!\n))(?:\r\n|\n|\r)")
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _END = b"\n\n"
 _CR = 13
 _LOOK_BACK = 3  # the longest event end, four bytes, less one
@@ -127,8 +126,12 @@ def read_data(event: bytes) -> bytes | None:
     """The data of one event: its ``data`` lines joined by LF, or None where it has none (a comment, a bare name)."""
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:  # noqa: PLR2004
         return event[6:-2]
+    if b"data" not in event:
+        return None
     found = []
-    for line in _LINE_END.split(event):
+    if b"\r" in event:
+        event = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    for line in event.split(b"\n"):
         name, _, value = line.partition(b":")
         if name == b"data":
             found.append(value.removeprefix(b" "))

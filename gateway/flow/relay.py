@@ -50,6 +50,11 @@ from gateway.upstream.port import Reply, Upstream
 log = structlog.stdlib.get_logger(__name__)
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+LARGE_ANSWER_BYTES = 1024 * 1024
+MAX_CONTAINERS = 200_000
+MAX_VALUES = 6_000_000
+"""Of an answer over ``LARGE_ANSWER_BYTES``: its objects and arrays; its commas, those in strings too. 64 MiB of empty
+objects would take gigabytes of memory; the largest batch of embeddings has some millions of numbers."""
 TURN_WAIT_S = 1.0
 """How long a retry waits for the others to be answered before its fault becomes the answer."""
 TURN_LOOK_S = 0.01
@@ -129,6 +134,8 @@ class Relay:
         if call.picture is None:
             reply = await visit.open(self._upstream, attempt, call)
             raw = await reply.read(MAX_ANSWER_BYTES)
+            if len(raw) > LARGE_ANSWER_BYTES:
+                _check_parts(raw)
             body, grant.delivery.usage = exchange.read_answer(raw, attempt.channel.secrets)
             if attempt.option.find_price is not None:
                 grant.delivery.answered = find_answered(body)
@@ -299,6 +306,12 @@ def _find_told(told: UpstreamFault | None, met: UpstreamFault) -> UpstreamFault:
     if told is None or (not isinstance(met, NotExpressible) and not isinstance(told, ContextExceeded)):
         return met
     return told
+
+
+def _check_parts(raw: bytes) -> None:
+    """Raise ``UpstreamError`` if a large answer has more parts than any needs: it is not parsed at all."""
+    if raw.count(b"{") + raw.count(b"[") > MAX_CONTAINERS or raw.count(b",") > MAX_VALUES:
+        raise UpstreamError("The provider's answer has too many parts")
 
 
 def make_cancelled() -> RequestCancelled:

@@ -26,6 +26,7 @@ from gateway.dialects.hub import (
     ToolStarted,
     Used,
 )
+from gateway.dialects.openai_chunks import MAX_CALLS
 from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamRefused
 from gateway.domain.tokens import estimate_text
 from gateway.domain.usage import Usage
@@ -435,3 +436,13 @@ def test_any_json_is_a_stream_or_a_fault(values: list[Any]) -> None:
 @given(st.binary(max_size=60) | st.text(max_size=30).map(lambda text: f"data: {text}\n\n".encode(errors="replace")))
 def test_any_bytes_are_a_stream_or_a_fault(data: bytes) -> None:
     assert play([data])[1] is not None
+
+
+def test_an_answer_of_more_tool_calls_than_any_has_is_a_fault() -> None:
+    call = {"functionCall": {"name": "f", "args": {}}}
+    _, fault = play([stream(chunk(*[call] * MAX_CALLS))])
+    assert fault is None or "too many" not in fault.message
+    events, fault = play([stream(chunk(*[call] * (MAX_CALLS + 1)))])
+    assert fault is not None
+    assert "too many tool calls" in fault.message
+    assert len(events) <= 2 * MAX_CALLS + 2

@@ -1,5 +1,6 @@
 """Events as bytes."""
 
+import re
 import tracemalloc
 from typing import Any
 
@@ -163,3 +164,13 @@ def test_data_is_read_as_the_standard_says(event: bytes, data: bytes | None) -> 
 def test_the_keep_alive_is_a_whole_event_without_data() -> None:
     assert EventSplitter().split(sse.KEEPALIVE) == [sse.KEEPALIVE]
     assert read_data(sse.KEEPALIVE) is None
+
+
+@given(st.text("ad:\r\n t", max_size=40).map(str.encode))
+def test_every_line_end_is_one_to_the_data_of_an_event(event: bytes) -> None:
+    lines = re.split(rb"\r\n|\n|\r", event)
+    found = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+    found_bare = [b"" for line in lines if line == b"data"]
+    assert (read_data(event) is None) == (not found and not found_bare)
+    if not found_bare:
+        assert (read_data(event) or b"") == b"\n".join(found)

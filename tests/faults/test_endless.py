@@ -115,6 +115,15 @@ async def test_an_endless_whole_answer_is_given_up(standing_with: StartGateway) 
         check_row_of_failure(await audit(gateway, bad), "upstream_error", attempts=1, bought=True)
 
 
+async def test_an_answer_of_very_many_parts_is_given_up_unparsed(standing_with: StartGateway) -> None:
+    parts = b'{"choices": [' + b"{}," * 2_000_000 + b"{}]}"
+    async with ScriptedUpstream([answer(parts)]) as bad:
+        gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))
+        with at_most(40 * MB):
+            check_error(await call(gateway, stream=False), "upstream_error")
+        check_row_of_failure(await audit(gateway), "upstream_error", attempts=1)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_bomb_is_given_up(standing_with: StartGateway, stream: bool) -> None:
     packer = zlib.compressobj(9, wbits=31)
