@@ -1,0 +1,292 @@
+CREATE TABLE accounts (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	name VARCHAR(64) NOT NULL, 
+	status VARCHAR(16) NOT NULL, 
+	quota_nanos BIGINT, 
+	quota_period VARCHAR(16) NOT NULL, 
+	quota_status INTEGER, 
+	rpm INTEGER, 
+	tpm INTEGER, 
+	max_concurrency INTEGER, 
+	groups JSON NOT NULL, 
+	declared BOOLEAN NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	UNIQUE (name)
+);
+CREATE TABLE alembic_version (
+	version_num VARCHAR(32) NOT NULL, 
+	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+);
+CREATE TABLE audit (
+	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	at_ms BIGINT NOT NULL, 
+	actor_kind VARCHAR(16) NOT NULL, 
+	actor VARCHAR(64) NOT NULL, 
+	member_id BIGINT, 
+	address VARCHAR(64) NOT NULL, 
+	action VARCHAR(64) NOT NULL, 
+	account_id BIGINT, 
+	subject TEXT NOT NULL, 
+	detail TEXT NOT NULL
+);
+CREATE TABLE channels (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	name VARCHAR(64) NOT NULL, 
+	status VARCHAR(16) NOT NULL, 
+	provider VARCHAR(64) NOT NULL, 
+	base_url TEXT NOT NULL, 
+	settings JSON NOT NULL, 
+	sealed BLOB NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	UNIQUE (name)
+);
+CREATE TABLE deliveries (
+	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	id VARCHAR(64) NOT NULL, 
+	video_id VARCHAR(64) NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	event VARCHAR(64) NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	status VARCHAR(16) NOT NULL, 
+	attempts INTEGER NOT NULL, 
+	answer INTEGER, 
+	ended_ms BIGINT, 
+	due_ms BIGINT, 
+	owner VARCHAR(64) NOT NULL, 
+	lease_until_ms BIGINT NOT NULL, 
+	error TEXT, 
+	url TEXT NOT NULL, 
+	body BLOB NOT NULL, 
+	UNIQUE (id)
+);
+CREATE TABLE entries (
+	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	at_ms BIGINT NOT NULL, 
+	kind VARCHAR(16) NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT, 
+	amount_nanos BIGINT NOT NULL, 
+	request_id VARCHAR(64), 
+	reference VARCHAR(64), 
+	note VARCHAR(256)
+);
+CREATE TABLE keys (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	account_id INTEGER NOT NULL, 
+	name VARCHAR(64) NOT NULL, 
+	digest BLOB NOT NULL, 
+	last4 VARCHAR(4) NOT NULL, 
+	status VARCHAR(16) NOT NULL, 
+	expires_s BIGINT, 
+	quota_nanos BIGINT, 
+	quota_period VARCHAR(16) NOT NULL, 
+	quota_status INTEGER, 
+	rpm INTEGER, 
+	tpm INTEGER, 
+	max_concurrency INTEGER, 
+	models JSON NOT NULL, 
+	"group" VARCHAR(64), 
+	allow_ips JSON NOT NULL, 
+	declared BOOLEAN NOT NULL, 
+	created_ms BIGINT NOT NULL, webhook_url TEXT, former_digest BLOB, former_until_s BIGINT, 
+	UNIQUE (account_id, name), 
+	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
+	UNIQUE (digest)
+);
+CREATE TABLE links (
+	digest BLOB NOT NULL, 
+	kind VARCHAR(16) NOT NULL, 
+	account_id INTEGER NOT NULL, 
+	role VARCHAR(16) NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	expires_ms BIGINT NOT NULL, 
+	member_id INTEGER, 
+	created_by VARCHAR(64) NOT NULL, 
+	PRIMARY KEY (digest), 
+	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
+	FOREIGN KEY(member_id) REFERENCES members (id) ON DELETE CASCADE
+);
+CREATE TABLE members (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	account_id INTEGER NOT NULL, 
+	name VARCHAR(64) NOT NULL, 
+	role VARCHAR(16) NOT NULL, 
+	status VARCHAR(16) NOT NULL, 
+	passphrase TEXT NOT NULL, 
+	totp BLOB, 
+	totp_step BIGINT NOT NULL, 
+	recovery JSON NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	signed_in_ms BIGINT, 
+	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
+	UNIQUE (name)
+);
+CREATE TABLE replays (
+	key_id BIGINT NOT NULL, 
+	name TEXT NOT NULL, 
+	digest VARCHAR(128) NOT NULL, 
+	request_id VARCHAR(64) NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	owner VARCHAR(64) NOT NULL, 
+	state VARCHAR(16) NOT NULL, 
+	status INTEGER NOT NULL, 
+	media_type TEXT NOT NULL, 
+	body BLOB NOT NULL, 
+	PRIMARY KEY (key_id, name)
+);
+CREATE TABLE requests (
+	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	id VARCHAR(64) NOT NULL, 
+	started_ms BIGINT NOT NULL, 
+	operation VARCHAR(32) NOT NULL, 
+	account VARCHAR(64) NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	key_name VARCHAR(64) NOT NULL, 
+	model VARCHAR(256) NOT NULL, 
+	channel VARCHAR(64), 
+	status INTEGER NOT NULL, 
+	ending VARCHAR(32) NOT NULL, 
+	error_code VARCHAR(128), 
+	stream BOOLEAN NOT NULL, 
+	attempts INTEGER NOT NULL, 
+	prompt_tokens INTEGER NOT NULL, 
+	completion_tokens INTEGER NOT NULL, 
+	cached_tokens INTEGER NOT NULL, 
+	usage_source VARCHAR(16) NOT NULL, 
+	cost_nanos BIGINT NOT NULL, 
+	first_byte_ms INTEGER, 
+	total_ms INTEGER NOT NULL, 
+	client_request_id VARCHAR(64), settled_ms BIGINT DEFAULT '0' NOT NULL, account_id BIGINT DEFAULT '0' NOT NULL, reserved_nanos BIGINT DEFAULT '0' NOT NULL, overrun_nanos BIGINT DEFAULT '0' NOT NULL, tried TEXT DEFAULT '' NOT NULL, images INTEGER DEFAULT '0' NOT NULL, duration_ms INTEGER DEFAULT '0' NOT NULL, characters INTEGER DEFAULT '0' NOT NULL, error TEXT DEFAULT '' NOT NULL, 
+	UNIQUE (id)
+);
+CREATE TABLE retired (
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	requests BIGINT NOT NULL, 
+	cost_nanos BIGINT NOT NULL, 
+	until_ms BIGINT NOT NULL, 
+	PRIMARY KEY (account_id, key_id)
+)
+ WITHOUT ROWID
+
+;
+CREATE TABLE sessions (
+	digest BLOB NOT NULL, 
+	member_id INTEGER NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	seen_ms BIGINT NOT NULL, 
+	address VARCHAR(64) NOT NULL, 
+	agent VARCHAR(256) NOT NULL, 
+	PRIMARY KEY (digest), 
+	FOREIGN KEY(member_id) REFERENCES members (id) ON DELETE CASCADE
+);
+CREATE TABLE settings (
+	path VARCHAR(128) NOT NULL, 
+	value JSON NOT NULL, 
+	changed_ms BIGINT NOT NULL, 
+	PRIMARY KEY (path)
+);
+CREATE TABLE sqlite_sequence(name,seq);
+CREATE TABLE usage_days (
+	day INTEGER NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	model VARCHAR(256) NOT NULL, 
+	requests BIGINT NOT NULL, 
+	prompt_tokens BIGINT NOT NULL, 
+	completion_tokens BIGINT NOT NULL, 
+	cached_tokens BIGINT NOT NULL, 
+	cost_nanos BIGINT NOT NULL, 
+	PRIMARY KEY (day, account_id, key_id, model)
+)
+ WITHOUT ROWID
+
+;
+CREATE TABLE usage_hours (
+	span INTEGER NOT NULL, 
+	hour INTEGER NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	model VARCHAR(256) NOT NULL, 
+	channel VARCHAR(64) NOT NULL, 
+	status INTEGER NOT NULL, 
+	requests BIGINT NOT NULL, 
+	failed BIGINT NOT NULL, 
+	prompt_tokens BIGINT NOT NULL, 
+	completion_tokens BIGINT NOT NULL, 
+	cached_tokens BIGINT NOT NULL, 
+	cost_nanos BIGINT NOT NULL, 
+	total_ms BIGINT NOT NULL, 
+	PRIMARY KEY (span, hour, account_id, key_id, model, channel, status)
+)
+ WITHOUT ROWID
+
+;
+CREATE TABLE video_prompts (
+	video_id VARCHAR(64) NOT NULL, 
+	prompt TEXT NOT NULL, 
+	PRIMARY KEY (video_id), 
+	FOREIGN KEY(video_id) REFERENCES videos (id) ON DELETE CASCADE
+);
+CREATE TABLE videos (
+	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	id VARCHAR(64) NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	request_id VARCHAR(64) NOT NULL, 
+	model VARCHAR(256) NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	state VARCHAR(16) NOT NULL, 
+	owner VARCHAR(64) NOT NULL, 
+	lease_until_ms BIGINT NOT NULL, 
+	due_ms BIGINT, 
+	channel VARCHAR(64) NOT NULL, 
+	progress INTEGER NOT NULL, 
+	polls INTEGER NOT NULL, 
+	failures INTEGER NOT NULL, 
+	updated_ms BIGINT NOT NULL, 
+	deadline_ms BIGINT NOT NULL, 
+	completed_ms BIGINT, 
+	expires_ms BIGINT, 
+	over_ms BIGINT, 
+	held_nanos BIGINT NOT NULL, 
+	cost_nanos BIGINT NOT NULL, 
+	provider VARCHAR(64) NOT NULL, 
+	wire VARCHAR(64) NOT NULL, 
+	upstream_model TEXT NOT NULL, 
+	upstream_id TEXT, 
+	key_print VARCHAR(64) NOT NULL, 
+	media_id VARCHAR(64), 
+	media_bytes BIGINT NOT NULL, 
+	media_type VARCHAR(64) NOT NULL, 
+	remixed_from VARCHAR(64), 
+	size TEXT NOT NULL, 
+	seconds TEXT NOT NULL, 
+	error_code TEXT, 
+	error_message TEXT, 
+	webhook_url TEXT, 
+	receipt TEXT NOT NULL, 
+	clue TEXT, 
+	UNIQUE (id), 
+	UNIQUE (request_id)
+);
+CREATE INDEX audit_by_account ON audit (account_id, sequence);
+CREATE INDEX deliveries_by_account ON deliveries (account_id, sequence);
+CREATE INDEX deliveries_by_end ON deliveries (ended_ms);
+CREATE INDEX deliveries_by_video ON deliveries (video_id, sequence);
+CREATE INDEX deliveries_due ON deliveries (due_ms) WHERE due_ms IS NOT NULL;
+CREATE INDEX entries_of_credit ON entries (account_id, key_id, sequence) WHERE kind != 'charge';
+CREATE INDEX replays_by_age ON replays (created_ms);
+CREATE INDEX replays_running ON replays (owner) WHERE state = 'running';
+CREATE INDEX requests_by_account ON requests (account_id, sequence);
+CREATE INDEX requests_by_key ON requests (key_id, sequence);
+CREATE INDEX requests_by_model ON requests (model, sequence);
+CREATE INDEX requests_wrong ON requests (sequence) WHERE ending NOT IN ('completed', 'client_closed');
+CREATE INDEX sessions_by_member ON sessions (member_id);
+CREATE INDEX videos_by_account ON videos (account_id, sequence);
+CREATE INDEX videos_due ON videos (due_ms) WHERE due_ms IS NOT NULL;
+CREATE INDEX videos_failed ON videos (sequence) WHERE state = 'failed';
+CREATE INDEX videos_live ON videos (sequence) WHERE state NOT IN ('completed', 'failed');
+CREATE INDEX videos_over ON videos (over_ms) WHERE over_ms IS NOT NULL;
+CREATE INDEX videos_owned ON videos (owner) WHERE owner != '';
