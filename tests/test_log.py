@@ -1,6 +1,8 @@
 """The log: one event a line, and nothing in it that is not on the list."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -121,3 +123,26 @@ def test_a_line_is_ascii_whatever_it_tells(encoding: str) -> None:
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["path"] == "caf\u00e9 \x9b31m \u2028 \u202e \x7f \U0001f600"
+
+
+def test_auto_is_json_where_standard_error_is_no_terminal() -> None:
+    (line,) = run("log.info('request_settled', status=200)", "auto")
+    assert json.loads(line)["status"] == 200
+
+
+def test_auto_is_for_people_on_a_terminal() -> None:
+    master, terminal = os.openpty()
+    script = HEAD + "log.warning('channel_tripped', channel='up0', error='no route')"
+    subprocess.run([sys.executable, "-c", script, "auto"], stderr=terminal, check=True)
+    os.close(terminal)
+    line = os.read(master, 4096).decode()
+    os.close(master)
+    plain = re.sub(r"\x1b\[\d+m", "", line)
+    assert plain != line, "no colors on a terminal"
+    assert re.match(r"\S+Z \[warning \] channel_tripped +\[gateway\.test\] channel=up0 error=no route\r?\n", plain)
+
+
+def test_a_field_never_begins_a_console_line_of_its_own() -> None:
+    (line,) = run("log.info('request_settled', model='m\\n2026 [info    ] forged', path='\\x1b[2J')", "console")
+    assert "m\\n2026" in line
+    assert "\\x1b[2J" in line
