@@ -71,6 +71,11 @@ CREATE TABLE entries (
 	reference VARCHAR(64), 
 	note VARCHAR(256)
 );
+CREATE TABLE fingerprints (
+	name VARCHAR(64) NOT NULL, 
+	fingerprint VARCHAR(64) NOT NULL, 
+	PRIMARY KEY (name)
+);
 CREATE TABLE keys (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	account_id INTEGER NOT NULL, 
@@ -267,7 +272,7 @@ CREATE TABLE videos (
 	error_message TEXT, 
 	webhook_url TEXT, 
 	receipt TEXT NOT NULL, 
-	clue TEXT, 
+	clue TEXT, status_words VARCHAR(16) DEFAULT 'spec' NOT NULL, 
 	UNIQUE (id), 
 	UNIQUE (request_id)
 );
