@@ -17,11 +17,11 @@ from attrs import frozen
 
 from gateway.demo import asks, completions, responses, scores, talk, words
 from gateway.demo.asks import AskError, ChatAsk, Json
-from gateway.demo.films import Director
-from gateway.demo.pictures import FILES, Painter
+from gateway.demo.audio import DemoAudio
+from gateway.demo.images import FILES, DemoImages
 from gateway.demo.replies import EVENT_STREAM, json_reply, read_json
-from gateway.demo.sounds import Booth
 from gateway.demo.talk import Answer
+from gateway.demo.videos import DemoVideos
 
 DEMO_MODELS: tuple[str, ...] = (
     asks.CHAT_MODEL,
@@ -42,7 +42,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class DemoUpstream:
-    """A provider that needs no account: deterministic words, pictures, sounds and films over real HTTP on 127.0.0.1.
+    """A provider that needs no account: deterministic words, images, audio and videos over real HTTP on 127.0.0.1.
 
     Args:
         pace_s: The pause between two streamed words, in seconds; everything else takes its time by the same measure.
@@ -78,13 +78,12 @@ class DemoUpstream:
         app.router.add_get("/v1/models", _models)
         app.router.add_get("/v1/models/{model:.+}", _model)
         # One thread: it all runs under one lock anyway, and whoever streams waits for one piece of work at most.
-        studio = ThreadPoolExecutor(1, thread_name_prefix="demo")
-        painter = Painter(studio, pace_s=self._pace_s)
-        painter.add_routes(app)
-        Booth(studio, pace_s=self._pace_s).add_routes(app)
-        director = Director(studio, pace_s=self._pace_s)
-        director.add_routes(app)
-        self._closers = (painter.close, director.close, lambda: studio.shutdown(wait=False, cancel_futures=True))
+        executor = ThreadPoolExecutor(1, thread_name_prefix="demo")
+        images = DemoImages(executor, pace_s=self._pace_s)
+        images.add_routes(app)
+        DemoAudio(executor, pace_s=self._pace_s).add_routes(app)
+        DemoVideos(pace_s=self._pace_s).add_routes(app)
+        self._closers = (images.close, lambda: executor.shutdown(wait=False, cancel_futures=True))
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S, handle_signals=False
         )

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from gateway.demo.asks import Json
-from gateway.demo.sound_asks import HearingAsk
+from gateway.demo.audio_requests import TranscriptionRequest
 from gateway.demo.wav import Recording
 from gateway.demo.words import pieces
 
@@ -66,7 +66,7 @@ def hear(recording: Recording | None, size: int) -> Transcript:
     return Transcript(told, recording.seconds)
 
 
-def write_transcript(ask: HearingAsk, heard: Transcript, *, task: str) -> Json | str:
+def write_transcript(ask: TranscriptionRequest, heard: Transcript, *, task: str) -> Json | str:
     """The whole answer: an object, or a text."""
     match ask.form:
         case "text":
@@ -86,7 +86,7 @@ def write_transcript(ask: HearingAsk, heard: Transcript, *, task: str) -> Json |
             return {"text": heard.text, "usage": heard.usage()}
 
 
-def write_events(ask: HearingAsk, heard: Transcript) -> list[Json]:
+def write_events(ask: TranscriptionRequest, heard: Transcript) -> list[Json]:
     """The same as a stream."""
     events: list[Json] = []
     if ask.form == "diarized_json":
@@ -95,13 +95,13 @@ def write_events(ask: HearingAsk, heard: Transcript) -> list[Json]:
     return [*events, {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage()}]
 
 
-def segment_event(ask: HearingAsk, at: int, said: Said) -> Json:
+def segment_event(ask: TranscriptionRequest, at: int, said: Said) -> Json:
     """A sentence and who said it."""
     told = {"start": said.start, "end": said.end, "speaker": ask.speaker, "text": said.text}
     return {"type": "transcript.text.segment", "id": f"seg_{at}", **told}
 
 
-def _verbose(ask: HearingAsk, heard: Transcript, task: str) -> Json:
+def _verbose(ask: TranscriptionRequest, heard: Transcript, task: str) -> Json:
     segments: list[Any] = [
         {
             "id": at,

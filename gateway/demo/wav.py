@@ -1,16 +1,22 @@
-"""WAV in and out (Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0", RIFF).
+"""The demo's speech, a beep for each word, and WAV files.
 
-What the demo speaks carries its words with it as the file's comment (``LIST`` ``INFO`` ``ICMT``), as a recording might;
-so the demo can hear what it has said.
+Format: Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0", RIFF. Speech carries its text
+as the file's comment (``LIST`` ``INFO`` ``ICMT``), so that the demo can transcribe it.
 """
 
+import math
+import re
 import struct
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import BinaryIO
 
 from attrs import frozen
 
-from gateway.demo.sound import SAMPLE_RATE
+SAMPLE_RATE = 24_000
+"""Samples of one channel a second, two bytes each."""
+MAX_SECONDS = 120
+"""Of speech; the text that would come after it is left out."""
 
 _MAX_CHUNKS = 1_000
 _MAX_COMMENT = 65_536
@@ -18,6 +24,48 @@ _RATES = range(1_000, 768_001)
 _MAX_BLOCK = 256
 _COMMENT = b"ICMT"
 _SPEAKER = b"demo-speech"
+_WORD = re.compile(r"\S{1,24}")  # some scripts have no spaces
+_LOWEST_HZ, _HIGHEST_HZ = 220, 660
+_LOUDNESS = 6_000
+_BEEP_S, _LETTER_S, _GAP_S = 0.08, 0.02, 0.12
+
+
+@frozen
+class Speech:
+    """A text as beeps: the samples of each word's beep with the silence after it, and the text that they cover."""
+
+    tone_hz: float
+    words: tuple[int, ...]
+    silence: int
+    text: str
+
+    @property
+    def samples(self) -> int:
+        """How long it is."""
+        return sum(self.words) + self.silence * len(self.words)
+
+    def write(self, beep: int) -> bytes:
+        """The samples of one word: a beep that fades, and silence; 16 bits each, little-endian, one channel."""
+        step = 2 * math.pi * self.tone_hz / SAMPLE_RATE
+        values = [int(_LOUDNESS * (1 - at / beep) * math.sin(step * at)) for at in range(beep)]
+        return struct.pack(f"<{beep}h", *values) + bytes(2 * self.silence)
+
+
+def plan_speech(text: str, voice: str, speed: float = 1.0) -> Speech:
+    """Decide how ``text`` sounds: each voice has a pitch of its own; ``speed`` 2 takes half the time."""
+    (pitch,) = blake2b(voice.encode(errors="replace"), digest_size=1).digest()
+    silence = round(_GAP_S * SAMPLE_RATE / speed)
+    words: list[int] = []
+    end, left = 0, MAX_SECONDS * SAMPLE_RATE
+    for found in _WORD.finditer(text):
+        beep = round((_BEEP_S + _LETTER_S * len(found[0])) * SAMPLE_RATE / speed)
+        left -= beep + silence
+        if left < 0:
+            break
+        words.append(beep)
+        end = found.end()
+    tone_hz = _LOWEST_HZ + (_HIGHEST_HZ - _LOWEST_HZ) * pitch / 255
+    return Speech(tone_hz, tuple(words), silence, text[:end].strip())
 
 
 @frozen

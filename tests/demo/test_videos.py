@@ -1,26 +1,21 @@
 """The demo's videos as the real SDK, and a plain client, see them."""
 
-import asyncio
 import re
 from base64 import b64encode
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
-import attrs
 import openai
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.demo.film import RATE
-from gateway.demo.film_asks import SIZES, FilmAsk
-from gateway.demo.films import POLL_AFTER, Director, find_duration, tell
+from gateway.demo.asks import VIDEO_MODELS
 from gateway.demo.server import DemoUpstream
-from gateway.demo.slate import Slate, find_slate, open_slate
+from gateway.demo.video_requests import LENGTHS, SIZES
+from gateway.demo.videos import POLL_AFTER, Job, describe, find_duration, find_job
 from gateway.providers.demo import DEMO
-from tests.demo import pixels, reels
+from tests.demo import pixels
 
 ASK: Any = {"model": "demo-video", "prompt": "a lake at dawn", "size": "640x360", "seconds": "4"}
 KEYS = (
@@ -32,13 +27,23 @@ GREEN = pixels.plain(64, 64, b"\x10\xf0\x20")
 pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")  # the SDK says it on every call
 
 
-def slate(model: str = "demo-video", seconds: int = 4) -> Slate:
-    return open_slate(FilmAsk(prompt="a hill", model=model, size=SIZES[-1], seconds=seconds), 1_000_000)
+def make_job(model: str = "demo-video", seconds: int = 4) -> Job:
+    return Job(model, SIZES[-1], seconds, 1_000_000)
 
 
-def states(task: Slate, factor: float = 1.0, steps: int = 60) -> list[dict[str, Any]]:
+def find_boxes(data: bytes) -> list[bytes]:
+    """The kinds of an MP4's outermost boxes (ISO/IEC 14496-12, 4.2)."""
+    kinds, at = [], 0
+    while at < len(data):
+        kinds.append(data[at + 4 : at + 8])
+        at += int.from_bytes(data[at : at + 4], "big")
+    assert at == len(data)
+    return kinds
+
+
+def states(task: Job, factor: float = 1.0, steps: int = 60) -> list[dict[str, Any]]:
     duration = find_duration(task, factor)
-    return [tell(task, 1_000 + duration * at / steps, factor) for at in range(steps + 3)]
+    return [describe(task, 1_000 + duration * at / steps, factor) for at in range(steps + 3)]
 
 
 async def ask(session: aiohttp.ClientSession, method: str, url: str, **given: Any) -> tuple[int, Any]:
@@ -49,10 +54,10 @@ async def ask(session: aiohttp.ClientSession, method: str, url: str, **given: An
 async def test_a_video_is_made_polled_and_downloaded(sdk: openai.AsyncOpenAI) -> None:
     video = await sdk.videos.create_and_poll(**ASK)
     assert (video.status, video.progress, video.error) == ("completed", 100, None)
-    assert (video.size, video.seconds, video.prompt, video.model) == ("640x360", "4", "a lake at dawn", "demo-video")
+    assert (video.size, video.seconds, video.model) == ("640x360", "4", "demo-video")
     assert await sdk.videos.retrieve(video.id) == video
-    film = reels.watch((await sdk.videos.download_content(video.id)).content)
-    assert (film.width, film.height, film.seconds) == (640, 360, 4.0)
+    clip = (await sdk.videos.download_content(video.id)).content
+    assert find_boxes(clip) == [b"ftyp", b"moov", b"mdat"]
     picture = pixels.read((await sdk.videos.download_content(video.id, variant="thumbnail")).content)
     assert (picture.width, picture.height) == (320, 180)
 
@@ -83,6 +88,7 @@ async def test_a_demo_that_was_started_anew_knows_the_tasks_of_the_old_one(
     try:
         headers = {"Authorization": f"Bearer {other.api_key}"}
         for task in (told, remix):
+            task |= {"prompt": None, "remixed_from_video_id": None}
             assert await ask(plain, "GET", f"{other.base_url}/videos/{task['id']}", headers=headers) == (200, task)
     finally:
         await other.stop()
@@ -97,26 +103,33 @@ async def test_a_demo_that_was_started_anew_knows_the_tasks_of_the_old_one(
 )
 async def test_a_reference_may_come_in_json(plain: aiohttp.ClientSession, demo: DemoUpstream, body: Any) -> None:
     status, told = await ask(plain, "POST", f"{demo.base_url}/videos", json={**ASK, **body, "seconds": 8})
-    task = find_slate(told["id"])
     assert (status, told["seconds"], tuple(told)) == (200, "8", KEYS)
-    assert task is not None
-    assert task.tint == (0x10, 0xF0, 0x20)
 
 
 async def test_a_reference_may_be_a_file_or_an_address(
     sdk: openai.AsyncOpenAI, plain: aiohttp.ClientSession, demo: DemoUpstream
 ) -> None:
-    """What cannot be read, or is elsewhere, makes another film all the same."""
-    green = await sdk.videos.create(**ASK, input_reference=("a.png", GREEN))
-    jpeg = await sdk.videos.create(**ASK, input_reference=("a.jpg", b"\xff\xd8\xff\xe0 and so on"))
+    """One that cannot be read, or is elsewhere, does no harm."""
     form = aiohttp.FormData(
         {**ASK, "input_reference[image_url]": "https://example.com/a.png"}, default_to_multipart=True
     )
     _, address = await ask(plain, "POST", f"{demo.base_url}/videos", data=form)
-    none = await sdk.videos.create(**ASK)
-    tasks = [find_slate(found) for found in (green.id, jpeg.id, address["id"], none.id)]
-    assert [task and task.tint for task in tasks] == [(0x10, 0xF0, 0x20), None, None, None]
-    assert len({task and task.seed for task in tasks}) == 4
+    made = [
+        await sdk.videos.create(**ASK, input_reference=("a.png", GREEN)),
+        await sdk.videos.create(**ASK, input_reference=("a.jpg", b"\xff\xd8\xff\xe0 and so on")),
+        await sdk.videos.retrieve(address["id"]),
+        await sdk.videos.create(**ASK),
+    ]
+    assert [video.status for video in made] == ["completed"] * 4
+    assert len({video.id for video in made}) == 4
+
+
+async def test_a_portrait_has_a_clip_of_its_own(sdk: openai.AsyncOpenAI) -> None:
+    clips = set()
+    for size in ("1280x720", "640x360", "480x854", "720x1280"):
+        video = await sdk.videos.create(**{**ASK, "size": size})
+        clips.add((await sdk.videos.download_content(video.id)).content)
+    assert len(clips) == 2
 
 
 @pytest.mark.parametrize(
@@ -197,37 +210,8 @@ async def test_a_part_of_a_video_can_be_had(plain: aiohttp.ClientSession, demo: 
         assert (response.status, (await response.json())["error"]["param"]) == (400, "variant")
 
 
-async def test_a_film_is_made_once_whoever_asks_and_whoever_leaves() -> None:
-    class Counted(ThreadPoolExecutor):
-        steps = 0
-        began = asyncio.Event()
-
-        def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-            self.steps += 1
-            self.began.set()
-            return super().submit(fn, *given, **named)
-
-    executor = Counted(1)
-    director, app = Director(executor, pace_s=0), web.Application()
-    director.add_routes(app)
-    async with TestClient(TestServer(app)) as client:
-        async with client.post("/v1/videos", json=ASK) as response:
-            url = f"/v1/videos/{(await response.json())['id']}/content"
-        leaving = asyncio.ensure_future(client.get(url))
-        await executor.began.wait()
-        leaving.cancel()
-        both = await asyncio.gather(client.get(url), client.get(url))
-        assert await both[0].read() == await both[1].read()
-        made = executor.steps
-        assert made == 2 + 23 + 4 * RATE  # to draw, rows of squares in the first picture, and every other one
-        assert (await client.get(url)).status == 200
-        assert executor.steps == made
-    director.close()
-    executor.shutdown()
-
-
 def test_progress_grows_by_the_clock_until_the_end() -> None:
-    seen = states(slate())
+    seen = states(make_job())
     assert {tuple(state) for state in seen} == {KEYS}
     words = [state["status"] for state in seen]
     assert list(dict.fromkeys(words)) == ["queued", "in_progress", "completed"]
@@ -246,7 +230,7 @@ def test_progress_grows_by_the_clock_until_the_end() -> None:
     ("model", "code"), [("demo-video-blocked", "moderation_blocked"), ("demo-video-fail", "video_generation_failed")]
 )
 def test_some_models_are_there_to_fail(model: str, code: str) -> None:
-    seen = states(slate(model))
+    seen = states(make_job(model))
     assert list(dict.fromkeys(state["status"] for state in seen)) == ["queued", "in_progress", "failed"]
     failed = [state for state in seen if state["status"] == "failed"]
     assert {state["error"]["code"] for state in failed} == {code}
@@ -255,9 +239,9 @@ def test_some_models_are_there_to_fail(model: str, code: str) -> None:
 
 
 def test_a_longer_film_takes_longer_and_one_model_far_longer() -> None:
-    assert [find_duration(slate(seconds=seconds), 1.0) for seconds in (4, 8, 12)] == [3.0, 5.0, 7.0]
-    assert find_duration(slate("demo-video-slow"), 1.0) == 30.0
-    assert tell(slate("demo-video-slow"), 1_000, 0)["status"] == "completed"
+    assert [find_duration(make_job(seconds=seconds), 1.0) for seconds in (4, 8, 12)] == [3.0, 5.0, 7.0]
+    assert find_duration(make_job("demo-video-slow"), 1.0) == 30.0
+    assert describe(make_job("demo-video-slow"), 1_000, 0)["status"] == "completed"
 
 
 def test_what_the_provider_says_of_the_demo_is_what_it_takes() -> None:
@@ -276,6 +260,18 @@ async def test_every_video_model_is_listed(sdk: openai.AsyncOpenAI) -> None:
     assert listed == ["demo-video", "demo-video-fail", "demo-video-blocked", "demo-video-slow"]
 
 
-def test_ids_are_safe_in_a_path() -> None:
-    child = attrs.evolve(slate(), opening="\x00/?#%").remix("../../x", 9)
-    assert re.fullmatch(r"video_[A-Za-z0-9_-]+", child.id)
+@given(st.sampled_from(VIDEO_MODELS), st.sampled_from(SIZES), st.sampled_from(LENGTHS), st.integers(0, 2**63))
+def test_an_id_says_everything_of_its_job_and_is_safe_in_a_path(
+    model: str, size: tuple[int, int], seconds: int, created_ms: int
+) -> None:
+    job = Job(model, size, seconds, created_ms)
+    assert find_job(job.id) == job
+    assert re.fullmatch(r"video_[A-Za-z0-9_-]+", job.id)
+    assert find_job(job.id[:-1]) is None
+    assert find_job(job.id + "A") is None
+
+
+@given(st.text(max_size=60))
+def test_no_other_text_is_an_id(text: str) -> None:
+    assert find_job(text) is None
+    assert find_job("video_" + text) is None

@@ -1,4 +1,4 @@
-"""What demo-speech and demo-transcribe are asked: texts to say and recordings to hear, read and checked."""
+"""Requests for demo-speech and demo-transcribe, read and checked."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ _FLAGS = {"true": True, "1": True, "True": True, "false": False, "0": False, "Fa
 
 
 @frozen(kw_only=True)
-class SpeechAsk:
+class SpeechRequest:
     """A text to say. ``wav``: with a head before the samples; ``events``: in events."""
 
     text: str
@@ -29,7 +29,7 @@ class SpeechAsk:
 
 
 @frozen(kw_only=True)
-class HearingAsk:
+class TranscriptionRequest:
     """A recording to hear. ``speaker``: who talks; ``words``: the time of every word is wanted."""
 
     form: TranscriptFormat
@@ -39,7 +39,7 @@ class HearingAsk:
     speaker: str = "A"
 
 
-def read_speech(body: object) -> SpeechAsk:
+def read_speech(body: object) -> SpeechRequest:
     """Read a text to say; an AskError names the first field that is wrong.
 
     The convention's default is MP3, which nobody writes without a library; the demo's own is WAV, which plays as well.
@@ -49,7 +49,7 @@ def read_speech(body: object) -> SpeechAsk:
     if not text.strip() or len(text) > _MAX_INPUT:
         raise AskError(f"'input' must be a text of 1 to {_MAX_INPUT} characters.", param="input")
     typed(fields, "instructions", str, default="")
-    return SpeechAsk(
+    return SpeechRequest(
         text=text,
         voice=_read_voice(fields.get("voice")),
         speed=_read_speed(fields.get("speed")),
@@ -58,14 +58,14 @@ def read_speech(body: object) -> SpeechAsk:
     )
 
 
-def read_transcription(form: Form) -> HearingAsk:
+def read_transcription(form: Form) -> TranscriptionRequest:
     """Read what is asked of a recording; an AskError names the first field that is wrong."""
     _check_model(form)
     stream = form.text("stream") or ""
     if stream not in _FLAGS:
         raise AskError("'stream' must be true or false.", param="stream")
     names = form.texts("known_speaker_names")
-    return HearingAsk(
+    return TranscriptionRequest(
         form=_read_format(form, (*_FORMATS, "diarized_json")),
         language=form.text("language") or "english",
         stream=_FLAGS[stream],
@@ -74,10 +74,10 @@ def read_transcription(form: Form) -> HearingAsk:
     )
 
 
-def read_translation(form: Form) -> HearingAsk:
+def read_translation(form: Form) -> TranscriptionRequest:
     """Read what is asked of a recording that is to be told in English; an AskError names the field that is wrong."""
     _check_model(form)
-    return HearingAsk(form=_read_format(form, _FORMATS), language="english")
+    return TranscriptionRequest(form=_read_format(form, _FORMATS), language="english")
 
 
 def _check_model(form: Form) -> None:

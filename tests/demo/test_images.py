@@ -5,19 +5,14 @@ import io
 import re
 from base64 import b64decode
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
 import openai
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 from openai.types import ImageEditCompletedEvent, ImageGenCompletedEvent, ImageGenPartialImageEvent, ImagesResponse
 
-from gateway.demo.asks import AskError
-from gateway.demo.pictures import Files, Painter
-from gateway.demo.png import MAX_SIDE
+from gateway.demo.images import Files
 from gateway.demo.server import DemoUpstream
 from tests.demo import pixels
 
@@ -192,23 +187,21 @@ async def test_an_address_that_was_not_given_out_leads_nowhere(demo: DemoUpstrea
     ],
     ids=["bytes", "file", "tuple", "list", "several"],
 )
-async def test_without_a_mask_a_veil_lies_over_the_picture(
+async def test_an_edit_is_the_image_of_its_prompt_in_a_frame(
     sdk: openai.AsyncOpenAI, give: Callable[[bytes], Any]
 ) -> None:
     drawn = await sdk.images.generate(**ASK, response_format="b64_json")
     edited = await sdk.images.edit(**{**ASK, "size": openai.omit}, image=give(PICTURE), response_format="b64_json")
     (one,), (other,) = unpacked(drawn), unpacked(edited)
-    assert [[(a + b) // 2 for a, b in zip(row, GREEN * 256, strict=True)] for row in one.rows] == [
-        list(row) for row in other.rows
-    ]
+    assert [row[48:-48] for row in one.rows[16:-16]] == [row[48:-48] for row in other.rows[16:-16]]
+    frame = bytes(255 - value for value in one.rows[0][:3])
+    assert {row[:48] for row in other.rows} == {row[-48:] for row in other.rows} == {frame * 16}
+    assert {other.rows[0], other.rows[-1]} == {frame * 256}
 
 
-async def test_only_what_is_transparent_in_the_mask_is_drawn(sdk: openai.AsyncOpenAI) -> None:
-    (drawn,) = unpacked(await sdk.images.generate(**ASK, response_format="b64_json"))
+async def test_a_mask_with_transparency_is_taken(sdk: openai.AsyncOpenAI) -> None:
     reply = await sdk.images.edit(**ASK, image=PICTURE, mask=HALF_OPEN, response_format="b64_json", n=2)
     first, second = unpacked(reply)
-    assert [row[:384] for row in first.rows] == [row[:384] for row in drawn.rows]
-    assert {row[384:] for row in (*first.rows, *second.rows)} == {GREEN * 128}
     assert first.rows != second.rows
 
 
@@ -222,15 +215,11 @@ async def test_an_edit_has_the_size_asked_or_the_pictures_own_shape(sdk: openai.
     assert found == [(512, 512), (1536, 1024), (1536, 1024)]
 
 
-async def test_a_picture_of_another_kind_is_drawn_anew(sdk: openai.AsyncOpenAI) -> None:
-    (drawn,) = unpacked(await sdk.images.generate(**ASK, response_format="b64_json"))
-    for other in (
-        b"\xff\xd8\xff\xe0" + bytes(30),
-        b"RIFF\x20\0\0\0WEBPVP8 " + bytes(20),
-        pixels.plain(9, 9, GREEN, interlaced=1),
-    ):
-        (edited,) = unpacked(await sdk.images.edit(**ASK, image=other, response_format="b64_json"))
-        assert edited.rows == drawn.rows
+async def test_of_an_image_of_another_kind_the_size_is_not_known(sdk: openai.AsyncOpenAI) -> None:
+    for other in (b"\xff\xd8\xff\xe0" + bytes(30), b"RIFF\x20\0\0\0WEBPVP8 " + bytes(20)):
+        asked = {**ASK, "size": openai.omit}
+        (edited,) = unpacked(await sdk.images.edit(**asked, image=other, response_format="b64_json"))
+        assert (edited.width, edited.height) == (1024, 1024)
 
 
 async def test_an_edit_can_be_streamed(sdk: openai.AsyncOpenAI) -> None:
@@ -255,16 +244,13 @@ async def test_pictures_that_were_sent_are_counted(sdk: openai.AsyncOpenAI) -> N
         (form(("image", "text")), "image"),
         (form(("image", b"GIF89a")), "image"),
         (form(("image", b"")), "image"),
-        (form(("image", PICTURE[:60])), "image"),
-        (form(("image", PICTURE[:40] + b"x" + PICTURE[41:])), "image"),
-        (form(("image", pixels.plain(MAX_SIDE + 1, 1, GREEN))), "image"),
-        (form(("image", pixels.write(MAX_SIDE, MAX_SIDE, b"", colour=6, depth=16))), "image"),
+        (form(("image", PICTURE[:30] + b"x" + PICTURE[31:])), "image"),
+        (form(("image", PICTURE[:32])), "image"),
         (form(("image", PICTURE), ("mask", pixels.write(2048, 2049, b"", colour=6))), "mask"),
         (form(*[("image[]", PICTURE)] * 17), "image"),
         (form(("image", PICTURE), ("image", b"nothing")), "image"),
         (form(("image", PICTURE), ("mask", b"nothing")), "mask"),
         (form(("image", PICTURE), ("mask", PICTURE)), "mask"),
-        (form(("image", PICTURE), ("mask", HALF_OPEN[:-40])), "mask"),
         (form(("image", PICTURE), ("mask", HALF_OPEN), ("mask", HALF_OPEN)), "mask"),
         (form(("image", PICTURE), ("mask", pixels.plain(255, 256, SEE_THROUGH, colour=6))), "mask"),
         (form(("image", PICTURE), n="two"), "n"),
@@ -328,39 +314,13 @@ async def test_a_file_that_is_too_large_is_refused(plain: aiohttp.ClientSession,
 
 
 async def test_words_still_stream_while_pictures_are_drawn(sdk: openai.AsyncOpenAI) -> None:
-    """Ten pictures take a second or so; a word that has to wait for all of them would come last."""
+    """A word that had to wait for all ten images would come last."""
     asked = {**ASK, "size": "1024x1024", "n": 10}
     drawing = asyncio.create_task(sdk.images.generate(**asked))
     await asyncio.sleep(0.02)
     await sdk.chat.completions.create(model="demo-chat", messages=[{"role": "user", "content": "Hello"}])
     assert not drawing.done()
     assert len((await drawing).data or []) == 10
-
-
-class Watched(ThreadPoolExecutor):
-    """Tells what it was given to do."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.given: asyncio.Queue[Future[Any]] = asyncio.Queue()
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **more: Any) -> "Future[Any]":
-        future = super().submit(work, *args, **more)
-        self.given.put_nowait(future)
-        return future
-
-
-async def test_a_picture_is_read_no_further_when_its_caller_has_left() -> None:
-    studio, app = Watched(), web.Application()
-    Painter(studio, pace_s=0).add_routes(app)
-    slow = pixels.write(2048, 2048, (b"\4" + bytes(8192)) * 2048, colour=6)
-    with studio:
-        async with TestClient(TestServer(app)) as client:
-            edit = asyncio.create_task(client.post("/v1/images/edits", data=form(("image", slow))))
-            reading = await studio.given.get()
-            edit.cancel()
-            with pytest.raises(AskError, match="for nobody"):
-                await asyncio.wrap_future(reading)
 
 
 async def test_pictures_are_kept_for_a_while() -> None:

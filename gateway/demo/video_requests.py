@@ -1,10 +1,9 @@
-"""What demo-video is asked: calls for films read and checked, whether they come as JSON or as a form."""
+"""Requests for the demo's videos, read and checked, whether they come as JSON or as a form."""
 
-import io
 import re
 from base64 import b64decode
 from binascii import Error
-from typing import Any, BinaryIO
+from typing import Any
 
 from attrs import field, frozen
 
@@ -12,14 +11,14 @@ from gateway.demo.asks import VIDEO_MODEL, VIDEO_MODELS, AskError, Json, model_m
 from gateway.demo.forms import Form
 
 SIZES: tuple[tuple[int, int], ...] = ((1280, 720), (720, 1280), (854, 480), (480, 854), (640, 360))
-"""Widths and heights that are filmed, in pixels; the first is that of whoever names none."""
+"""Widths and heights in pixels; the first is the default."""
 
 LENGTHS: tuple[int, ...] = (4, 8, 12)
-"""How long films are, in seconds; the first is that of whoever names none."""
+"""Seconds; the first is the default."""
 
 _MAX_PROMPT = 32_000
 _BLOCKED = re.compile(r"\bblocked\b", re.IGNORECASE)
-_PICTURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
+_IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
 _DATA = re.compile(r"data:image/[a-z.+-]+;base64,", re.IGNORECASE)
 _HTTP = re.compile(r"https?://\S", re.IGNORECASE)
 _REFERENCE = "input_reference"
@@ -27,19 +26,17 @@ _HEAD_BYTES = 12
 
 
 @frozen(kw_only=True)
-class FilmAsk:
-    """A call for a film. Where it starts from a picture: that, or its address."""
+class VideoRequest:
+    """A request for a video."""
 
     prompt: str = field(repr=False)
     model: str
     size: tuple[int, int]
     seconds: int
-    picture: BinaryIO | None = field(default=None, repr=False)
-    address: str | None = field(default=None, repr=False)
 
 
-def read_film(body: object, *, picture: BinaryIO | None = None) -> FilmAsk:
-    """Read a call for a film; an AskError names the first field that is wrong."""
+def read_video(body: object) -> VideoRequest:
+    """Read a request for a video; an AskError names the first field that is wrong."""
     fields = _fields_of(body)
     model = typed(fields, "model", str, default=VIDEO_MODEL)
     if model not in VIDEO_MODELS:
@@ -49,30 +46,28 @@ def read_film(body: object, *, picture: BinaryIO | None = None) -> FilmAsk:
     lengths = {str(length): length for length in LENGTHS}
     told = fields.get("seconds")
     length = {"seconds": str(told) if type(told) is int else told}
-    told_picture, address = _read_reference(fields.get(_REFERENCE))
-    return FilmAsk(
+    _check_reference(fields.get(_REFERENCE))
+    return VideoRequest(
         prompt=prompt,
         model=model,
         size=sizes[one_of(fields, "size", tuple(sizes))],
         seconds=lengths[one_of(length, "seconds", tuple(lengths))],
-        picture=picture or told_picture,
-        address=address,
     )
 
 
-def read_film_form(form: Form) -> FilmAsk:
-    """Read a form that asks for a film; an AskError names the field that is wrong, or the picture."""
+def read_video_form(form: Form) -> VideoRequest:
+    """Read a form that asks for a video; an AskError names the field that is wrong, or the image."""
     fields: Json = _texts_of(form)
     address = fields.pop(f"{_REFERENCE}[image_url]", None)
     if address:
         fields[_REFERENCE] = {"image_url": address}
     files = form.files_of(_REFERENCE)
     if len(files) > 1:
-        raise AskError("A film can start from one picture.", param=_REFERENCE)
+        raise AskError("A video can start from one image.", param=_REFERENCE)
     for file in files:
         file.file.seek(0)
-        _check_picture(file.file.read(_HEAD_BYTES))
-    return read_film(fields, picture=files[0].file if files else None)
+        _check_image(file.file.read(_HEAD_BYTES))
+    return read_video(fields)
 
 
 def read_remix(body: object) -> str:
@@ -86,7 +81,7 @@ def read_remix_form(form: Form) -> str:
 
 
 def read_prompt(fields: Json) -> str:
-    """A call's prompt; an AskError says what is wrong with it."""
+    """The prompt of a request; an AskError says what is wrong with it."""
     prompt = typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise AskError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
@@ -107,25 +102,23 @@ def _texts_of(form: Form) -> dict[str, Any]:
     return {name: text for name, text in form.fields if text}
 
 
-def _read_reference(value: object) -> tuple[BinaryIO | None, str | None]:
-    """A picture or its address, from an object of the convention or from the bare address."""
+def _check_reference(value: object) -> None:
+    """Check an image or its address: an object as in the OpenAI API, or the bare address. The demo only looks at it."""
     if value is None:
-        return None, None
+        return
     address = value.get("image_url") if isinstance(value, dict) else value
     if not isinstance(address, str):
         raise AskError(f"'{_REFERENCE}' must be an object with an 'image_url'.", param=_REFERENCE)
     if found := _DATA.match(address):
         try:
-            picture = b64decode(address[found.end() :], validate=True)
+            image = b64decode(address[found.end() :], validate=True)
         except (Error, ValueError) as fault:
-            raise AskError(f"The picture in '{_REFERENCE}' is not base64.", param=_REFERENCE) from fault
-        _check_picture(picture)
-        return io.BytesIO(picture), None
-    if not _HTTP.match(address):
+            raise AskError(f"The image in '{_REFERENCE}' is not base64.", param=_REFERENCE) from fault
+        _check_image(image)
+    elif not _HTTP.match(address):
         raise AskError(f"'{_REFERENCE}' must be an http, https or data URL.", param=_REFERENCE)
-    return None, address
 
 
-def _check_picture(head: bytes) -> None:
-    if not _PICTURE.match(head):
-        raise AskError(f"The picture in '{_REFERENCE}' is not a PNG, JPEG or WebP.", param=_REFERENCE)
+def _check_image(head: bytes) -> None:
+    if not _IMAGE.match(head):
+        raise AskError(f"The image in '{_REFERENCE}' is not a PNG, JPEG or WebP.", param=_REFERENCE)

@@ -1,4 +1,4 @@
-"""What demo-image is asked: calls for pictures read and checked, whether they come as JSON or as a form."""
+"""Requests for demo-image, read and checked, whether they come as JSON or as a form."""
 
 import re
 from typing import Literal
@@ -8,10 +8,11 @@ from attrs import frozen
 from gateway.demo.asks import IMAGE_MODEL, AskError, Json, fields_of, integer, one_of, typed
 from gateway.demo.forms import Form, FormFile
 from gateway.demo.png import SIGNATURE
-from gateway.demo.repainting import SIZES
 from gateway.demo.words import pieces
 
-MAX_PICTURES = 10
+SIZES: tuple[tuple[int, int], ...] = ((256, 256), (512, 512), (1024, 1024), (1536, 1024), (1024, 1536))
+"""Widths and heights that the demo draws, in pixels."""
+MAX_IMAGES = 10
 MAX_SOURCES = 16
 _MAX_PARTIALS = 3
 _MAX_PROMPT = 32_000
@@ -26,8 +27,8 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "Fa
 
 
 @frozen(kw_only=True)
-class PictureAsk:
-    """A call for pictures. ``size`` is width and height in pixels, None where it is left to the demo."""
+class ImageRequest:
+    """A request for images. ``size``: width and height in pixels; None: the demo chooses."""
 
     prompt: str
     count: int
@@ -38,35 +39,35 @@ class PictureAsk:
     quality: str
     sources: int = 0
 
-    def usage(self, size: tuple[int, int], pictures: int, *, first: bool = True) -> Json:
-        """What so many pictures took; what was sent counts once, with the ``first``."""
+    def usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
+        """The tokens of so many images; the input counts once, with the ``first``."""
         text = len(pieces(self.prompt)) if first else 0
         shown = _SOURCE_TOKENS * self.sources if first else 0
-        painted = pictures * size[0] * size[1] // _PIXELS_PER_TOKEN
+        drawn = images * size[0] * size[1] // _PIXELS_PER_TOKEN
         return {
             "input_tokens": text + shown,
             "input_tokens_details": {"text_tokens": text, "image_tokens": shown},
-            "output_tokens": painted,
-            "total_tokens": text + shown + painted,
+            "output_tokens": drawn,
+            "total_tokens": text + shown + drawn,
         }
 
 
-def read_generation(body: object) -> PictureAsk:
-    """Read a JSON call for pictures; an AskError names the first field that is wrong."""
+def read_generation(body: object) -> ImageRequest:
+    """Read a JSON request for images; an AskError names the first field that is wrong."""
     return _read(fields_of(body, IMAGE_MODEL), sources=0)
 
 
-def read_edit(form: Form) -> PictureAsk:
+def read_edit(form: Form) -> ImageRequest:
     """Read a form that asks for an edit; an AskError names the first field that is wrong, or the picture."""
     fields = fields_of({name: _read_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
     sources = form.files_of("image")
     if not 1 <= len(sources) <= MAX_SOURCES:
-        raise AskError(f"An edit must come with 1 to {MAX_SOURCES} pictures in 'image'.", param="image")
+        raise AskError(f"An edit must come with 1 to {MAX_SOURCES} images in 'image'.", param="image")
     if len(form.files_of("mask")) > 1:
         raise AskError("An edit can have one mask.", param="mask")
     for number, source in enumerate(sources, 1):
         if not is_png(source) and not _OTHER_KINDS.match(_head_of(source)):
-            raise AskError(f"Picture {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
+            raise AskError(f"Image {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
     return _read(fields, sources=len(sources))
 
 
@@ -75,7 +76,7 @@ def is_png(file: FormFile) -> bool:
     return _head_of(file).startswith(SIGNATURE)
 
 
-def _read(fields: Json, *, sources: int) -> PictureAsk:
+def _read(fields: Json, *, sources: int) -> ImageRequest:
     prompt = typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
         raise AskError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
@@ -84,9 +85,9 @@ def _read(fields: Json, *, sources: int) -> PictureAsk:
         raise AskError(message, param="prompt", code="moderation_blocked")
     one_of(fields, "output_format", ("png",))
     one_of(fields, "background", (_AUTO, "opaque"))
-    return PictureAsk(
+    return ImageRequest(
         prompt=prompt,
-        count=integer(fields, "n", MAX_PICTURES) or 1,
+        count=integer(fields, "n", MAX_IMAGES) or 1,
         size=_read_size(fields),
         form="url" if one_of(fields, "response_format", ("url", "b64_json")) == "url" else "b64_json",
         stream=typed(fields, "stream", bool, default=False),

@@ -1,4 +1,4 @@
-"""The demo speaks and hears: ``/v1/audio/speech``, ``/v1/audio/transcriptions`` and ``/v1/audio/translations``."""
+"""The demo's audio: ``/v1/audio/speech``, ``/v1/audio/transcriptions`` and ``/v1/audio/translations``."""
 
 import asyncio
 from base64 import b64encode
@@ -8,23 +8,28 @@ from concurrent.futures import Executor
 from aiohttp import hdrs, web
 
 from gateway.demo.asks import AskError, Json
+from gateway.demo.audio_requests import (
+    SpeechRequest,
+    TranscriptionRequest,
+    read_speech,
+    read_transcription,
+    read_translation,
+)
 from gateway.demo.forms import Form, FormFile, receive_form
 from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
-from gateway.demo.sound import SAMPLE_RATE, Speech, Voice, plan_speech
-from gateway.demo.sound_asks import HearingAsk, SpeechAsk, read_speech, read_transcription, read_translation
 from gateway.demo.transcripts import Transcript, hear, write_events, write_transcript
-from gateway.demo.wav import Recording, find_recording, write_head
+from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, find_recording, plan_speech, write_head
 from gateway.demo.words import pieces
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 
 _TOKENS_A_SECOND = 20
 
 
-class Booth:
-    """Speaks and hears.
+class DemoAudio:
+    """Serves speech and transcriptions.
 
     Args:
-        executor: where sound is made.
+        executor: where audio is made and read.
         pace_s: the pause between two words, in seconds.
     """
 
@@ -33,7 +38,7 @@ class Booth:
         self._pace_s = pace_s
 
     def add_routes(self, app: web.Application) -> None:
-        """Take the convention's paths."""
+        """Serve the OpenAI API's audio paths."""
         app.router.add_post("/v1/audio/speech", self._speak)
         app.router.add_post("/v1/audio/transcriptions", self._transcribe)
         app.router.add_post("/v1/audio/translations", self._translate)
@@ -46,15 +51,15 @@ class Booth:
         headers: dict[str, str] = {hdrs.CONTENT_TYPE: "audio/wav" if ask.wav else "audio/pcm"}
         return await send_pieces(request, self._say(ask, speech), headers=headers, pace_s=self._pace_s)
 
-    async def _say(self, ask: SpeechAsk, speech: Speech) -> AsyncIterator[bytes]:
-        """The sound, a word at a time; its head comes with the first."""
-        voice, loop = Voice(), asyncio.get_running_loop()
+    async def _say(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
+        """The samples, a word at a time; the file's header comes with the first."""
+        loop = asyncio.get_running_loop()
         head = write_head(speech.samples, speech.text) if ask.wav else b""
         for word in speech.words:
-            yield head + await loop.run_in_executor(self._executor, voice.say, word)
+            yield head + await loop.run_in_executor(self._executor, speech.write, word)
             head = b""
 
-    async def _tell(self, ask: SpeechAsk, speech: Speech) -> AsyncIterator[bytes]:
+    async def _tell(self, ask: SpeechRequest, speech: Speech) -> AsyncIterator[bytes]:
         """The same in events."""
         async for piece in self._say(ask, speech):
             yield write_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
@@ -73,7 +78,9 @@ class Booth:
         ask, heard = await self._hear(request, read_translation)
         return _answer(write_transcript(ask, heard, task="translate"))
 
-    async def _hear(self, request: web.Request, read: Callable[[Form], HearingAsk]) -> tuple[HearingAsk, Transcript]:
+    async def _hear(
+        self, request: web.Request, read: Callable[[Form], TranscriptionRequest]
+    ) -> tuple[TranscriptionRequest, Transcript]:
         async with receive_form(request) as form:
             ask = read(form)
             files = form.files_of("file")

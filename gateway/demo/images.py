@@ -1,0 +1,198 @@
+"""The demo's images: ``/v1/images/generations``, ``/v1/images/edits``, and the addresses at which images are kept.
+
+An image is a gradient. Images are drawn in one thread, one after the other, so that no stream waits for them.
+"""
+
+import asyncio
+import functools
+import secrets
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+
+from aiohttp import web
+from attrs import frozen
+
+from gateway.demo.asks import AskError, Json
+from gateway.demo.forms import Form, FormFile, receive_form
+from gateway.demo.image_requests import SIZES, ImageRequest, is_png, read_edit, read_generation
+from gateway.demo.png import PngHeader, draw, read_header
+from gateway.demo.replies import EVENT_STREAM, json_reply, read_json, send_pieces, write_event
+
+FILES = "/files/"
+
+_DEFAULT_SIZE = (1024, 1024)
+_BANDS = {0: (), 1: (24,), 2: (16, 64), 3: (12, 32, 96)}
+"""By the number of partial images: the steps of each one's gradient."""
+_PACES = 10  # an image takes as long as ten words
+_TOLD_QUALITY = {"standard": "medium", "hd": "high", "auto": "high"}
+_NOTE_LENGTH = 1_000
+
+
+@frozen
+class _Drawing:
+    """What is drawn for one request: the size in pixels, and whether it is an edit."""
+
+    request: ImageRequest
+    size: tuple[int, int]
+    edit: bool
+
+
+class DemoImages:
+    """Draws images, and keeps those that are asked for by address.
+
+    Args:
+        executor: where images are drawn.
+        pace_s: a tenth of the pause between two parts of a streamed image, in seconds.
+    """
+
+    def __init__(self, executor: Executor, *, pace_s: float) -> None:
+        self._executor = executor
+        self._pace_s = pace_s * _PACES
+        self._files = Files()
+
+    def add_routes(self, app: web.Application) -> None:
+        """Serve the OpenAI API's image paths, and the addresses of images."""
+        app.router.add_post("/v1/images/generations", self._generate)
+        app.router.add_post("/v1/images/edits", self._edit)
+        app.router.add_get(FILES + "{name}", self._show)
+
+    def close(self) -> None:
+        """Forget every image."""
+        self._files.clear()
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        asked = read_generation(await read_json(request))
+        return await self._answer(request, _Drawing(asked, asked.size or _DEFAULT_SIZE, edit=False))
+
+    async def _edit(self, request: web.Request) -> web.StreamResponse:
+        async with receive_form(request) as form:
+            asked = read_edit(form)
+            size = await asyncio.to_thread(_find_size, asked, form)
+        return await self._answer(request, _Drawing(asked, size, edit=True))
+
+    async def _show(self, request: web.Request) -> web.Response:
+        data = self._files.find(request.match_info["name"])
+        if data is None:
+            raise web.HTTPNotFound
+        return web.Response(body=data, content_type="image/png")
+
+    async def _answer(self, request: web.Request, drawing: _Drawing) -> web.StreamResponse:
+        asked = drawing.request
+        if asked.stream:
+            events = self._stream(drawing)
+            return await send_pieces(request, events, headers=EVENT_STREAM, pace_s=self._pace_s)
+        items = []
+        for index in range(asked.count):
+            data = await self._draw(drawing, index)
+            shown = (
+                {"url": self._keep(request, data)} if asked.form == "url" else {"b64_json": b64encode(data).decode()}
+            )
+            items.append({**shown, "revised_prompt": f"A gradient for: {asked.prompt[:_NOTE_LENGTH]}"})
+        usage = asked.usage(drawing.size, asked.count)
+        return json_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
+
+    async def _stream(self, drawing: _Drawing) -> AsyncIterator[bytes]:
+        """The events of each image: its partial images, and then itself."""
+        asked, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
+        about = {"created_at": int(time.time()), **_describe(drawing)}
+        for index in range(asked.count):
+            for number, bands in enumerate(_BANDS[asked.partials]):
+                data = await self._draw(drawing, index, bands)
+                seen = {"b64_json": b64encode(data).decode(), "partial_image_index": number}
+                yield write_event({"type": f"{kind}.partial_image", **seen, **about}, named=True)
+            data = await self._draw(drawing, index)
+            done = {"b64_json": b64encode(data).decode(), "usage": asked.usage(drawing.size, 1, first=index == 0)}
+            yield write_event({"type": f"{kind}.completed", **done, **about}, named=True)
+
+    def _keep(self, request: web.Request, data: bytes) -> str:
+        """Return the address at which an image can be had from now on."""
+        name = self._files.keep(data)
+        port = request.transport.get_extra_info("sockname")[1] if request.transport else 0
+        return f"http://127.0.0.1:{port}{FILES}{name}"
+
+    async def _draw(self, drawing: _Drawing, index: int, bands: int | None = None) -> bytes:
+        work = functools.partial(draw, drawing.request.prompt, index, drawing.size, border=drawing.edit, bands=bands)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+class Files:
+    """Images by name, kept for a few minutes; the oldest go first if there are too many.
+
+    Args:
+        keep_s: for how long, in seconds.
+        most: how many.
+        most_bytes: how large all of them may be together.
+    """
+
+    def __init__(self, *, keep_s: float = 600.0, most: int = 256, most_bytes: int = 32 * 1024 * 1024) -> None:
+        self._keep_s, self._most, self._most_bytes = keep_s, most, most_bytes
+        self._data: dict[str, tuple[bytes, asyncio.TimerHandle]] = {}
+        self._bytes = 0
+
+    def keep(self, data: bytes) -> str:
+        """Keep an image; returns its name, which cannot be guessed."""
+        name = f"{secrets.token_hex(16)}.png"
+        timer = asyncio.get_running_loop().call_later(self._keep_s, self._drop, name)
+        self._data[name] = (data, timer)
+        self._bytes += len(data)
+        while len(self._data) > self._most or (self._bytes > self._most_bytes and len(self._data) > 1):
+            self._drop(next(iter(self._data)))
+        return name
+
+    def find(self, name: str) -> bytes | None:
+        """An image that is still kept; None: there is none of that name."""
+        kept = self._data.get(name)
+        return None if kept is None else kept[0]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        for name in tuple(self._data):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        data, timer = self._data.pop(name)
+        timer.cancel()
+        self._bytes -= len(data)
+
+
+def _find_size(asked: ImageRequest, form: Form) -> tuple[int, int]:
+    """The size of an edited image in pixels. An AskError says what is wrong with the image or its mask."""
+    source = _read_header(form.files_of("image")[0], "image")
+    for file in form.files_of("mask"):
+        mask = _read_header(file, "mask")
+        if mask is None or not mask.has_alpha:
+            raise AskError("The mask must be a PNG with transparency.", param="mask")
+        if source is not None and (mask.width, mask.height) != (source.width, source.height):
+            raise AskError("The mask must have the size of the image.", param="mask")
+    if asked.size is not None:
+        return asked.size
+    return _DEFAULT_SIZE if source is None else _choose_size(source.width, source.height)
+
+
+def _read_header(file: FormFile, param: str) -> PngHeader | None:
+    """The header of a PNG; None for an image of another kind."""
+    if not is_png(file):
+        return None
+    header = read_header(file.file)
+    if header is None:
+        raise AskError("The PNG is damaged.", param=param)
+    return header
+
+
+def _choose_size(width: int, height: int) -> tuple[int, int]:
+    """The image's own size if the demo draws that, else the large one whose shape comes nearest."""
+    if (width, height) in SIZES:
+        return width, height
+    return min(SIZES[2:], key=lambda size: abs(size[0] * height - size[1] * width) / (size[1] * height))
+
+
+def _describe(drawing: _Drawing) -> Json:
+    quality = drawing.request.quality
+    return {
+        "background": "opaque",
+        "output_format": "png",
+        "quality": _TOLD_QUALITY.get(quality, quality),
+        "size": f"{drawing.size[0]}x{drawing.size[1]}",
+    }

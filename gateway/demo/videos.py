@@ -1,0 +1,245 @@
+"""The demo's videos: ``/v1/videos`` and their progress by the clock. Each one is a sample clip of four seconds.
+
+Nothing of a job is kept except its id: what was asked for and when is written into it, so that a demo that was
+restarted still knows every job. ``samples/`` has one clip in landscape format and one in portrait format.
+"""
+
+import math
+import struct
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from collections.abc import Callable
+from functools import cache, partial
+from hashlib import blake2b
+from importlib.resources import files
+from secrets import token_bytes
+
+from aiohttp import hdrs, web
+from attrs import field, frozen
+
+from gateway.demo import asks
+from gateway.demo.asks import AskError, Json
+from gateway.demo.forms import receive_form
+from gateway.demo.png import draw
+from gateway.demo.replies import json_reply, read_json
+from gateway.demo.video_requests import (
+    SIZES,
+    VideoRequest,
+    read_remix,
+    read_remix_form,
+    read_video,
+    read_video_form,
+)
+from gateway.domain.byte_range import RangeNotSatisfiable, read_range
+
+POLL_AFTER = "openai-poll-after-ms"
+
+_PACE_S = 0.03  # at this pace a video takes half its length and a second
+_BASE_S = 1.0
+_S_PER_SECOND = 0.5
+_SLOWNESS = 10
+_QUEUED = 0.12  # the share of its time that a job waits
+_JUDGED = 0.3
+_BROKEN = 0.5
+_BEND = 1.35  # the last percent take longer
+_NEARLY = 99
+_EXPIRES_S = 24 * 3600
+_SOONEST_MS, _LATEST_MS = 100, 2_000
+_MAX_DELETED = 10_000
+_PREFIX = "video_"
+_JOB = struct.Struct(">BBBQ4s")
+_NONCE_BYTES = 4
+_CHECKSUM_BYTES = 6
+
+
+@frozen
+class Job:
+    """One job, with everything that its id says.
+
+    Attributes:
+        created_ms: Unix milliseconds.
+        nonce: tells jobs of the same moment apart.
+    """
+
+    model: str
+    size: tuple[int, int]
+    seconds: int
+    created_ms: int
+    nonce: bytes = field(factory=partial(token_bytes, _NONCE_BYTES), repr=False)
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        model, size = asks.VIDEO_MODELS.index(self.model), SIZES.index(self.size)
+        packed = _JOB.pack(model, size, self.seconds, self.created_ms, self.nonce)
+        return _PREFIX + urlsafe_b64encode(packed + _check(packed)).decode().rstrip("=")
+
+
+def find_job(job_id: str) -> Job | None:
+    """The job of an id that the demo gave out; None for any other id."""
+    try:
+        packed = urlsafe_b64decode(job_id.removeprefix(_PREFIX) + "==")
+    except (Error, ValueError):
+        return None
+    if len(packed) != _JOB.size + _CHECKSUM_BYTES or packed[_JOB.size :] != _check(packed[: _JOB.size]):
+        return None
+    model, size, seconds, created_ms, nonce = _JOB.unpack(packed[: _JOB.size])
+    job = Job(asks.VIDEO_MODELS[model], SIZES[size], seconds, created_ms, nonce)
+    return job if job.id == job_id else None
+
+
+def _check(packed: bytes) -> bytes:
+    return blake2b(packed, digest_size=_CHECKSUM_BYTES).digest()
+
+
+class DemoVideos:
+    """Serves video jobs.
+
+    Args:
+        pace_s: the demo's pace, in seconds; at 0 a video is there at once.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, *, pace_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._factor = pace_s / _PACE_S
+        self._clock = clock
+        self._deleted: dict[str, None] = {}
+
+    def add_routes(self, app: web.Application) -> None:
+        """Serve the OpenAI API's video paths."""
+        app.router.add_post("/v1/videos", self._create)
+        app.router.add_get("/v1/videos/{id}", self._retrieve)
+        app.router.add_delete("/v1/videos/{id}", self._delete)
+        app.router.add_post("/v1/videos/{id}/remix", self._remix)
+        app.router.add_get("/v1/videos/{id}/content", self._show)
+
+    async def _create(self, request: web.Request) -> web.Response:
+        if request.content_type == "multipart/form-data":
+            async with receive_form(request) as form:
+                asked = read_video_form(form)
+        else:
+            asked = read_video(await read_json(request))
+        return self._start(asked, asked.prompt)
+
+    def _start(self, asked: VideoRequest | Job, prompt: str, parent: Job | None = None) -> web.Response:
+        job = Job(asked.model, asked.size, asked.seconds, int(self._clock() * 1000))
+        return self._answer(job, prompt=prompt, remixed_from_video_id=None if parent is None else parent.id)
+
+    async def _retrieve(self, request: web.Request) -> web.Response:
+        return self._answer(self._find(request))
+
+    async def _remix(self, request: web.Request) -> web.Response:
+        parent = self._find(request)
+        if request.content_type == "multipart/form-data":
+            async with receive_form(request) as form:
+                prompt = read_remix_form(form)
+        else:
+            prompt = read_remix(await read_json(request))
+        self._check_completed(parent)
+        return self._start(parent, prompt, parent)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        job = self._find(request)
+        self._deleted[job.id] = None
+        if len(self._deleted) > _MAX_DELETED:
+            del self._deleted[next(iter(self._deleted))]
+        return json_reply({"id": job.id, "object": "video.deleted", "deleted": True})
+
+    async def _show(self, request: web.Request) -> web.Response:
+        job = self._find(request)
+        variant = request.query.get("variant", "video")
+        if variant not in {"video", "thumbnail"}:
+            raise AskError("'variant' must be 'video' or 'thumbnail'; the demo has no others.", param="variant")
+        self._check_completed(job)
+        if variant == "thumbnail":
+            size = (job.size[0] // 2, job.size[1] // 2)
+            return web.Response(body=draw(job.id, 0, size), content_type="image/png")
+        return send_part(request, _read_sample(portrait=job.size[0] < job.size[1]), "video/mp4")
+
+    def _find(self, request: web.Request) -> Job:
+        job = find_job(request.match_info["id"])
+        if job is None or job.id in self._deleted:
+            raise AskError("There is no video with that id.", param="video_id", code="not_found", status=404)
+        return job
+
+    def _check_completed(self, job: Job) -> None:
+        status = describe(job, self._clock(), self._factor)["status"]
+        if status != "completed":
+            raise AskError(f"The video is {status}, not completed.", param="video_id", code="invalid_state", status=409)
+
+    def _answer(self, job: Job, **more: str | None) -> web.Response:
+        reply = json_reply({**describe(job, self._clock(), self._factor), **more})
+        left_s = max(job.created_ms / 1000 + find_duration(job, self._factor) - self._clock(), 0)
+        reply.headers[POLL_AFTER] = str(min(max(round(left_s * 250), _SOONEST_MS), _LATEST_MS))
+        return reply
+
+
+@cache
+def _read_sample(*, portrait: bool) -> bytes:
+    name = "portrait.mp4" if portrait else "landscape.mp4"
+    return (files("gateway.demo") / "samples" / name).read_bytes()
+
+
+def find_duration(job: Job, factor: float) -> float:
+    """How long a job takes, in seconds; ``factor`` 1: at the demo's usual pace."""
+    slow = _SLOWNESS if job.model == asks.SLOW_VIDEO_MODEL else 1
+    return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slow
+
+
+def describe(job: Job, now_s: float, factor: float) -> Json:
+    """The OpenAI API's object of a job, all keys present; who asks later is not told the prompt."""
+    duration = find_duration(job, factor)
+    share = (now_s - job.created_ms / 1000) / duration if duration else 1.0
+    status, progress, error = _find_state(job.model, min(max(share, 0.0), 1.0))
+    ended = math.ceil(job.created_ms / 1000 + duration) if status == "completed" else None
+    return {
+        "id": job.id,
+        "object": "video",
+        "model": job.model,
+        "status": status,
+        "progress": progress,
+        "created_at": job.created_ms // 1000,
+        "completed_at": ended,
+        "expires_at": None if ended is None else ended + _EXPIRES_S,
+        "prompt": None,
+        "size": f"{job.size[0]}x{job.size[1]}",
+        "seconds": str(job.seconds),
+        "remixed_from_video_id": None,
+        "error": error,
+    }
+
+
+def _find_state(model: str, share: float) -> tuple[str, int, Json | None]:
+    """Status, progress and error after that share of the time."""
+    if share < _QUEUED:
+        return "queued", 0, None
+    if model == asks.BLOCKED_VIDEO_MODEL and share >= _JUDGED:
+        message = "The demo's safety filter blocked this video: the model is there to try this out."
+        return "failed", _find_progress(_JUDGED), {"code": "moderation_blocked", "message": message}
+    if model == asks.FAILING_VIDEO_MODEL and share >= _BROKEN:
+        message = "The demo failed half way: the model is there to try this out."
+        return "failed", _find_progress(_BROKEN), {"code": "video_generation_failed", "message": message}
+    return ("completed", 100, None) if share >= 1 else ("in_progress", _find_progress(share), None)
+
+
+def _find_progress(share: float) -> int:
+    done = (share - _QUEUED) / (1 - _QUEUED)
+    bent: float = 1 - (1 - done) ** _BEND
+    return min(round(100 * bent), _NEARLY)
+
+
+def send_part(request: web.Request, data: bytes, media_type: str) -> web.Response:
+    """Answer with a file, or with the part of it that is asked for (RFC 9110, section 14)."""
+    headers = {hdrs.ACCEPT_RANGES: "bytes"}
+    wanted = read_range(request.headers.getall(hdrs.RANGE, ())) if request.method == hdrs.METH_GET else None
+    if wanted is None:
+        return web.Response(body=data, content_type=media_type, headers=headers)
+    try:
+        start, stop = wanted.find(len(data))
+    except RangeNotSatisfiable:
+        headers[hdrs.CONTENT_RANGE] = f"bytes */{len(data)}"
+        return web.Response(status=web.HTTPRequestRangeNotSatisfiable.status_code, headers=headers)
+    headers[hdrs.CONTENT_RANGE] = f"bytes {start}-{stop - 1}/{len(data)}"
+    partial = web.HTTPPartialContent.status_code
+    return web.Response(body=data[start:stop], status=partial, content_type=media_type, headers=headers)
