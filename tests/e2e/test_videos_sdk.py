@@ -145,7 +145,7 @@ async def test_models_that_fail_are_blocked_or_are_slow_say_so(gateway_with: Sta
 
     failed, blocked, slow = await asyncio.gather(*map(make, (f"{MODEL}-fail", f"{MODEL}-blocked", f"{MODEL}-slow")))
     assert (failed.status, failed.error.code) == ("failed", "upstream_error")
-    assert "camera" in failed.error.message
+    assert "half way" in failed.error.message
     assert (blocked.status, blocked.error.code) == ("failed", "content_policy_violation")
     assert slow.status == "completed"
     with pytest.raises(BadRequestError) as refused:
