@@ -82,7 +82,9 @@ class ServerSection:
     max_file_mb: int = attrs.field(default=64, metadata=about("largest file in a form", between(1, 4096)))
     log_format: Literal["auto", "console", "json"] = attrs.field(
         default="auto",
-        metadata=about('how the log is written: "console", "json", or "auto", console on a terminal and JSON elsewhere'),
+        metadata=about(
+            'how the log is written: "console", "json", or "auto", console on a terminal and JSON elsewhere'
+        ),
     )
     client: Literal["wire", "ordinary"] = attrs.field(
         default="wire",

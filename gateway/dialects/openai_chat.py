@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import attrs
 import orjson
 
 from gateway.dialects import sse
@@ -26,6 +25,15 @@ from gateway.dialects.openai_fields import (
     read_text,
 )
 from gateway.dialects.openai_prompt import read_prompt
+from gateway.dialects.openai_tail import (
+    DONE,
+    NOTHING,
+    find_last_usage,
+    list_objects,
+    read_choice,
+    read_chunk,
+    read_tail,
+)
 from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.tap import Tap
 from gateway.domain.call import Call
@@ -33,7 +41,6 @@ from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.tokens import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, read_usage
 
-DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
 MAX_STICKY_CHARS = 256
 _STICKY = ("prompt_cache_key", "user", "safety_identifier")
@@ -64,7 +71,6 @@ _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 # Some servers write "error": null or "tool_calls": [] into every chunk: only these two are worth a parser's time.
 _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
-_CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 def read_chat_call(body: Body) -> Call:
@@ -241,13 +247,15 @@ class ChatGate(PassingGate):
     def read_usage(self) -> Usage:
         """The usage of what was streamed: the provider's word, else an estimate from a sample of the text."""
         tap = self._tap
-        tail = read_tail(tap.tail)
-        if tail.usage is not None:
-            return tail.usage
+        # Providers report usage near the end: an event that mentions it is parsed, not all of the tail.
+        reported = find_last_usage(tap.tail)
+        if reported is not None:
+            return reported
         if not self.events:
             return Usage(source="estimate") if tap.size else Usage()
+        tail = read_tail(tap.tail)
         # The end alone is a poor sample where an event that never ended fills it: the beginning is one too.
-        head = read_tail(tap.head) if tail.sample_events < self.events and not tap.whole else _NOTHING
+        head = read_tail(tap.head) if tail.sample_events < self.events and not tap.whole else NOTHING
         sampled = tail.sample_events + head.sample_events
         completion = estimate_sample((tail.sample, head.sample), sampled, self.events)
         return Usage(estimate_prompt(self._call), completion, 0, "estimate")
@@ -266,80 +274,8 @@ def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> UpstreamError
 
 
 def _is_usage_frame(payload: bytes) -> bool:
-    value = _read_chunk(payload)
+    value = read_chunk(payload)
     return value is not None and value.get("choices") == [] and isinstance(value.get("usage"), dict)
-
-
-@attrs.frozen
-class Tail:
-    """What the end of a stream says: the last believable usage, the choices that finished, and a sample of its text."""
-
-    usage: Usage | None
-    finished: int
-    sample_events: int
-    sample: str
-
-
-_NOTHING = Tail(None, 0, 0, "")
-
-
-def read_tail(raw: bytes) -> Tail:
-    """Read whole events out of ``raw`` up to the end mark; a first or last event that was cut is skipped."""
-    usage: Usage | None = None
-    finished: set[int] = set()
-    events, texts = 0, []
-    for event in split_events(raw):
-        payload = sse.read_data(event)
-        if not payload:
-            continue
-        if payload.startswith(DONE):
-            break
-        value = _read_chunk(payload)
-        if value is None or value.get("error") or not isinstance(value.get("choices"), list):
-            continue
-        usage = read_usage(value.get("usage"), completes=True) or usage
-        events += 1
-        for choice in _objects(value.get("choices")):
-            if choice.get("finish_reason") is not None:
-                index = choice.get("index")
-                finished.add(index if isinstance(index, int) else 0)
-            texts.append(_read_choice(choice, "delta"))
-    return Tail(usage, len(finished), events, "".join(texts))
-
-
-def split_events(raw: bytes) -> list[bytes]:
-    """The whole events in the end or the beginning of a stream; none where it is one that never ends."""
-    try:
-        return sse.EventSplitter().split(raw)
-    except sse.EventTooLong:
-        return []
-
-
-def _read_chunk(payload: bytes) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _read_choice(choice: dict[str, Any], where: str) -> str:
-    """What a choice says: in its delta or its message, or in the ``text`` that the legacy completions have.
-
-    Thoughts count, and what tools are told. A server that says its thoughts under two names says them once.
-    """
-    delta = choice.get(where)
-    if not isinstance(delta, dict):
-        delta = {}
-    texts = [choice.get("text"), *dict.fromkeys(str(delta.get(key) or "") for key in _CONTENT_KEYS)]
-    for call in _objects(delta.get("tool_calls")):
-        function = call.get("function")
-        texts += [function.get("name"), function.get("arguments")] if isinstance(function, dict) else []
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def read_chat_answer(value: Mapping[str, Any], call: Call) -> Usage:
@@ -352,7 +288,7 @@ def read_chat_answer(value: Mapping[str, Any], call: Call) -> Usage:
     usage = read_usage(value.get("usage"), completes=True)
     if usage is not None:
         return usage
-    said = "".join(_read_choice(choice, "message") for choice in _objects(value.get("choices")))
+    said = "".join(read_choice(choice, "message") for choice in list_objects(value.get("choices")))
     return Usage(estimate_prompt(call), estimate_text(said), 0, "estimate")
 
 

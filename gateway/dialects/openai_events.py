@@ -26,9 +26,10 @@ from gateway.dialects.hub import (
     ToolStarted,
     Used,
 )
-from gateway.dialects.openai_chat import DONE, DONE_EVENT
+from gateway.dialects.openai_chat import DONE_EVENT
 from gateway.dialects.openai_chunks import ChunkReader, fail
 from gateway.dialects.openai_error import Secrets
+from gateway.dialects.openai_tail import DONE
 from gateway.domain.fault import UpstreamError
 
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")

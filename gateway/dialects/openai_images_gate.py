@@ -11,7 +11,7 @@ import orjson
 
 from gateway.dialects import sse
 from gateway.dialects.gate import PassingGate
-from gateway.dialects.openai_chat import DONE, DONE_EVENT
+from gateway.dialects.openai_chat import DONE_EVENT
 from gateway.dialects.openai_error import Secrets, write_reported
 from gateway.dialects.openai_images import (
     ESTIMATED_PICTURE_TOKENS,
@@ -19,6 +19,7 @@ from gateway.dialects.openai_images import (
     read_images_answer,
     read_images_usage,
 )
+from gateway.dialects.openai_tail import DONE
 from gateway.dialects.picture_data import check_whole
 from gateway.dialects.pictures_answer import write_completed
 from gateway.dialects.safety import find_block, read_words

@@ -16,12 +16,10 @@ from gateway.dialects import sse
 from gateway.dialects.gate import PassingGate
 from gateway.dialects.openai_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
 from gateway.dialects.openai_chat import (
-    DONE,
     check_sampling,
     find_sticky,
     read_answer_object,
     read_any_object,
-    split_events,
 )
 from gateway.dialects.openai_error import ProviderError, Secrets, mask, read_error_value, read_fault, write_reported
 from gateway.dialects.openai_fields import (
@@ -33,6 +31,7 @@ from gateway.dialects.openai_fields import (
     read_model,
     read_text,
 )
+from gateway.dialects.openai_tail import DONE, split_events
 from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.tap import Tap
 from gateway.domain.call import Call

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 
 from gateway.dialects.gate import PassingGate
-from gateway.dialects.openai_chat import DONE
 from gateway.dialects.openai_error import Secrets, read_error_value, write_reported
+from gateway.dialects.openai_tail import DONE
 from gateway.domain.fault import UpstreamError
 
 _WHOLE = (b"}", DONE)

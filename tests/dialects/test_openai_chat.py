@@ -14,12 +14,12 @@ from gateway.dialects.openai_chat import (
     read_answer_object,
     read_chat_answer,
     read_chat_call,
-    read_tail,
     write_chat_body,
 )
+from gateway.dialects.openai_tail import find_last_usage, read_tail
 from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.tokens import estimate_text
-from gateway.domain.usage import MAX_TOKENS, Usage
+from gateway.domain.usage import MAX_TOKENS, Usage, read_usage
 from tests.dialects.calls import call_of
 from tests.fakes.upstream import COMPLETION, chat_events, delta, event, usage_frame
 
@@ -200,16 +200,15 @@ def used(*events: bytes, prompt_chars: int = 0) -> Usage:
     return gate.read_usage()
 
 
-def test_the_tail_says_usage_and_what_finished() -> None:
+def test_the_tail_says_what_finished() -> None:
     tail = read_tail(b"".join(chat_events("a", "bc")))
-    assert tail.usage == Usage(5, 7, 0, "upstream")
     assert (tail.finished, tail.sample, tail.sample_events) == (1, "abc", 4)
 
 
 def test_a_first_event_that_was_cut_is_skipped() -> None:
     raw = b"".join(chat_events("a", "bc"))
     for start in range(1, 40):
-        assert read_tail(raw[start:]).usage == Usage(5, 7, 0, "upstream")
+        assert find_last_usage(raw[start:]) == Usage(5, 7, 0, "upstream")
 
 
 def test_an_end_or_a_beginning_that_is_one_endless_event_says_nothing() -> None:
@@ -248,7 +247,42 @@ def test_a_choice_with_any_index_is_read(index: object) -> None:
 
 @given(st.binary(max_size=200))
 def test_a_tail_of_any_bytes_is_read(raw: bytes) -> None:
-    assert read_tail(raw).usage is None
+    assert read_tail(raw).finished == 0
+    assert find_last_usage(raw) is None
+
+
+NOISE = [
+    delta("x"),
+    delta("x") | {"usage": None},
+    usage_frame(1, 2),
+    usage_frame(3, 4) | {"choices": None},
+    usage_frame(5, 6) | {"error": {"message": "no"}},
+    delta('"usage": {"prompt_tokens": 9, "completion_tokens": 9}'),
+    delta("data: [DONE]"),
+    {"usage": "none"},
+    usage_frame(7, 8),
+]
+
+
+@given(
+    st.lists(st.sampled_from([*map(event, NOISE), b"data: [DONE]\n\n", b": ping\n\n", b"data: {\n\n"]), max_size=12),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.integers(0, 60),
+)
+def test_the_last_usage_is_what_reading_every_event_finds(events: list[bytes], line_end: bytes, cut: int) -> None:
+    raw = b"".join(events).replace(b"\n", line_end)[cut:]
+    expected = None
+    for one in sse.EventSplitter().split(raw):
+        payload = sse.read_data(one) or b""
+        if payload.startswith(b"[DONE]"):
+            break
+        try:
+            value = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(value, dict) and not value.get("error") and isinstance(value.get("choices"), list):
+            expected = read_usage(value.get("usage"), completes=True) or expected
+    assert find_last_usage(raw) == expected
 
 
 def test_the_providers_word_on_usage_wins() -> None:

@@ -94,7 +94,7 @@ CREATE TABLE keys (
 	"group" VARCHAR(64), 
 	allow_ips JSON NOT NULL, 
 	declared BOOLEAN NOT NULL, 
-	created_ms BIGINT NOT NULL, webhook_url TEXT, former_digest BLOB, former_until_s BIGINT, 
+	created_ms BIGINT NOT NULL, webhook_url TEXT, former_digest BLOB, former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, 
 	UNIQUE (account_id, name), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (digest)
@@ -164,6 +164,13 @@ CREATE TABLE requests (
 	total_ms INTEGER NOT NULL, 
 	client_request_id VARCHAR(64), settled_ms BIGINT DEFAULT '0' NOT NULL, account_id BIGINT DEFAULT '0' NOT NULL, reserved_nanos BIGINT DEFAULT '0' NOT NULL, overrun_nanos BIGINT DEFAULT '0' NOT NULL, tried TEXT DEFAULT '' NOT NULL, images INTEGER DEFAULT '0' NOT NULL, duration_ms INTEGER DEFAULT '0' NOT NULL, characters INTEGER DEFAULT '0' NOT NULL, error TEXT DEFAULT '' NOT NULL, 
 	UNIQUE (id)
+);
+CREATE TABLE response_owners (
+	id VARCHAR(256) NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	channel VARCHAR(64) NOT NULL, 
+	created_ms BIGINT NOT NULL, 
+	PRIMARY KEY (id)
 );
 CREATE TABLE retired (
 	account_id BIGINT NOT NULL, 
@@ -288,6 +295,7 @@ CREATE INDEX requests_by_account ON requests (account_id, sequence);
 CREATE INDEX requests_by_key ON requests (key_id, sequence);
 CREATE INDEX requests_by_model ON requests (model, sequence);
 CREATE INDEX requests_wrong ON requests (sequence) WHERE ending NOT IN ('completed', 'client_closed');
+CREATE INDEX response_owners_by_age ON response_owners (created_ms);
 CREATE INDEX sessions_by_member ON sessions (member_id);
 CREATE INDEX videos_by_account ON videos (account_id, sequence);
 CREATE INDEX videos_due ON videos (due_ms) WHERE due_ms IS NOT NULL;
