@@ -41,7 +41,8 @@ def estimate_prompt(call: Call) -> int:
     texts += [orjson.dumps(schema).decode() for schema in schemas if schema and not isinstance(schema, str)]
     prompt = tokens + estimate_text("\n".join(texts))
     if call.operation == "rerank":  # the query is read again with every document
-        prompt += estimate_text(str(call.body.get("query"))) * (len(call.body.get("documents") or ()) - 1)
+        again = max(len(call.body.get("documents") or ()) - 1, 0)
+        prompt += estimate_text(str(call.body.get("query"))) * again
     return min(prompt, call.prompt_bound) + (count_heard_tokens(call.sound_ms) if call.files else 0)
 
 

@@ -46,6 +46,7 @@ def picture_call(
         model="m",
         body={"model": "m", "prompt": prompt, **fields},
         prompt_chars=len(prompt),
+        prompt_bound=len(prompt),
         files=files,
         picture=PictureAsk(prompt, size=size, sources=sources, masked=masked),
     )

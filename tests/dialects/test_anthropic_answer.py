@@ -32,12 +32,14 @@ from gateway.dialects.hub import (
     ToolStarted,
     Used,
 )
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.domain.call import Call
 from gateway.domain.fault import UpstreamError
+from gateway.domain.tokens import estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage
 from tests.dialects.anthropic_cassettes import MESSAGE, MODEL, SAID
 
-CALL = Call("messages", "m", {}, prompt_chars=400)
+CALL = Call("messages", "m", {"messages": [{"role": "user", "content": "four words a line " * 20}]}, prompt_bound=400)
 EVENTS: list[Event] = [
     Started("msg_013Zva2CMHLNnXjNJJKqJ2EF", MODEL),
     ThoughtDelta("Let me see"),
@@ -168,7 +170,7 @@ def test_what_a_client_could_not_run_is_a_fault() -> None:
     deep = b'{"content":[{"type":"tool_use","id":"t","name":"x","input":{"a":' + b"[" * 500 + b"]" * 500 + b"}}]}"
     with pytest.raises(UpstreamError):
         read_answer(deep)
-    assert read_passed_answer(deep, CALL) == Usage(100, 0, 0, "estimate")
+    assert read_passed_answer(deep, CALL) == Usage(estimate_prompt(CALL), 0, 0, "estimate")
 
 
 @given(JSON, JSON, JSON)
@@ -229,8 +231,10 @@ def test_usage_is_read_strictly(raw: object, usage: Usage | None) -> None:
 
 def test_the_usage_of_a_passed_answer_is_the_providers_or_an_estimate_of_all_it_says() -> None:
     assert read_passed_answer(dump(), CALL) == Usage(2150, 503, 5, "upstream", written_tokens=50)
-    chars = len("Let me see" + "Hi! My name is Claude." + '{"query":"x"}' + '{"city":"SF"}')
-    assert read_passed_answer(dump(usage=None), CALL) == Usage(100, -(-chars // 4), 0, "estimate")
+    estimated = read_passed_answer(dump(usage=None), CALL)
+    assert (estimated.prompt_tokens, estimated.source) == (estimate_prompt(CALL), "estimate")
+    said = ["Let me see", "Hi! My name is Claude.", '{"query":"x"}', '{"city":"SF"}']
+    assert estimate_text("".join(said)) <= estimated.completion_tokens <= 2 * sum(map(estimate_text, said))
 
 
 def test_what_was_read_is_written_as_it_was_but_for_what_the_hub_has_not() -> None:

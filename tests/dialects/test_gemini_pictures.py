@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.dialects.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES, read_shape
 from gateway.dialects.gemini_pictures import GeminiPainter
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.fault import ImageBlocked, InvalidRequest, UpstreamError
 from gateway.domain.picture import Pictures
@@ -152,8 +153,10 @@ def test_of_drafts_the_last_is_the_answer() -> None:
 def test_usage_that_makes_no_sense_is_estimated() -> None:
     raw = write_answer(PNG)
     raw["usageMetadata"]["candidatesTokenCount"] = -5
-    usage = paint(picture_call("x" * 10)).read(orjson.dumps(raw), ()).usage
-    assert (usage.prompt_tokens, usage.completion_tokens, usage.images, usage.source) == (3, 1290, 1, "estimate")
+    call = picture_call("a cat on a mat")
+    usage = paint(call).read(orjson.dumps(raw), ()).usage
+    assert (usage.completion_tokens, usage.images, usage.source) == (1290, 1, "estimate")
+    assert usage.prompt_tokens == estimate_prompt(call) >= 4
 
 
 REASONS = (

@@ -15,6 +15,7 @@ from gateway.dialects.gate import Gate
 from gateway.dialects.openai_images import ESTIMATED_PICTURE_TOKENS, read_images_call
 from gateway.dialects.openai_images_gate import ImagesGate, write_whole
 from gateway.dialects.pictures_answer import write_completed
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.whole_gate import WholeGate
 from gateway.domain.call import Call
 from gateway.domain.fault import ImageBlocked, UpstreamError, UpstreamFault
@@ -165,7 +166,7 @@ def test_a_caller_who_leaves_with_a_part_of_a_picture_pays_an_estimate_of_it() -
     gate = ImagesGate(CALL)
     assert gate.read_usage() == NO_USAGE
     gate.feed(PARTIAL)
-    assert gate.read_usage() == Usage(2, ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
+    assert gate.read_usage() == Usage(estimate_prompt(CALL), ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
 
 
 def partial(index: int | None) -> bytes:
@@ -223,7 +224,7 @@ def test_a_picture_under_way_when_its_provider_is_lost_costs_nothing(passed: byt
 
 def test_a_picture_without_a_usage_is_estimated() -> None:
     _, _, usage = run(ImagesGate(CALL), event("image_generation.completed"))
-    assert usage == Usage(2, ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
+    assert usage == Usage(estimate_prompt(CALL), ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
 
 
 def test_the_datas_word_is_believed_before_the_names() -> None:

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.dialects.openai_bounds import MESSAGE_TOKENS, PART_TOKENS
+from gateway.dialects.prompt_tokens import estimate_prompt
 from gateway.dialects.rerank import MAX_DOCUMENTS, read_rerank_answer, read_rerank_call, write_rerank_body
 from gateway.domain.call import Call
 from gateway.domain.fault import InvalidRequest, UpstreamError
 from gateway.domain.usage import MAX_TOKENS, Usage
 
-CALL = Call("rerank", "m", {}, prompt_chars=10)
+CALL = Call("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, prompt_bound=100)
 HELLO: dict[str, Any] = {"model": "m", "query": "abc", "documents": ["de", "f"]}
 RESULTS = [{"index": 1, "relevance_score": 0.9, "document": {"text": "f"}}]
 PICTURE = "data:image/png;base64," + "A" * 100_000
@@ -133,7 +134,10 @@ def test_tokens_are_read_wherever_a_provider_says_them(said: dict[str, Any]) -> 
     ],
 )
 def test_usage_is_estimated_where_none_can_be_believed(said: dict[str, Any]) -> None:
-    assert read_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(3, source="estimate")
+    assert read_rerank_answer(orjson.dumps({"results": RESULTS} | said), CALL) == Usage(
+        estimate_prompt(CALL), source="estimate"
+    )
+    assert 5 <= estimate_prompt(CALL) <= 12
 
 
 @pytest.mark.parametrize(
