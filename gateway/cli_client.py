@@ -368,8 +368,7 @@ async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
     from gateway.store.engine import StoreRefused
     from gateway.web.protocol import GatewayRunner
 
-    configure_log(config.server.log_format)
-    logging.getLogger().setLevel(logging.WARNING)
+    configure_log(config.server.log_format, logging.WARNING)
     # What another file declared is none of this command's business: only ``serve`` makes the store agree with one.
     site = Site(config, folder, place.environ, discover=place.discover, declare=False, sources=declared.sources)
     app = build(site)

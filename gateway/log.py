@@ -169,21 +169,22 @@ class _LineLogger(structlog.BoundLoggerBase):
         getattr(self._logger, method_name)(told)
 
 
-def configure_log(style: LogFormat) -> None:
+def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     """Set up structlog and the standard library's logging (aiohttp's), to standard error.
 
     Args:
         style: "auto" is "console" if standard error is a terminal, else "json".
+        level: the least that is written.
     """
     colors = sys.stderr.isatty()
     write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)
-    _use(write)
+    _use(write, level)
     handler = logging.StreamHandler(sys.stderr)
     handler.terminator = ""
     handler.setFormatter(_LibraryFormatter(write))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
+    root.setLevel(level)
     _spare_what_no_line_shows()
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
@@ -202,14 +203,14 @@ class _LibraryFormatter(logging.Formatter):
         return self._write(LineWriter(record.name, sys.stderr), record.levelname.lower(), event)
 
 
-def _use(write: WriteLine) -> None:
+def _use(write: WriteLine, level: int) -> None:
     """Make ``write`` the whole chain of every logger.
 
     The list is changed in place: a logger that was used before keeps the very list that it began with.
     """
     processors = structlog.get_config()["processors"]
     processors[:] = [write]
-    stream, filtering = sys.stderr, structlog.make_filtering_bound_logger(logging.INFO)
+    stream, filtering = sys.stderr, structlog.make_filtering_bound_logger(level)
     structlog.configure(
         processors=processors,
         wrapper_class=type("LineLogger", (_LineLogger, filtering), {}),

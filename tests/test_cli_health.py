@@ -55,10 +55,10 @@ async def test_a_table_of_channels_shows_what_their_calls_have_come_to(gateway_w
         assert statuses == [200, 502]
         title, line = (await operator.see("channels", width=140)).splitlines()
         first = line[title.index("FIRST") - 4 :].split()
-        assert (first[0].isdigit(), first[1:4]) == (True, ["ms", "50", "%"])
+        assert (first[0].isdigit(), first[1:4]) == (True, ["ms", "33.3", "%"])
         assert "FIRST" not in await operator.see("channels", width=80)
         shown = await operator.see("channels", "show", "up")
-        assert "2, 1 failed; of the last ones 50 % answered" in shown
+        assert "3, 2 failed; of the last ones 33.3 % answered" in shown
 
 
 @pytest.mark.parametrize(

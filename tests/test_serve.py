@@ -427,7 +427,7 @@ async def test_memory_stays_flat_through_a_hundred_thousand_events(serve: Serve,
 
 
 async def test_two_hundred_requests_leave_no_descriptor_open(serve: Serve, tmp_path: Path) -> None:
-    good, down = [answer(COMPLETION)], [answer(b"", 500)]
+    good, down = [answer(COMPLETION)], [answer(b"", 501)]  # which is not tried again
     stream = [SSE_HEAD, *map(chunk, chat_events("a")), LAST_CHUNK]
     async with ScriptedUpstream(*[good, stream, down] * 80) as up:
         served = serve("--config", write_config(tmp_path / "gateway.toml", up))

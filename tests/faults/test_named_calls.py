@@ -167,7 +167,8 @@ async def test_a_call_is_made_once_and_paid_for_once(gateway_with: StartGateway,
 
 
 REFUSED = answer({"error": {"message": "No such thing"}}, 400)
-FAILED = answer({"error": {"message": "The server had an error"}}, 500)
+FAILED = answer({"error": {"message": "The server cannot do this"}}, 501)
+"""A failure that is not tried again."""
 
 
 @EACH
