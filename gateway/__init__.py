@@ -53,4 +53,4 @@ has besides is refused in one place (``web/unserved.py``).
 A room is handed its own part of the configuration; nothing below the roof reads the environment or a global.
 """
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
