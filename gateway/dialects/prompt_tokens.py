@@ -57,7 +57,7 @@ def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
             elif name not in _NO_TEXT:
                 texts.append(value)
         elif isinstance(value, dict):
-            image = image or name in _IMAGES or value.get("type") in _IMAGES
+            image = image or name in _IMAGES or str(value.get("type")) in _IMAGES
             rest.extend((key, item, image) for key, item in value.items())
         elif isinstance(value, list):
             if value and type(value[0]) is int:  # a prompt in ids of tokens

@@ -31,7 +31,14 @@ _AGENTS = re.compile(r"search|sonar|compound|research|agent|:online", re.IGNOREC
 ``:online``."""
 _READS = ("previous_response_id", "conversation", "web_search_options", "plugins", "search_parameters", "mcp_servers")
 _OWN_TOOLS = frozenset({None, "function", "custom"})
-_MEDIA = frozenset({"url", "data", "file_data", "file_url", "file_id", "image_url", "image", "video"})
+_MEDIA = frozenset(
+    {"url", "data", "file_data", "file_url", "file_id", "image_url", "image", "video", "document_url", "uri", "fileUri"}
+)
+_IMAGES = frozenset({"image", "image_url", "input_image", "input_reference"})
+_WEB = ("http://", "https://", "gs://", "s3://")
+_OF_CALLER = frozenset({"metadata", "tools", "functions"})
+"""Fields that say nothing to be read: an address in them is a word."""
+_TOOL_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
 def limit_usage(usage: Usage, call: Call, model: str) -> Usage:
@@ -98,16 +105,24 @@ def _reads_more(body: dict[str, Any]) -> bool:
 def _measure_media(body: dict[str, Any]) -> int | None:
     """Tokens that the images, recordings and files in a body may have besides its text; None: nobody can say."""
     tokens = 0
-    rest: list[tuple[str, Any]] = [(name, value) for name, value in body.items() if isinstance(value, list | dict)]
+    rest: list[tuple[str, Any, bool]] = [
+        (name, value, name in _IMAGES)
+        for name, value in body.items()
+        if isinstance(value, list | dict) and name not in _OF_CALLER
+    ]
     while rest:
-        name, value = rest.pop()
+        name, value, image = rest.pop()
         if isinstance(value, dict):
-            rest.extend(value.items())
+            kind = str(value.get("type"))
+            if kind not in _TOOL_CALLS:
+                image = image or name in _IMAGES or kind in _IMAGES
+                rest.extend((key, item, image) for key, item in value.items())
         elif isinstance(value, list):
-            rest.extend((name, item) for item in value)
+            rest.extend((name, item, image) for item in value)
         elif isinstance(value, str) and name in _MEDIA:
-            if name in {"file_id", "file_url", "video"}:
-                return None
+            image = image or name in _IMAGES
             # An image by its address is one; a document by its address may be of any length.
+            if name in {"file_id", "file_url", "video"} or (not image and value[:8].lower().startswith(_WEB)):
+                return None
             tokens += MEDIA_TOKENS + _BYTES_TOKENS * len(value)
     return tokens

@@ -76,6 +76,13 @@ def test_an_image_is_one_whatever_it_weighs(part: dict[str, Any]) -> None:
     assert 1_000 <= chat({**USER, "content": [part]}) <= 2_100
 
 
+def test_a_type_that_is_a_list_is_a_word_of_the_caller() -> None:
+    """What a tool is given is the model's own JSON: any name may stand for anything in it."""
+    called = {"type": "tool_use", "id": "t", "name": "f", "input": {"type": ["x"], "said": WORDS}}
+    asked = [{**USER, "content": "hi"}, {"role": "assistant", "content": [called]}]
+    assert estimate_prompt(read_messages_call({"model": "m", "max_tokens": 9, "messages": asked})) >= TOKENS
+
+
 def test_a_document_is_counted_by_its_weight() -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": "A" * 4_000_000}
     body = {"model": "m", "max_tokens": 9, "messages": [{**USER, "content": [{"type": "document", "source": source}]}]}

@@ -34,6 +34,23 @@ def said(prompt: int, completion: int = 0, **more: Any) -> Usage:
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://up/x.png"}}
 FILE = {"type": "file", "file": {"file_id": "file-1"}}
+FAR_PDF = {"type": "file", "file": {"file_data": "HTTPS://up/x.pdf"}}
+FAR_VIDEO = {"type": "video_url", "video_url": {"url": "https://up/x.mp4"}}
+FAR_DOCUMENT = {"type": "document_url", "document_url": "https://up/x.pdf"}
+CALLED = {"type": "tool_use", "id": "t", "name": "fetch", "input": {"url": "https://up/x.pdf"}}
+
+
+def messages(*parts: dict[str, Any], role: str = "user") -> Call:
+    asked = [USER, {"role": role, "content": list(parts)}]
+    return read_messages_call({"model": "m", "max_tokens": 100, "messages": asked})
+
+
+def by_address(kind: str) -> dict[str, Any]:
+    """A part of Anthropic's language."""
+    return {"type": kind, "source": {"type": "url", "url": "https://up/x"}}
+
+
+TAGGED = chat(metadata={"url": "https://up"})
 PDF = {"type": "file", "file": {"file_data": "data:application/pdf;base64," + "A" * 400_000}}
 SEARCH: dict[str, Any] = {"type": "web_search"}
 CAN_BE = {
@@ -42,6 +59,14 @@ CAN_BE = {
     "an image that counts for many": (chat(IMAGE), said(48_169, 5)),
     "a PDF in the body": (chat(PDF), said(200_000, 5)),
     "a file that the provider keeps": (chat(FILE), said(900_000, 5)),
+    "a PDF that the provider fetches": (chat(FAR_PDF), said(900_000, 5)),
+    "a video that the provider fetches": (chat(FAR_VIDEO), said(900_000, 5)),
+    "a document that the provider fetches": (chat(FAR_DOCUMENT), said(900_000, 5)),
+    "a document of Anthropic's that the provider fetches": (messages(by_address("document")), said(900_000, 5)),
+    "a file of a response that the provider fetches": (
+        responses(input=[{"role": "user", "content": [{"type": "input_file", "file_data": "https://up/x.pdf"}]}]),
+        said(900_000, 5),
+    ),
     "an earlier response": (responses(previous_response_id="resp_1"), said(900_000, 5)),
     "a conversation": (responses(conversation="conv_1"), said(900_000, 5)),
     "what a search has found": (responses(tools=[SEARCH]), said(900_000, 300_000)),
@@ -81,6 +106,15 @@ def test_what_an_honest_provider_may_say_is_charged_as_it_says(name: str) -> Non
         (chat(max_tokens=7), said(5, 50_000), 5, 7),
         (chat(max_completion_tokens=7, n=3), said(5, 50_000), 5, 21),
         (chat(max_tokens=7), said(5, MAX_TOKENS, reasoning_tokens=MAX_TOKENS), 5, MAX_ANSWER_TOKENS + 7),
+        (chat(FAR_PDF), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
+        (messages(by_address("image")), said(MAX_TOKENS, 5), messages(by_address("image")).prompt_bound, 5),
+        (messages(CALLED, role="assistant"), said(MAX_TOKENS, 5), messages(CALLED, role="assistant").prompt_bound, 5),
+        (
+            chat(metadata={"url": "https://up"}),
+            said(MAX_TOKENS, 5),
+            chat(metadata={"url": "https://up"}).prompt_bound,
+            5,
+        ),
         (chat(FILE), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
         (responses(previous_response_id="r"), said(MAX_TOKENS, 5), MAX_CONTEXT_TOKENS, 5),
         (chat(IMAGE), said(MAX_TOKENS, 5), chat(IMAGE).prompt_bound, 5),
@@ -91,6 +125,12 @@ def test_what_an_honest_provider_may_say_is_charged_as_it_says(name: str) -> Non
 def test_what_cannot_be_is_charged_as_the_bound(call: Call, usage: Usage, prompt: int, completion: int) -> None:
     limited = limit_usage(usage, call, call.model)
     assert (limited.prompt_tokens, limited.completion_tokens, limited.source) == (prompt, completion, "bound")
+
+
+def test_a_type_that_is_a_list_is_a_schema() -> None:
+    schema = {"name": "s", "schema": {"type": "object", "properties": {"x": {"type": ["string", "null"]}}}}
+    call = chat(response_format={"type": "json_schema", "json_schema": schema})
+    assert limit_usage(said(MAX_TOKENS, 5), call, "m").prompt_tokens == call.prompt_bound
 
 
 COUNTS = st.integers(0, MAX_TOKENS)
