@@ -64,7 +64,11 @@ class BillingSection:
         metadata=about("true: models without a price are neither listed nor served; false: they cost nothing"),
     )
     abandoned: Abandoned = attrs.field(
-        default="charge", metadata=about('who leaves early pays: "charge" the prompt at least, "free" what came')
+        default="charge",
+        metadata=about(
+            'who leaves early pays: "charge" the prompt at least; "drain" what the provider says at the end; '
+            '"free" what came'
+        ),
     )
 
 

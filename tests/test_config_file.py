@@ -151,7 +151,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "STORE__MASTER_KEY": ("0a" * 32, "0a" * 32),
     "LEDGER__ON_CRASH": ("charge", "charge"),
     "BILLING__REQUIRE_PRICE": ("yes", True),
-    "BILLING__ABANDONED": ("free", "free"),
+    "BILLING__ABANDONED": ("drain", "drain"),
     "ROUTING__MAX_ATTEMPTS": ("4", 4),
     "ROUTING__RETRY_RATIO": ("0.5", 0.5),
     "ROUTING__FAILOVER_AFTER_S": ("20", 20.0),

@@ -18,8 +18,8 @@ from gateway.domain.fault import Fault, UpstreamFault, UpstreamTimeout
 from gateway.domain.usage import Usage
 from gateway.flow.attempt import Attempt
 
-Abandoned = Literal["charge", "free"]
-"""``billing.abandoned``."""
+Abandoned = Literal["charge", "drain", "free"]
+"""``billing.abandoned``. "drain" is "charge" if the end of the answer cannot be had; see ``flow/drains.py``."""
 
 WORKED_S = 10.0
 """A provider that breaks the connection without an answer has done nothing; one that held it for so long has worked."""

@@ -1,5 +1,6 @@
 """Towards the caller: what the relay writes a stream into. The doors implement it."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -28,6 +29,13 @@ class Outlet(Protocol):
 
     def wake(self) -> None:
         """Whoever waits in ``drain`` does so no longer: there will be no more to write than an end."""
+        ...
+
+    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+        """The client has left, and the answer is read to its end: what is written from now on goes nowhere.
+
+        Nothing raises ``ClientGone`` any more. ``give_up`` is called once more than ``most_bytes`` have been written.
+        """
         ...
 
     async def finish(self, data: bytes) -> None:

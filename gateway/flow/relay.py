@@ -34,6 +34,7 @@ from gateway.domain.request import ID_PREFIX
 from gateway.domain.usage import estimate_tokens
 from gateway.flow.admission import Grant
 from gateway.flow.attempt import Attempt, find_answered
+from gateway.flow.drains import Drain, Drains
 from gateway.flow.images import Images, can_pass, find_patience
 from gateway.flow.outlet import Outlet
 from gateway.flow.painted import PaintedGate
@@ -84,6 +85,7 @@ class Relay:
 
     Attributes:
         broken_off: a shutdown has ended what was under way.
+        drains: visits whose clients have left.
         sweep: watches over whatever is waited for.
     """
 
@@ -102,6 +104,7 @@ class Relay:
         self._visits: dict[str, Visit] = {}
         self._waiting = 0
         self.broken_off = False
+        self.drains = Drains()
         self.sweep = Sweep()
 
     @property
@@ -122,6 +125,18 @@ class Relay:
             return False
         visit.cancel(make_cancelled())
         return True
+
+    def drain(self, grant: Grant, request_id: str) -> Drain | None:
+        """Read an answer to its end for a client that has left. None if no provider is at work on it, or by a bound.
+
+        Images of which some have not been asked for yet are not: nobody wants those.
+        """
+        visit, attempt, picture = self._visits.get(request_id), grant.delivery.attempt, grant.call.picture
+        if visit is None or attempt is None or not attempt.pending or self.broken_off:
+            return None
+        if picture is not None and 0 < attempt.images < picture.count:
+            return None
+        return self.drains.begin(visit, attempt.timeouts.total_s, grant.delivery.first_byte_at)
 
     def answer(self, grant: Grant, route: Route, request_id: str) -> Coroutine[Any, Any, Answer]:
         """A whole answer. Raises the last attempt's ``UpstreamFault``, or ``NoAvailableChannel``."""
@@ -263,7 +278,7 @@ class Relay:
                 self._switchboard.end(attempt.lease)
                 visit.close()
             told = _find_told(told, met)
-            following = await self._follow(route, attempt, met)
+            following = None if visit in self.drains.visits else await self._follow(route, attempt, met)
             if following is None:
                 raise told
             attempt = following

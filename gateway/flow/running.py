@@ -44,6 +44,10 @@ class UnderWay(Protocol):
         """Where its caller called from."""
         ...
 
+    def leave(self) -> bool:
+        """Its client has left: whether it goes on all the same, for what its provider says at the end."""
+        ...
+
     def cancel(self) -> bool:
         """End it; False where somebody has done so before. Raises ``Conflict`` where it can no longer be ended."""
         ...

@@ -40,8 +40,11 @@ class Settlement:
         self._journal = journal
         self._outbox = outbox
 
-    def settle(self, arrival: Arrival, grant: Grant, outcome: Outcome) -> RequestRow:
-        """A granted call has ended: once. Whoever says so again is given the first row."""
+    def settle(self, arrival: Arrival, grant: Grant, outcome: Outcome, *, left: bool = False) -> RequestRow:
+        """A granted call has ended: once. Whoever says so again is given the first row.
+
+        ``left``: its client had left before, and ``outcome`` is that of its drain.
+        """
         if grant.row is None:
             delivery, option = grant.delivery, grant.delivery.option
             if outcome.ending != "completed" and self.find_abandoned() != "free":
@@ -54,6 +57,8 @@ class Settlement:
             tokens = usage.prompt_tokens + usage.completion_tokens
             charge = self._admission.end(grant, cost, tokens, outcome.now_ms / 1000)
             reserved = grant.hold.nanos
+            if left:
+                outcome = Outcome("client_closed", outcome.now, outcome.now_ms)
             row = write_row(arrival, grant.call, outcome, delivery=delivery, charge=charge, reserved_nanos=reserved)
             grant.row = row
             self._journal.settle(row)

@@ -108,6 +108,11 @@ class Visit:
         if self._outlet is not None:
             self._outlet.wake()
 
+    def drain(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+        """The client has left, and the visit goes on; ``give_up`` is called if a stream has ``most_bytes`` more."""
+        if self._outlet is not None:
+            self._outlet.leave(most_bytes, give_up)
+
     def close(self) -> None:
         """Done, one way or another: what was not read to its end is broken."""
         if self._reply is not None:

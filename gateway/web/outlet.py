@@ -7,10 +7,11 @@ a stream has no time for one per event. A large answer is aiohttp's own, but for
 import asyncio
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from aiohttp import HttpVersion11, web
+from aiohttp.web_protocol import RequestHandler
 
 from gateway.domain.fault import ClientGone
 from gateway.web.answer import SMALL, OwnHead, SmallAnswer, await_reader, send, watch
@@ -20,6 +21,35 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
+class Nowhere(asyncio.Transport):
+    """In place of the connection of a client that has left: it counts what is written, and keeps nothing.
+
+    Args:
+        most_bytes: that may be written.
+        give_up: called once, from the event loop, when they have been.
+    """
+
+    writing_paused = False
+
+    def __init__(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+        super().__init__()
+        self._left_bytes = most_bytes
+        self._give_up = give_up
+
+    def is_closing(self) -> bool:
+        """It takes whatever comes."""
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Count it."""
+        before, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
+        if self._left_bytes < 0 <= before:
+            asyncio.get_running_loop().call_soon(self._give_up)
+
+    def abort(self) -> None:
+        """There is nothing to break."""
+
+
 class StreamOutlet:
     """``flow.outlet.Outlet`` over one aiohttp request."""
 
@@ -27,7 +57,7 @@ class StreamOutlet:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
-        self._protocol = request.protocol
+        self._protocol: RequestHandler | Nowhere = request.protocol
         self._transport: asyncio.Transport | None = None
         self._reading: asyncio.Future[None] | None = None
         self._woken: asyncio.Future[None] | None = None
@@ -48,7 +78,8 @@ class StreamOutlet:
         try:
             self._transport = send(self._request, head + self._frame(data) if len(data) < SMALL else head)
         except ConnectionError:
-            raise ClientGone from None
+            if not isinstance(self._transport, Nowhere):
+                raise ClientGone from None
         if len(data) >= SMALL:
             self.write(data)
 
@@ -87,7 +118,9 @@ class StreamOutlet:
                 self._reading = reading
                 reading.add_done_callback(_forget)
         except ConnectionError:
-            raise ClientGone from None
+            await asyncio.sleep(0)  # who is cut off has left when the protocol has been told so
+            if not isinstance(self._transport, Nowhere):
+                raise ClientGone from None
         finally:
             self._woken = None
             if self._reading is None:
@@ -97,6 +130,11 @@ class StreamOutlet:
         """Let go of whoever waits for the caller."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
+
+    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+        """The client has left, and the answer is read to its end; see ``flow.outlet.Outlet``."""
+        self._protocol = self._transport = Nowhere(most_bytes, give_up)
+        self.wake()
 
     def cut(self) -> None:
         """Break the connection. Where nothing but its end ends the answer, it is reset: that end is none."""

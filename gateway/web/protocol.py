@@ -37,6 +37,7 @@ from gateway.web.middleware import (
     write_fault,
 )
 from gateway.web.threshold import PUBLIC
+from gateway.web.walk import leave_call
 
 WATCH_S = 1.0
 _OWN: frozenset[type[web.StreamResponse]] = frozenset({OwnHead, SmallAnswer})
@@ -74,6 +75,8 @@ class GatewayProtocol(RequestHandler):
         self._stop_cut_off()
         if self._limiter is not None:
             self._limiter.release(self)
+        if self._current_request is not None and leave_call(self._current_request):
+            self._task_handler = None  # aiohttp would cancel it
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 from aiohttp import web
+from aiohttp.web_request import BaseRequest
 
 from gateway.dialects.received_form import ReceivedForm
 from gateway.domain.call import Call, Operation
@@ -24,6 +25,7 @@ from gateway.domain.fault import (
 from gateway.domain.price import usd
 from gateway.domain.request import Ending
 from gateway.flow.admission import Grant
+from gateway.flow.drains import Drain
 from gateway.flow.listening import listen
 from gateway.flow.record import Arrival, Delivery, Outcome
 from gateway.flow.relay import make_cancelled
@@ -61,6 +63,14 @@ async def serve_form(request: web.Request, operation: Operation, read_call: Read
         reader.close()
 
 
+def leave_call(request: BaseRequest) -> bool:
+    """The client of ``request`` has left: whether its call goes on all the same, and must not be cancelled."""
+    if not isinstance(request, web.Request) or CALLER not in request or TRACE not in request:
+        return False
+    call = request.app[ROOMS].running.calls.get(request[TRACE].id)
+    return call is not None and call.leave()
+
+
 def open_form(request: web.Request) -> FormReader:
     """The form of a request, whose files are there until it is closed."""
     rooms = request.app[ROOMS]
@@ -72,6 +82,7 @@ class Walk:
 
     _call: Call | None = None
     _grant: Grant | None = None
+    _drain: Drain | None = None
     _read_at = 0.0
     _cancelled = False
     _stopped = False
@@ -121,6 +132,15 @@ class Walk:
         if not self._rooms.relay.cancel(self._arrival.id) and self._task is not None:
             self._stopped = self._task.cancel()
         return True
+
+    def leave(self) -> bool:
+        """Its client has left: whether it goes on all the same, for what its provider says at the end."""
+        grant, rooms = self._grant, self._rooms
+        if grant is None or grant.row is not None or self._cancelled or not rooms.gate.open:
+            return False
+        if rooms.settlement.find_abandoned() == "drain":
+            self._drain = rooms.relay.drain(grant, self._arrival.id)
+        return self._drain is not None
 
     async def read_json(self, read_call: ReadCall) -> Call:
         """The call of a JSON body."""
@@ -243,8 +263,11 @@ class Walk:
         outcome = Outcome(ending, self._loop.time(), int(self._rooms.clock() * 1000), fault)
         settlement = self._rooms.settlement
         if self._grant is not None:
-            self._trace.row = settlement.settle(self._arrival, self._grant, outcome)
-            delivery = self._grant.delivery
+            delivery, drain = self._grant.delivery, self._drain
+            if drain is not None:
+                drain.end()
+                delivery.first_byte_at = drain.first_byte_at  # what came later, nobody heard
+            self._trace.row = settlement.settle(self._arrival, self._grant, outcome, left=drain is not None)
             if delivery.response_id and delivery.option is not None:
                 channel, account = delivery.option.line.channel.name, self._arrival.caller.account
                 self._rooms.response_owners.note(delivery.response_id, account.id, channel)

@@ -1,7 +1,7 @@
 """A provider that thinks for a long time, on a loop whose clock jumps: what the caller hears meanwhile, and when."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -60,6 +60,9 @@ class Paper:
 
     def wake(self) -> None:
         return
+
+    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+        raise NotImplementedError
 
     async def finish(self, data: bytes) -> None:
         self.write(data)

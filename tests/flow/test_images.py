@@ -780,6 +780,8 @@ class Ear:
 
     def wake(self) -> None: ...
 
+    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None: ...
+
     async def finish(self, data: bytes) -> None:
         self.write(data)
         self.finished = True

@@ -63,6 +63,9 @@ class UnderWay:
     delivery: Delivery | None = None
     address: str | None = None
 
+    def leave(self) -> bool:
+        return False
+
     def cancel(self) -> bool:
         return True
 
