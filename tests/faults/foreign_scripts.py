@@ -59,7 +59,7 @@ def cut_streams(begun: bytes, error: bytes) -> list[Scene]:
         Scene("U8 begun, then comments for ever", [*head, *drip(COMMENT)], late, STREAM, QUICK),
         Scene("U9 begun, then a flood of comments", [*head, NOISES["comments"], STALL], streams=STREAM, timers=PATIENT),
         Scene("U9 a flood of empty data", [SSE_HEAD, NOISES["empty data"], STALL], streams=STREAM, timers=PATIENT),
-        Scene("U16 an event that is not UTF-8", [SSE_HEAD, chunk(NOT_TEXT), STALL], streams=STREAM),
+        Scene("U16 an event that is not UTF-8", [SSE_HEAD, chunk(NOT_TEXT), STALL], streams=STREAM, broken_off=STREAM),
         Scene("U15 a page", [PAGE], streams=STREAM),
         Scene("U15 a page that says it is a stream", [FALSE_STREAM], streams=STREAM, broken_off=STREAM),
         Scene("U15 an error object", [answer(error)], streams=STREAM),

@@ -14,6 +14,7 @@ import aiohttp
 import attrs
 import pytest
 
+from gateway.store.folder import SECRETS
 from tests.fakes.gateway import make_template
 from tests.faults import synced_disk
 from tests.faults.process import GatewayProcess
@@ -25,7 +26,7 @@ CALLERS = 24
 LOAD_S = (0.3, 0.7)
 OFTEN = "wal_autocheckpoint=40"
 """Pages, in place of 1,000: so that some cuts come in the middle of a checkpoint, or soon after one."""
-SECRETS = ("pepper", "admin.token")
+SYNCED = (*SECRETS, "admin.token")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -95,7 +96,7 @@ def survive(data: Path, shadow: Path, into: Path) -> Path:
     for name in synced_disk.KEPT:
         if (shadow / name).exists():
             shutil.copy(shadow / name, into / name)
-    for name in SECRETS:
+    for name in SYNCED:
         shutil.copy(data / name, into / name)
     return into
 

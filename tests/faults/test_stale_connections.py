@@ -129,7 +129,8 @@ async def test_a_chat_that_makes_more_than_text_is_not_sent_again(
 ) -> None:
     good = good_script(stream=False)
     async with ScriptedUpstream(good, [FIN], good) as up:
-        gateway = await standing_with(site(channel(up.base_url, "only")))
+        only = channel(up.base_url, "only", allow_fields=["tools.image_generation"])
+        gateway = await standing_with(site(only))
         await call(gateway, stream=False)
         heard = await post(gateway, "/v1/chat/completions", {**HELLO, **more})
         assert heard.status == 502

@@ -5,6 +5,7 @@ import gzip
 import socket
 import threading
 import zlib
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -275,7 +276,8 @@ async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_t
         reply.close()
     assert b"".join(piece for piece, _ in pieces) == event * times
     assert max(len(piece) for piece, _ in pieces) <= MAX_PUSH_BYTES
-    assert len({turn for _, turn in pieces}) == len(pieces)
+    # A part that waited may go with the next read, in one turn; no turn takes more than these two.
+    assert max(Counter(turn for _, turn in pieces).values()) <= 2
 
 
 async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_turn(wire: WireUpstream) -> None:

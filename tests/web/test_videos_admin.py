@@ -260,7 +260,7 @@ async def test_a_key_is_told_of_its_videos_signed_with_its_own_secret(
         _, made = await ask("POST", "/keys", {"name": "told", "account": "acme", "webhook_url": url})
         secret, key = made.pop("secret"), f"/keys/{made['id']}"
         assert made["webhook_url"] == url
-        assert (await ask("PATCH", key, {"rpm": 60}))[1] == {**made, "rpm": 60}
+        assert (await ask("PATCH", key, {"rpm": 60}))[1] == {**made, "rpm": 60, "locked": ["rpm"]}
         for odd in ("nowhere", "http://a:99999/", "http://[::1", "https://u:p@example.com"):
             for method, path, more in (("PATCH", key, {}), ("POST", "/keys", {"name": "odd", "account": "acme"})):
                 status, refused = await ask(method, path, {"webhook_url": odd, **more})
