@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, TextIO
 
 import orjson
@@ -189,6 +189,15 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
+def _drop_below(
+    level: int, _logger: LineWriter, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """A structlog processor. A logger's own filter would outlast this configuration: loggers keep it."""
+    if logging.getLevelNamesMapping()[_LEVELS.get(method, method).upper()] < level:
+        raise structlog.DropEvent
+    return event
+
+
 class _LibraryFormatter(logging.Formatter):
     """Writes a record of the standard library's logging as the gateway writes its own events."""
 
@@ -209,8 +218,8 @@ def _use(write: WriteLine, level: int) -> None:
     The list is changed in place: a logger that was used before keeps the very list that it began with.
     """
     processors = structlog.get_config()["processors"]
-    processors[:] = [write]
-    stream, filtering = sys.stderr, structlog.make_filtering_bound_logger(level)
+    processors[:] = [write] if level <= logging.INFO else [partial(_drop_below, level), write]
+    stream, filtering = sys.stderr, structlog.make_filtering_bound_logger(logging.INFO)
     structlog.configure(
         processors=processors,
         wrapper_class=type("LineLogger", (_LineLogger, filtering), {}),
