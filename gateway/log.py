@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import orjson
 import structlog
@@ -58,20 +58,20 @@ def _escape(value: str, keep: str = _LAYOUT) -> str:
 class LineWriter:
     """Where a house logger's finished lines go: one ``write`` each, whatever the level.
 
+    They go to what standard error is at that moment: a logger outlasts whatever replaces it for a while.
+
     Args:
         name: of the logger; structlog's ``add_logger_name`` asks for it.
-        stream: they are written there.
     """
 
-    __slots__ = ("_stream", "name")
+    __slots__ = ("name",)
 
-    def __init__(self, name: str, stream: TextIO) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._stream = stream
 
     def info(self, line: str) -> None:
-        """Write ``line``. Where that cannot be done, a full disk say, whoever has something to tell goes on."""
-        stream = self._stream
+        """Write ``line``. If that fails, on a full disk say, the caller goes on."""
+        stream = sys.stderr
         try:
             stream.write(line)
             stream.flush()
@@ -179,11 +179,8 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     colors = sys.stderr.isatty()
     write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)
     _use(write, level)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.terminator = ""
-    handler.setFormatter(_LibraryFormatter(write))
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [_LibraryHandler(write)]
     root.setLevel(level)
     _spare_what_no_line_shows()
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -198,18 +195,22 @@ def _drop_below(
     return event
 
 
-class _LibraryFormatter(logging.Formatter):
+class _LibraryHandler(logging.Handler):
     """Writes a record of the standard library's logging as the gateway writes its own events."""
 
     def __init__(self, write: WriteLine) -> None:
         super().__init__()
         self._write = write
 
-    def format(self, record: logging.LogRecord) -> str:
-        event: dict[str, Any] = {"event": record.getMessage()}
-        if record.exc_info:
-            event["exc_info"] = record.exc_info
-        return self._write(LineWriter(record.name, sys.stderr), record.levelname.lower(), event)
+    def emit(self, record: logging.LogRecord) -> None:
+        writer = LineWriter(record.name)
+        try:
+            event: dict[str, Any] = {"event": record.getMessage()}
+            if record.exc_info:
+                event["exc_info"] = record.exc_info
+            writer.info(self._write(writer, record.levelname.lower(), event))
+        except Exception:  # noqa: BLE001 - whatever cannot be written must not stop the library that logs it
+            self.handleError(record)
 
 
 def _use(write: WriteLine, level: int) -> None:
@@ -219,11 +220,11 @@ def _use(write: WriteLine, level: int) -> None:
     """
     processors = structlog.get_config()["processors"]
     processors[:] = [write] if level <= logging.INFO else [partial(_drop_below, level), write]
-    stream, filtering = sys.stderr, structlog.make_filtering_bound_logger(logging.INFO)
+    filtering = structlog.make_filtering_bound_logger(logging.INFO)
     structlog.configure(
         processors=processors,
         wrapper_class=type("LineLogger", (_LineLogger, filtering), {}),
-        logger_factory=lambda name: LineWriter(name, stream),
+        logger_factory=LineWriter,
         cache_logger_on_first_use=True,
     )
 

@@ -1,6 +1,7 @@
-"""Fixtures of every test: a factory of gateways, and hypothesis without a stopwatch; the tables at the end of a run."""
+"""Fixtures of every test: a factory of gateways, the log as it is written; hypothesis without a stopwatch; tables."""
 
 import gc
+import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import pytest_asyncio
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
+from gateway.log import configure_log
 from tests.fakes.compiled import share
 from tests.fakes.gateway import RunningGateway, make_template, start_gateway
 from tests.fakes.standing import Stand
@@ -24,6 +26,7 @@ settings.load_profile("house")
 share()
 
 StartGateway = Callable[..., Awaitable[RunningGateway]]
+ReadLog = Callable[[], str]
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For the SDKs: each of their clients would read the certificates of this machine anew (20 ms), and none speaks TLS."""
@@ -116,6 +119,24 @@ async def standing_with(stand: Stand) -> AsyncIterator[StartGateway]:
     yield lend
     for gateway in reversed(lent):
         await stand.take_back(gateway)
+
+
+@pytest.fixture
+def read_log(capfd: pytest.CaptureFixture[str]) -> Iterator[ReadLog]:
+    """``read_log()`` returns what has been written since the test began: the log as JSON, with libraries' debug lines.
+
+    The log is configured as a command configures it. pytest's ``caplog`` sees nothing of such a log.
+    """
+    root = logging.getLogger()
+    level = root.level
+    configure_log("json", logging.DEBUG)
+
+    def read() -> str:
+        written = capfd.readouterr()
+        return written.out + written.err
+
+    yield read
+    root.setLevel(level)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

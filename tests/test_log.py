@@ -59,6 +59,20 @@ def test_what_the_standard_library_logs_takes_the_same_way(style: str) -> None:
     assert "aiohttp.server" in line
 
 
+def test_every_line_goes_to_what_standard_error_is_then() -> None:
+    """Also those of a logger that has written before."""
+    script = """
+import io
+log.info("first")
+true, sys.stderr = sys.stderr, io.StringIO()
+log.info("second")
+logging.getLogger("asyncio").error("third")
+written, sys.stderr = sys.stderr.getvalue(), true
+log.info("fourth", bytes=len(written.splitlines()))
+"""
+    assert [(line["event"], line.get("bytes")) for line in run_json(script)] == [("first", None), ("fourth", 2)]
+
+
 def test_an_exception_is_on_its_line_whole() -> None:
     script = """
 def fail():

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.conftest import StartGateway
+from tests.conftest import ReadLog, StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channels
 from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
 from tests.web.wire import RawAnswer, connect, hello, post, read_answer
@@ -205,13 +205,15 @@ async def test_a_change_in_the_office_is_a_small_thing(gateway_with: StartGatewa
 
 async def test_a_body_that_is_not_what_its_encoding_says_is_a_400_and_no_log_of_a_bug(
     standing_with: StartGateway,
-    caplog: pytest.LogCaptureFixture,
+    read_log: ReadLog,
 ) -> None:
     gateway = await standing_with({})
     status, error = await _exchange(gateway, post(hello(), "Content-Encoding: gzip"))
     assert (status, error["code"]) == (400, "invalid_request")
     await gateway.rows(1)
-    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    logged = read_log()
+    assert '"request_settled"' in logged
+    assert '"exception"' not in logged
 
 
 async def test_a_body_over_the_limit_is_a_413_and_at_the_limit_is_not(standing_with: StartGateway) -> None:
