@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import orjson
 import structlog
@@ -179,8 +179,10 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     colors = sys.stderr.isatty()
     write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)
     _use(write, level)
+    handler = _LibraryHandler()
+    handler.setFormatter(_LibraryFormatter(write))
     root = logging.getLogger()
-    root.handlers[:] = [_LibraryHandler(write)]
+    root.handlers[:] = [handler]
     root.setLevel(level)
     _spare_what_no_line_shows()
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -195,22 +197,28 @@ def _drop_below(
     return event
 
 
-class _LibraryHandler(logging.Handler):
+class _LibraryHandler(logging.StreamHandler[TextIO]):
+    """Writes records of the standard library's logging to what standard error is at that moment."""
+
+    terminator = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+class _LibraryFormatter(logging.Formatter):
     """Writes a record of the standard library's logging as the gateway writes its own events."""
 
     def __init__(self, write: WriteLine) -> None:
         super().__init__()
         self._write = write
 
-    def emit(self, record: logging.LogRecord) -> None:
-        writer = LineWriter(record.name)
-        try:
-            event: dict[str, Any] = {"event": record.getMessage()}
-            if record.exc_info:
-                event["exc_info"] = record.exc_info
-            writer.info(self._write(writer, record.levelname.lower(), event))
-        except Exception:  # noqa: BLE001 - whatever cannot be written must not stop the library that logs it
-            self.handleError(record)
+    def format(self, record: logging.LogRecord) -> str:
+        event: dict[str, Any] = {"event": record.getMessage()}
+        if record.exc_info:
+            event["exc_info"] = record.exc_info
+        return self._write(LineWriter(record.name), record.levelname.lower(), event)
 
 
 def _use(write: WriteLine, level: int) -> None:

@@ -4,6 +4,7 @@ Foreign exceptions are translated here and nowhere else.
 """
 
 import asyncio
+import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn
@@ -19,6 +20,7 @@ from gateway.domain.plan import Plan
 from gateway.domain.upload import Content
 from gateway.upstream.content import ContentPayload
 from gateway.upstream.exhaustion import find_exhaustion
+from gateway.upstream.inflate import Inflation, open_inflation
 from gateway.upstream.port import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
 from gateway.upstream.whole import read_pushed
 
@@ -27,11 +29,12 @@ READ_BUFFER = 64 * 1024
 KEEPALIVE_S = 30
 END_GRACE_S = 1.0
 """After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
-_DECODED = frozenset({"", "identity", "gzip", "deflate"})
+_BODILESS = frozenset({204, 304})
 MAX_INTERIM = 16
 _INTERIM = frozenset(range(100, 200)) - {101}
 _Head = tuple[RawResponseMessage, aiohttp.StreamReader]
 _REFUSED = 400
+_HEAD_END = b"\r\n\r\n"
 _ONE_PIECE = 1024 * 1024
 _FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError)
 
@@ -39,11 +42,12 @@ _FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError
 class AiohttpReply:
     """A reply over an aiohttp response."""
 
-    __slots__ = ("_ending", "_fault", "_response", "_tasks")
+    __slots__ = ("_ending", "_fault", "_inflation", "_response", "_tasks")
     framed = None  # aiohttp has taken it apart
 
     def __init__(self, response: aiohttp.ClientResponse, tasks: set[asyncio.Task[None]]) -> None:
         self._response = response
+        self._inflation = _open_inflation(response)
         self._tasks = tasks
         self._fault: UpstreamFault | None = None
         self._ending = False
@@ -68,20 +72,35 @@ class AiohttpReply:
 
     async def pump(self, sink: Sink) -> Pumped:
         """Push pieces; see ``port.Reply``."""
-        content = self._response.content
+        read = self._response.content.readany if self._inflation is None else partial(self._inflate, self._inflation)
         try:
             while True:
-                piece = await content.readany()
+                piece = await read()
                 if self._fault is not None:
                     raise self._fault
                 if not piece:
                     return Pumped.ENDED
                 if sink(piece):
                     return Pumped.PAUSED
+        except zlib.error as error:
+            self._response.close()
+            raise UpstreamError("The provider's answer is not valid HTTP", phase="body") from error
         except _FOREIGN as error:
             if self._fault is not None:
                 raise self._fault from None
             _raise_translated(error, "body")
+
+    async def _inflate(self, inflation: Inflation) -> bytes:
+        """The next step of an encoded body; empty at its end. aiohttp's own decoder does not see that one is cut."""
+        await asyncio.sleep(0)  # one small piece may hold many steps
+        content = self._response.content
+        while not (piece := inflation.take()):
+            if data := await content.readany():
+                inflation.feed(data)
+            else:
+                inflation.end()
+                break
+        return piece
 
     def abort(self, fault: UpstreamFault) -> None:
         """Break the connection; see ``port.Reply``."""
@@ -128,9 +147,9 @@ class _Protocol(ResponseHandler):
     """aiohttp's connection, made strict about what may be used again.
 
     aiohttp hands a connection out again although bytes came while nobody had asked (they would be the next request's
-    answer), tells a broken chunk to the connection and not to the body that waits for it, and cannot say whether any
-    byte of an answer had come. It takes the class of its connections from a private attribute; the contract tests of
-    the upstream port watch that it still does.
+    answer), tells a broken chunk to the connection and not to the body that waits for it, forgets a head that came in
+    one piece with a broken body, and cannot say whether any byte of an answer had come. It takes the class of its
+    connections from a private attribute; the contract tests of the upstream port watch that it still does.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -139,8 +158,10 @@ class _Protocol(ResponseHandler):
         self.written_at: float | None = None
         self.busy = True  # a tunnel through a proxy is asked for by aiohttp itself
         self.heard = False
+        self.headed = False
         self.refused = False
         self.interim = 0
+        self._tail = b""
 
     def ask(self) -> None:
         """A request is about to be sent."""
@@ -148,8 +169,10 @@ class _Protocol(ResponseHandler):
         self.note_written()
         self.busy = True
         self.heard = False
+        self.headed = False
         self.refused = False
         self.interim = 0
+        self._tail = b""
 
     def note_written(self) -> None:
         """All of the request has been given to the transport."""
@@ -175,6 +198,8 @@ class _Protocol(ResponseHandler):
                 if self.transport is not None:
                     self.transport.close()
                 return
+        else:
+            self.headed = True
         self.refused = data[0].code >= _REFUSED
         super().feed_data(data, size)
 
@@ -184,10 +209,23 @@ class _Protocol(ResponseHandler):
             self.abort()
             return
         self.heard = True
-        super().data_received(data)
+        while not self.headed and (end := self._find_head_end(data)):
+            super().data_received(data[:end])
+            data = data[end:]
+            if not data or self._exception is not None:
+                break
+        else:
+            super().data_received(data)
         payload = self._payload
         if self._exception is not None and payload is not None and not payload.is_eof():
             payload.set_exception(aiohttp.ClientPayloadError("The body is not framed as its headers say"))
+
+    def _find_head_end(self, data: bytes) -> int:
+        """How many bytes of ``data`` belong to a head that ends there; 0 if none does."""
+        before, seen = len(self._tail), self._tail + data
+        at = seen.find(_HEAD_END)
+        self._tail = seen[1 - len(_HEAD_END) :] if at < 0 else b""
+        return 0 if at < 0 else at + len(_HEAD_END) - before
 
 
 class _Request(aiohttp.ClientRequest):
@@ -248,11 +286,11 @@ class AiohttpUpstream:
                 response = await _request(self._fresh, plan, sent)
             except _FOREIGN as again:
                 _raise_translated(again, "headers")
-        encodings = response.headers.getall("Content-Encoding", [])
-        if len(encodings) > 1 or "".join(encodings).strip().lower() not in _DECODED:
+        try:
+            return AiohttpReply(response, self._tasks)
+        except UpstreamError:
             response.close()
-            raise UpstreamError("The provider's answer is encoded in a way that was not asked for", phase="headers")
-        return AiohttpReply(response, self._tasks)
+            raise
 
     async def close(self) -> None:
         """Close every connection."""
@@ -263,6 +301,14 @@ class AiohttpUpstream:
         await self._fresh.close()
 
 
+def _open_inflation(response: aiohttp.ClientResponse) -> Inflation | None:
+    """What decodes the body, if there is an encoded one. Raises ``UpstreamError``."""
+    first, *more = response.headers.getall("Content-Encoding", [""])
+    encoding = first.strip().lower()
+    inflation = open_inflation(None if more else "" if encoding == "identity" else encoding)
+    return None if response.method == "HEAD" or response.status in _BODILESS else inflation
+
+
 def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     factory = partial(_Protocol, loop=asyncio.get_running_loop())
     connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001 - see _Protocol
@@ -271,6 +317,7 @@ def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
         request_class=_Request,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=READ_BUFFER,
+        auto_decompress=False,
         skip_auto_headers=("User-Agent",),
         trust_env=False,
     )

@@ -2,10 +2,13 @@
 
 import zlib
 
+from gateway.domain.fault import UpstreamError
+
 STEP_BYTES = 64 * 1024
 """What is decoded at once, whatever it was made small from."""
 MAX_MEMBERS = 100
 _GZIP, _ZLIB, _RAW = 31, 15, -15
+_INFLATED = frozenset({"gzip", "deflate"})
 _METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
 
 
@@ -58,3 +61,16 @@ class Inflation:
         """All has come. Raises ``zlib.error`` where it was cut."""
         if self._decoder is not None and not self._decoder.eof:
             raise zlib.error("The encoded body is cut")
+
+
+def open_inflation(encoding: str | None) -> Inflation | None:
+    """What decodes ``encoding``, in lower case: None if it is empty. Raises ``UpstreamError`` for one not asked for.
+
+    Args:
+        encoding: of the body; None if several are named.
+    """
+    if encoding == "":
+        return None
+    if encoding not in _INFLATED:
+        raise UpstreamError("The provider's answer is encoded in a way that was not asked for", phase="headers")
+    return Inflation(encoding)

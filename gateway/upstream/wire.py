@@ -18,7 +18,7 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.content import is_refused, read_content
 from gateway.upstream.dial import SOCKS, Dialer, open_context
 from gateway.upstream.framing import MAX_PUSH_BYTES, Fields
-from gateway.upstream.inflate import Inflation
+from gateway.upstream.inflate import open_inflation
 from gateway.upstream.names import Resolve, resolve
 from gateway.upstream.pool import Origin, Pool
 from gateway.upstream.port import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
@@ -27,7 +27,6 @@ from gateway.upstream.whole import read_pushed
 
 ONE_WRITE_BYTES = 256 * 1024
 """A larger body is sent in pieces, at the provider's pace, and with an ear for its refusal."""
-_INFLATED = frozenset({"gzip", "deflate"})
 _SCHEMES = ("http://", "https://")
 _PROXIES = ("http://", *SOCKS)
 _TURN = 32
@@ -44,10 +43,9 @@ class WireReply:
 
     def __init__(self, line: Connection) -> None:
         framing = line.framing
-        encoding = framing.encoding
         self._line: Connection | None = line
         self._fault: UpstreamFault | None = None
-        self._inflation = None if encoding == "" else _open_inflation(encoding)
+        self._inflation = open_inflation(framing.encoding)
         self._head = framing.head
         self.status = framing.status
         self.framed: bytes | None = None
@@ -230,12 +228,6 @@ def _tell_written(plan: Plan, line: Connection) -> None:
     """Say that the whole request has been given to the connection, unless that broke or refused it meanwhile."""
     if plan.on_written is not None and line.sent and not line.gone:
         plan.on_written()
-
-
-def _open_inflation(encoding: str | None) -> Inflation:
-    if encoding not in _INFLATED:
-        raise UpstreamError("The provider's answer is encoded in a way that was not asked for", phase="headers")
-    return Inflation(encoding)
 
 
 def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float) -> None:

@@ -17,7 +17,7 @@ from gateway.domain.rate import burst
 from gateway.domain.tokens import estimate_text
 from gateway.flow.line import INSISTING_RPM
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CLIENT, RunningGateway, channel
+from tests.fakes.gateway import RunningGateway, channel
 from tests.fakes.upstream import FIN, LAST_CHUNK, RST, Script, ScriptedUpstream, answer
 from tests.faults import foreign_scripts as foreign
 from tests.faults.scene import (
@@ -111,10 +111,6 @@ def list_cells(name: str) -> list[Any]:
     return [pytest.param(cell, id=str(cell), marks=[slow] if cell.scene.number == "U10" else []) for cell in cells]
 
 
-OTHERWISE = frozenset({"U11 cut inside", "U4 bad chunk size with the headers"})
-"""Scenes whose attempts and charge differ over the ordinary client."""
-
-
 @pytest.mark.parametrize("cell", list_cells("before"))
 async def test_before_the_first_byte(standing_with: StartGateway, notes: Notes, cell: Cell) -> None:
     """It is the caller's answer where there is no other channel, and else nothing the caller could hear of."""
@@ -126,8 +122,6 @@ async def test_before_the_first_byte(standing_with: StartGateway, notes: Notes, 
         row = await audit(played.gateway, status=heard.status, stream=stream, id=heard.request_id)
         if cell.channels == "one":
             check_error(heard, code)
-            if CLIENT == "ordinary" and cell.scene.name in OTHERWISE:
-                pytest.xfail("aiohttp's client tells the head and the broken body apart in another way")
             attempts, bought = cell.scene.attempts, cell.scene.is_broken_off(stream=stream)
             check_row_of_failure(row, code, attempts=attempts, bought=bought)
             check_trail(heard, row, *[(BAD, code)] * attempts)

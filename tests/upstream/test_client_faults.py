@@ -393,3 +393,23 @@ async def test_interim_answers_are_passed_over(upstream: Upstream) -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
     async with ScriptedUpstream([b"HTTP/1.1 100 Continue\r\n\r\n", early, HELLO]) as up:
         assert await ask(upstream, up) == b"hello"
+
+
+CUT = answer(gzip.compress(b"hello" * 100)[:-9], Content_Encoding="gzip")
+
+
+@pytest.mark.parametrize("early", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("whole", [SSE_HEAD + b"zz\r\n{}\r\n", CUT], ids=["bad chunk", "cut gzip"])
+async def test_a_body_that_is_broken_from_its_first_byte_is_no_fault_of_the_head(
+    upstream: Upstream, whole: bytes, early: int
+) -> None:
+    """However the pieces lie, with ``early`` bytes of the head's end before the rest: the prompt is paid for."""
+    at = whole.index(b"\r\n\r\n") + 4 - early
+    pieces: list[bytes | float] = [whole[:at], 0.01, whole[at:]] if early else [whole]
+    async with ScriptedUpstream([*pieces, STALL]) as up:
+        reply = await upstream.send(plan(up))
+        assert reply.status == 200
+        with pytest.raises(UpstreamError) as caught:
+            await pump_all(reply)
+        assert (caught.value.phase, caught.value.passing) == ("body", False)
+        reply.close()
