@@ -306,7 +306,7 @@ async def test_bytes_after_the_end_never_reach_the_next_request(
     script = [*body, wait, extra] if wait else [*body[:-1], body[-1] + extra]
     async with ScriptedUpstream(script, [HELLO]) as up:
         assert await ask(upstream, up) == b"hello"
-        await asyncio.sleep(0.05)
+        await until(lambda: up.open_connections == 0)
         assert await ask(upstream, up) == b"hello"
         assert [seen.connection for seen in up.received] == [1, 2]
 
