@@ -85,6 +85,7 @@ class Call:
         characters: of a text that is to be spoken.
         origin: the gateway as its caller reaches it, for links to what it keeps: ``https://host``.
         channel: the only one that can serve it, since it has made what the call continues; empty: any.
+        large: its body is so long that no step over all of it is taken by the event loop.
     """
 
     operation: Operation
@@ -108,6 +109,7 @@ class Call:
     characters: int = 0
     origin: str = ""
     channel: str = ""
+    large: bool = False
 
     @property
     def digest(self) -> int:

@@ -19,12 +19,15 @@ from gateway.domain.plan import Plan
 from gateway.domain.price import ONE_PPM, Price, cost_nanos
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
+from gateway.flow.large import work_aside
 from gateway.flow.line import Envelope, Lease, Line
 from gateway.providers.base import Endpoint, Errand
 from gateway.providers.registry import PROVIDERS
 
 UNKNOWN_SECONDS = 10
 """Of a video of which nobody has said how long it is to be, by a model of which nobody has said how long it makes."""
+Packed = tuple[bytes | Content, str]
+"""A body as it is sent, and its Content-Type."""
 EVENT_STREAM = "text/event-stream"
 NOTHING_SAID = Errand(None)
 
@@ -139,14 +142,10 @@ class Attempt:
         """Its request was written to the provider."""
         self.pending = True
 
-    def plan(self, call: Call) -> Plan:
-        """The request to the provider. Raises ``NotExpressible``."""
+    def plan(self, call: Call, packed: Packed | None = None) -> Plan:
+        """The request to the provider, with what ``pack_aside`` has packed, if it has. Raises ``NotExpressible``."""
         endpoint, exchange = self.option.endpoint, self.exchange
-        try:
-            said = exchange.write_body()
-        except InvalidRequest as refused:
-            raise NotExpressible(refused.message, param=refused.param) from None
-        body, media_type = pack(said, endpoint, self.option.model, exchange.naming.id)
+        body, media_type = packed or pack(exchange.write_body, endpoint, self.option.model, exchange.naming.id)
         once = self.once or call.operation in MAKES_MEDIA
         manner = exchange.manner
         accept = EVENT_STREAM if call.stream and not manner.binary else manner.accept
@@ -161,6 +160,11 @@ class Attempt:
             return attrs.evolve(plan, once=once, on_written=self.note_written)
         to, channel = envelope, self.channel
         return Plan("POST", to.url, to.headers, body, channel.timeouts, channel.proxy, once, self.note_written)
+
+    async def pack_aside(self) -> Packed:
+        """The body of a large call, translated and written by a thread. Raises ``NotExpressible``."""
+        option, exchange = self.option, self.exchange
+        return await work_aside(pack, exchange.write_body, option.endpoint, option.model, exchange.naming.id)
 
     def plan_ask(self, ask: Ask) -> Plan:
         """One request on the way to pictures, or to a video. Raises ``NotExpressible``."""
@@ -191,8 +195,8 @@ class Way:
     def plan(self, ask: Ask, now_s: int, *, once: bool = False) -> Plan:
         """One request, at ``now_s``; ``once``: it must not be sent twice. Raises ``NotExpressible``."""
         errand = NOTHING_SAID
-        if ask.said is not None:
-            errand = Errand(*pack(ask.said, self.endpoint, self.model, self.mark))
+        if (said := ask.said) is not None:
+            errand = Errand(*pack(lambda: said, self.endpoint, self.model, self.mark))
         errand = attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers)
         return attrs.evolve(self.address(errand, now_s), once=once)
 
@@ -220,11 +224,12 @@ def _is_same(answered: str, asked: str) -> bool:
     return answered.startswith(asked) and _DATED.fullmatch(answered, len(asked)) is not None
 
 
-def pack(said: Said, endpoint: Endpoint, model: str, mark: str) -> tuple[bytes | Content, str]:
-    """A body in bytes, and its Content-Type; for ``model``, the provider's own name. Raises ``NotExpressible``."""
-    if endpoint.quirks:
-        endpoint.shape(said.fields if isinstance(said, Form) else said, model)
+def pack(say: Callable[[], Said], endpoint: Endpoint, model: str, mark: str) -> Packed:
+    """What ``say`` returns in bytes; for ``model``, the provider's own name. Raises ``NotExpressible``."""
     try:
+        said = say()
+        if endpoint.quirks:
+            endpoint.shape(said.fields if isinstance(said, Form) else said, model)
         return write_payload(said, mark)
     except InvalidRequest as refused:
         raise NotExpressible(refused.message, param=refused.param) from None

@@ -14,9 +14,9 @@ import attrs
 import structlog
 
 from gateway.dialects.anthropic_answer import write_count_answer
-from gateway.dialects.exchange import PLAIN, Manner
+from gateway.dialects.exchange import PLAIN, Exchange, Manner
 from gateway.dialects.gate import Gate
-from gateway.dialects.openai_error import mask
+from gateway.dialects.openai_error import Secrets, mask
 from gateway.dialects.openai_responses import find_response_id
 from gateway.dialects.sse import KEEPALIVE
 from gateway.dialects.whole_gate import WholeGate
@@ -31,11 +31,12 @@ from gateway.domain.fault import (
 )
 from gateway.domain.frozen import frozen
 from gateway.domain.request import ID_PREFIX
-from gateway.domain.usage import estimate_tokens
+from gateway.domain.usage import Usage, estimate_tokens
 from gateway.flow.admission import Grant
 from gateway.flow.attempt import Attempt, find_answered
 from gateway.flow.drains import Drain, Drains
 from gateway.flow.images import Images, can_pass, find_patience
+from gateway.flow.large import work_aside
 from gateway.flow.outlet import Outlet
 from gateway.flow.painted import PaintedGate
 from gateway.flow.pulse import Pulse
@@ -150,8 +151,10 @@ class Relay:
             reply = await visit.open(self._upstream, attempt, call)
             raw = await reply.read(MAX_ANSWER_BYTES)
             if len(raw) > LARGE_ANSWER_BYTES:
-                _check_parts(raw)
-            body, grant.delivery.usage = exchange.read_answer(raw, attempt.channel.secrets)
+                body, grant.delivery.usage = await work_aside(_read_large, exchange, raw, attempt.channel.secrets)
+                visit.check()
+            else:
+                body, grant.delivery.usage = exchange.read_answer(raw, attempt.channel.secrets)
             if attempt.option.find_price is not None:
                 grant.delivery.answered = find_answered(body)
             if call.operation == "responses":
@@ -323,10 +326,11 @@ def _find_told(told: UpstreamFault | None, met: UpstreamFault) -> UpstreamFault:
     return told
 
 
-def _check_parts(raw: bytes) -> None:
-    """Raise ``UpstreamError`` if a large answer has more parts than any needs: it is not parsed at all."""
+def _read_large(exchange: Exchange, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+    """``Exchange.read_answer`` of a large answer; one of more parts than any needs is not parsed at all."""
     if raw.count(b"{") + raw.count(b"[") > MAX_CONTAINERS or raw.count(b",") > MAX_VALUES:
         raise UpstreamError("The provider's answer has too many parts")
+    return exchange.read_answer(raw, secrets)
 
 
 def make_cancelled() -> RequestCancelled:

@@ -77,7 +77,8 @@ class Visit:
         self._outlet = outlet
 
     async def _open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
-        reply = self._reply = await upstream.send(attempt.plan(call))
+        plan = attempt.plan(call, await attempt.pack_aside()) if call.large else attempt.plan(call)
+        reply = self._reply = await upstream.send(plan)
         if reply.status not in OK:
             attempt.pending = False
             raise await self._read_fault(reply, attempt, call)

@@ -4,10 +4,8 @@ aiohttp hands bodies over as they lie on the wire (``web/protocol.py``): nothing
 to have sent it. What is large is unpacked and parsed by a thread, so that the event loop goes on meanwhile.
 """
 
-import asyncio
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
@@ -15,6 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.dialects.json_body import read_json_object
 from gateway.domain.fault import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
+from gateway.flow.large import MAX_ON_LOOP, work_aside
 from gateway.flow.sweep import Patience
 from gateway.upstream.inflate import STEP_BYTES, Inflation
 from gateway.web.keys import ACTOR, CALLER, ROOMS
@@ -22,32 +21,29 @@ from gateway.web.media_type import read_media_type
 
 BODY_TIMEOUT_S = 60.0
 """How long a caller may take to send a body; aiohttp itself would wait for ever."""
-MAX_ON_LOOP = 1024 * 1024
-"""Bytes of a body that is parsed, and bytes that are unpacked, by the event loop itself: a few milliseconds."""
 _COMPRESSED = frozenset({"gzip", "deflate"})
 _ENCODINGS = _COMPRESSED | {"", "identity"}
 _JSON = "application/json"
 _SHOWN_TYPE = 64
 _BROKEN = (web.RequestPayloadError, HttpProcessingError)
-_WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="body")
-"""Their own: a queue of large bodies must hold up neither the store nor the search for names."""
 
 
-async def read_json(request: web.Request, limit: int | None = None) -> dict[str, Any]:
-    """The JSON object of a request, of at most ``limit`` bytes; None: what any body may have.
+async def read_json(request: web.Request) -> dict[str, Any]:
+    """The JSON object of a request. Raises the fault of whatever is wrong with it."""
+    return (await read_sized_json(request, request.client_max_size))[0]
 
-    Raises the fault of whatever is wrong with it.
-    """
+
+async def read_sized_json(request: web.Request, limit: int) -> tuple[dict[str, Any], int]:
+    """The same of at most ``limit`` bytes, and how many it has."""
     encoding = _check_type(request)
-    limit = request.client_max_size if limit is None else limit
     if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
         raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
     body = await _read_body(request, limit)
     if encoding in _COMPRESSED:
         body = await _unpack(body, encoding, limit)
     if len(body) <= MAX_ON_LOOP:
-        return read_json_object(body)
-    return await asyncio.get_running_loop().run_in_executor(_WORKERS, read_json_object, body)
+        return read_json_object(body), len(body)
+    return await work_aside(read_json_object, body), len(body)
 
 
 def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
@@ -107,7 +103,7 @@ async def _unpack(packed: bytes, encoding: str, limit: int) -> bytes:
     try:
         ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
         if not ended and len(body) <= limit:
-            await asyncio.get_running_loop().run_in_executor(_WORKERS, _append, pieces, body, limit)
+            await work_aside(_append, pieces, body, limit)
     except zlib.error:
         raise _make_broken() from None
     if len(body) > limit:

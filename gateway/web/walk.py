@@ -26,12 +26,13 @@ from gateway.domain.price import usd
 from gateway.domain.request import Ending
 from gateway.flow.admission import Grant
 from gateway.flow.drains import Drain
+from gateway.flow.large import MAX_ON_LOOP, work_aside
 from gateway.flow.listening import listen
 from gateway.flow.record import Arrival, Delivery, Outcome
 from gateway.flow.relay import make_cancelled
 from gateway.flow.route import Route
 from gateway.upstream.exhaustion import ResourcesExhausted
-from gateway.web.body import read_arrived_json, read_json
+from gateway.web.body import read_arrived_json, read_sized_json
 from gateway.web.entrance import check_still_signed
 from gateway.web.form import MIB, FormReader
 from gateway.web.keys import CALLER, ROOMS, TRACE
@@ -144,16 +145,19 @@ class Walk:
 
     async def read_json(self, read_call: ReadCall) -> Call:
         """The call of a JSON body."""
+        size = 0
         body = read_arrived_json(self._request)
         if body is not None:  # nothing has changed since its headers were looked at
             self._read_at = monotonic()
         else:
-            body = await read_json(self._request, self._find_limit())
+            body, size = await read_sized_json(self._request, self._find_limit())
             await self._note_read()
         if self._named.is_named:
             await self._named.note_body(body)
         if "store" in body and body["store"] is True and self._arrival.operation == "chat":
             self._trace.warn(_NOT_STORED)
+        if size > MAX_ON_LOOP:
+            return attrs.evolve(await work_aside(read_call, body), large=True)
         return read_call(body)
 
     def _find_limit(self) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.flow.large import MAX_ON_LOOP
 from gateway.upstream.inflate import STEP_BYTES
-from gateway.web.body import MAX_ON_LOOP
 from tests.conftest import StartGateway
 from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channels
 from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
