@@ -38,12 +38,16 @@ async def read_sized_json(request: web.Request, limit: int) -> tuple[dict[str, A
     encoding = _check_type(request)
     if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
         raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
-    body = await _read_body(request, limit)
+    body: bytes | bytearray = await _read_body(request, limit)
     if encoding in _COMPRESSED:
-        body = await _unpack(body, encoding, limit)
+        body = await _unpack(bytes(body), encoding, limit)
     if len(body) <= MAX_ON_LOOP:
-        return read_json_object(body), len(body)
-    return await work_aside(read_json_object, body), len(body)
+        return read_json_object(bytes(body)), len(body)
+    return await work_aside(_read_large, body), len(body)
+
+
+def _read_large(body: bytes | bytearray) -> dict[str, Any]:
+    return read_json_object(bytes(body))
 
 
 def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
@@ -75,7 +79,7 @@ def _check_type(request: web.Request) -> str:
     return encoding
 
 
-async def _read_body(request: web.Request, limit: int) -> bytes:
+async def _read_body(request: web.Request, limit: int) -> bytearray:
     if (request.content_length or 0) > limit:
         raise _make_too_large(limit)
     try:
@@ -87,14 +91,14 @@ async def _read_body(request: web.Request, limit: int) -> bytes:
         raise _make_broken() from None
 
 
-async def _read_pieces(request: web.Request, limit: int) -> bytes:
+async def _read_pieces(request: web.Request, limit: int) -> bytearray:
     content = request.content
     body = bytearray()
     while piece := await content.readany():
         body += piece
         if len(body) > limit:
             raise _make_too_large(limit)
-    return bytes(body)
+    return body
 
 
 async def _unpack(packed: bytes, encoding: str, limit: int) -> bytes:

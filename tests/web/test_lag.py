@@ -1,7 +1,7 @@
 """Whoever sends nonsense, or very much, waits for it alone: the event loop is never held for long.
 
-Held is counted in CPU time between two turns of the loop, and compared with what parsing the largest body costs, which is
-20 ms of a core of 2020: what else a machine is doing is not the code's, nor how fast it is.
+Held is counted in CPU time between two turns of the loop, and compared with what parsing the largest body costs, which
+is 20 ms of a core of 2020: what else a machine is doing is not the code's, nor how fast it is.
 """
 
 import asyncio
