@@ -31,7 +31,8 @@ _SCHEMES = ("http://", "https://")
 _PROXIES = ("http://", *SOCKS)
 _TURN = 32
 _TURN_BYTES = MAX_PUSH_BYTES // _TURN
-"""As many pieces, or all of so many bytes, are pushed before others have their turn."""
+"""No more than so many shares are pushed in one turn of the event loop: a piece is one for each ``_TURN_BYTES`` begun.
+"""
 
 Send = Callable[[Plan], Coroutine[Any, Any, Reply]]
 
@@ -78,16 +79,21 @@ class WireReply:
         while True:
             line.check()
             if piece := take(line):
-                if sink(piece):
-                    return Pumped.PAUSED
-                turns += 1 + len(piece) // _TURN_BYTES
-                if turns >= _TURN:
+                share = -(-len(piece) // _TURN_BYTES)
+                if turns and turns + share > _TURN:
                     turns = 0
                     await asyncio.sleep(0)
+                    (self._line or self._refuse_line()).check()
+                if sink(piece):
+                    return Pumped.PAUSED
+                turns += share
             elif line.framing.complete:
                 return Pumped.ENDED
             elif line.gone:
                 raise line.broken or UpstreamError("The provider broke the connection", phase="body")
+            elif turns:  # or what is read in this turn would be pushed in it, too
+                turns = 0
+                await asyncio.sleep(0)
             else:
                 paused = await line.follow(sink if self._inflation is None else None)
                 # What the sink said goes before whatever has happened since: it has made up its mind about the stream.

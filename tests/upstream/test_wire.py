@@ -6,8 +6,9 @@ import socket
 import threading
 import zlib
 from collections import Counter
-from typing import Any
+from typing import Any, Self
 
+import attrs
 import pytest
 
 from gateway.domain.fault import UpstreamError
@@ -256,28 +257,80 @@ async def test_a_flood_that_nobody_pumps_is_held_back_and_nothing_of_it_is_lost(
         reply.close()
 
 
+@attrs.define
+class Turns:
+    """Pieces that are pushed, by the turn of the event loop. ``async with`` it, in which it counts the turns."""
+
+    pieces: list[tuple[bytes, int]] = attrs.Factory(list)
+    now: int = 0
+    _task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._count())
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _count(self) -> None:
+        while True:
+            self.now += 1
+            await asyncio.sleep(0)
+
+    def take(self, piece: bytes) -> bool:
+        """A sink that never has enough."""
+        self.pieces.append((piece, self.now))
+        return False
+
+    @property
+    def most(self) -> int:
+        """Bytes that were pushed in one turn."""
+        sums: Counter[int] = Counter()
+        for piece, turn in self.pieces:
+            sums[turn] += len(piece)
+        return max(sums.values())
+
+
 async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_turn(wire: WireUpstream) -> None:
     """Whoever translates events must not hold the loop for all that a socket had at once."""
     event, times = b"data: {}\n\n", 60_000
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with ScriptedUpstream([SSE_HEAD, 0.05, chunk(event * times), LAST_CHUNK]) as up:
+    async with ScriptedUpstream([SSE_HEAD, 0.05, chunk(event * times), LAST_CHUNK]) as up, Turns() as turns:
         reply = await wire.send(plan(up))
-        pieces: list[tuple[bytes, int]] = []
-        counting = asyncio.create_task(count())
-        assert await reply.pump(lambda piece: bool(pieces.append((piece, turns)))) is Pumped.ENDED
-        counting.cancel()
+        assert await reply.pump(turns.take) is Pumped.ENDED
         reply.close()
-    assert b"".join(piece for piece, _ in pieces) == event * times
-    assert max(len(piece) for piece, _ in pieces) <= MAX_PUSH_BYTES
-    # A part that waited may go with the next read, in one turn; no turn takes more than these two.
-    assert max(Counter(turn for _, turn in pieces).values()) <= 2
+    assert b"".join(piece for piece, _ in turns.pieces) == event * times
+    assert turns.most <= MAX_PUSH_BYTES
+
+
+@pytest.mark.parametrize("sizes", [[60_000, 60_000], [1, MAX_PUSH_BYTES], [30_000] * 5, [MAX_PUSH_BYTES] * 3])
+async def test_no_turn_takes_more_than_one_part_of_what_has_waited(wire: WireUpstream, sizes: list[int]) -> None:
+    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        for size in sizes:
+            line._keep(b"a" * size)
+        async with Turns() as turns:
+            pumping = asyncio.ensure_future(reply.pump(turns.take))
+            await until(lambda: len(turns.pieces) == len(sizes))
+        assert turns.most <= MAX_PUSH_BYTES
+        reply.abort(UpstreamError("enough"))
+        with pytest.raises(UpstreamError, match="enough"):
+            await pumping
+
+
+async def test_what_has_waited_and_what_is_read_in_the_same_turn_are_pushed_in_two(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        line._keep(b"a" * 60_000)
+        async with Turns() as turns:
+            pumping = asyncio.ensure_future(reply.pump(turns.take))
+            asyncio.get_running_loop().call_soon(line.data_received, chunk(b"b" * 60_000))
+            await until(lambda: len(turns.pieces) == 2)
+        assert [piece[:1] for piece, _ in turns.pieces] == [b"a", b"b"]
+        assert turns.most <= MAX_PUSH_BYTES
+        reply.abort(UpstreamError("enough"))
+        with pytest.raises(UpstreamError, match="enough"):
+            await pumping
 
 
 async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_turn(wire: WireUpstream) -> None:
