@@ -103,6 +103,7 @@ def test_the_wheel_holds_the_package_its_data_and_nothing_else(wheel: Path) -> N
     assert {"gateway/_config/prices.toml", "gateway/_config/gateway.toml"} <= set(names)
     migrations = "gateway/store/migrations/versions"
     assert {f"{migrations}/0001_accounts_keys_requests.py", f"{migrations}/0003_channels.py"} <= set(names)
+    assert "gateway/web/openapi/public.yaml" in names
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "gateway").rglob("*.py")}
     assert ours <= set(names)
     assert not [name for name in names if name.endswith((".pyc", ".db", ".token"))]

@@ -66,8 +66,34 @@ def test_prose_is_dropped_and_a_field_of_that_name_is_kept() -> None:
     assert drop_prose(schema) == {"properties": {"description": {"type": "string"}}}
 
 
+INLINED = ("#/components/schemas/", "#/components/parameters/")
+EMPTY: tuple[tuple[str, Any], ...] = (("required", []), ("properties", {}))
+
+
+def inline(value: Any, components: Any) -> Any:
+    """``value`` with schemas and parameters in the place of references to them, and without empty lists of fields.
+
+    Whether a shape has a name of its own under ``components`` is no change of what clients send and get.
+    """
+    if isinstance(value, list):
+        return [inline(item, components) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("$ref", "").startswith(INLINED):
+        _, _, kind, name = value["$ref"].split("/")
+        value = components[kind][name] | {key: item for key, item in value.items() if key != "$ref"}
+    return {key: inline(item, components) for key, item in value.items() if (key, item) not in EMPTY}
+
+
+def test_a_reference_is_compared_as_what_it_stands_for() -> None:
+    components = {"schemas": {"Name": {"type": "string"}}}
+    named = {"properties": {"name": {"$ref": "#/components/schemas/Name"}}, "required": []}
+    assert inline(named, components) == {"properties": {"name": {"type": "string"}}}
+
+
 def list_parts(document: Any) -> dict[str, Any]:
     """Each operation and each component, under the words that find it."""
+    document = inline(document, document["components"])
     operations = {
         f"{method.upper()} {path}": {name: value for name, value in operation.items() if name != "tags"}
         for path, methods in document["paths"].items()

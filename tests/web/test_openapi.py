@@ -276,7 +276,7 @@ def test_a_door_is_told_as_it_is() -> None:
     )
     assert (changed.path, changed.parameters[0]["name"]) == ("/admin/v1/things/{name}", "name")
     assert changed.takes == {"application/json": {"$ref": "#/components/schemas/CreditChange"}}
-    assert (changed.answers[0].status, changed.tag) == (202, "Admin: things")
+    assert (changed.answer.status, changed.tag) == (202, "Admin: things")
     assert {400, 401, 403, 404, 409} <= {*changed.faults}
 
 
@@ -295,8 +295,8 @@ def test_what_is_answered_twice_has_a_name_and_is_told_once() -> None:
     assert {*admin.schemas} == {"CreditChange", "ThingRecord"}
     assert list(admin.schemas["ThingRecord"]["properties"]) == ["id", "name", "on", "words"]
     for entry in admin.entries:
-        assert "ThingRecord" in str(entry.answers[0].contents)
-        assert "words" not in str(entry.answers[0].contents)
+        assert "ThingRecord" in str(entry.answer.contents)
+        assert "words" not in str(entry.answer.contents)
 
 
 def test_two_operations_of_one_name_are_refused() -> None:

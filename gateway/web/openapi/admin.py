@@ -41,10 +41,23 @@ _TAGS: Mapping[str, str] = MappingProxyType(
         "status": "health",
     },
 )
-_ORDER = (
-    "signing in", "members", "accounts", "keys", "channels", "models and prices", "requests and usage", "running calls",
-    "videos", "books and audit trail", "settings", "health",
-)  # fmt: skip
+_ABOUT: Mapping[str, str] = MappingProxyType(
+    {
+        "signing in": "Sessions of members, for the pages of the console.",
+        "members": "Members, and the links that invite them or reset their passphrases.",
+        "accounts": "Accounts, which pay for the requests of their keys.",
+        "keys": "API keys.",
+        "channels": "Connections to providers.",
+        "models and prices": "Models, the channels that serve them, and their prices.",
+        "requests and usage": "Request log and usage reports.",
+        "running calls": "Requests that are being processed now.",
+        "videos": "Video jobs and webhook deliveries.",
+        "books and audit trail": "Balance reconciliation and audit log.",
+        "settings": "Settings of the gateway.",
+        "health": "State of the process.",
+    },
+)
+"""The tags with their descriptions, in the order of the document."""
 _NUMBERED = frozenset({"keys", "members"})
 """Whose ids are numbers."""
 _PART = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
@@ -73,7 +86,13 @@ def write_admin(doors: Sequence[Door], taken: Iterable[str] = ()) -> Admin:
 
 def _rank(tag: str) -> int:
     known = tag.removeprefix(PREFIX)
-    return _ORDER.index(known) if known in _ORDER else len(_ORDER)
+    return [*_ABOUT].index(known) if known in _ABOUT else len(_ABOUT)
+
+
+def list_tags(entries: Iterable[Entry]) -> list[Schema]:
+    """The tags of entries, with their descriptions."""
+    names = dict.fromkeys(entry.tag for entry in entries)
+    return [{"name": name, "description": _ABOUT.get(name.removeprefix(PREFIX), "")} for name in names]
 
 
 def _write_entry(door: Door, shared: Mapping[str, str]) -> Entry:
@@ -93,7 +112,7 @@ def _write_entry(door: Door, shared: Mapping[str, str]) -> Entry:
         takes={} if noun is None else {JSON: noun},
         example=None if door.takes is None else write_sample(door.takes, partly=door.partly),
         optional=door.takes is not None and not door.partly and not write_noun(door.takes).get("required"),
-        answers=(_write_answer(door, shared),),
+        answer=_write_answer(door, shared),
         faults=_list_faults(door),
     )
 

@@ -8,7 +8,7 @@ from gateway.domain import byte_range  # noqa: F401 - its faults are among those
 from gateway.domain.fault import Fault
 from gateway.domain.status import STATUS
 from gateway.flow import unserved  # noqa: F401 - and so is its fault
-from gateway.web.openapi.entry import JSON, Language, ref, told
+from gateway.web.openapi.entry import JSON, ref
 from gateway.web.openapi.nouns import Schema
 
 _MORE: Mapping[int, Mapping[str, str]] = MappingProxyType(
@@ -77,21 +77,27 @@ def _walk(kind: type[Fault]) -> Iterator[type[Fault]]:
         yield from _walk(child)
 
 
-def name_fault(status: int, language: Language) -> str:
-    """What the answer of a status is called under ``components.responses``."""
-    phrase = _PHRASES[status].title().replace(" ", "")
-    return phrase if language == "openai" else f"Anthropic{phrase}"
+def name_fault(status: int) -> str:
+    """The name of the error response with a status under ``components.responses``."""
+    return _PHRASES[status].title().replace(" ", "")
 
 
-def write_faults(used: Iterable[tuple[int, Language]]) -> dict[str, Schema]:
-    """The answers of all these statuses."""
+_STATUSES = {name_fault(status): status for status in _PHRASES}
+
+
+def write_faults(used: Iterable[str]) -> dict[str, Schema]:
+    """The error responses of these names. A name that begins with ``Anthropic`` stands for Anthropic's error format."""
     codes = list_codes()
-    return {name_fault(status, language): _write_fault(status, language, codes) for status, language in sorted(used)}
+    return {name: _write_fault(name, codes) for name in used}
 
 
-def _write_fault(status: int, language: Language, codes: Mapping[int, Mapping[str, str]]) -> Schema:
-    headers = {name: ref(name, "headers") for name in (*_HEADERS, *(("Retry-After",) if status in _WAITS else ()))}
+def _write_fault(name: str, codes: Mapping[int, Mapping[str, str]]) -> Schema:
+    plain = name.removeprefix("Anthropic")
+    status = _STATUSES[plain]
     lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]
-    content = {JSON: {"schema": ref("Error" if language == "openai" else "AnthropicError")}}
-    about = "\n".join([f"{_PHRASES[status]}.", "", *lines]).strip()
-    return told({"headers": headers, "content": content}, about)
+    headers = (*_HEADERS, *(("Retry-After",) if status in _WAITS else ()))
+    return {
+        "headers": {header: ref(header, "headers") for header in headers},
+        "content": {JSON: {"schema": ref("Error" if name == plain else "AnthropicError")}},
+        "description": "\n".join([f"{_PHRASES[status]}.", "", *lines]).strip(),
+    }

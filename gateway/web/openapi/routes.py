@@ -6,7 +6,6 @@ import hashlib
 from functools import cache
 
 import attrs
-import orjson
 from aiohttp import web
 
 from gateway.web.console.pages import HEADERS
@@ -44,9 +43,9 @@ async def get_openapi(request: web.Request) -> web.StreamResponse:
 
 @cache
 def _write_document() -> Written:
-    from gateway.web.openapi.document import get_document
+    from gateway.web.openapi.document import write_document
 
-    body = orjson.dumps(get_document())
+    body = write_document()
     return Written(body, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
 
 
