@@ -46,11 +46,12 @@ class Watch:
     Args:
         videos: where they are kept.
         footage: fetches what they made.
-        expiry: Unix seconds, by which their deadlines pass.
+        expiry: Unix seconds, by which the deadlines of jobs pass that an earlier process has created.
     """
 
     def __init__(self, videos: Videos, footage: Footage, expiry: Callable[[], float]) -> None:
         self._expiry = expiry
+        self._opened_ms = videos.now_ms
         self._videos = videos
         self._footage = footage
 
@@ -156,6 +157,13 @@ class Watch:
         return after.let_go(now_ms + self._scale(wait_s))
 
     def _is_late(self, job: VideoJob) -> bool:
+        """Whether its deadline has passed by the clock that set it.
+
+        ``expiry`` is behind the clock for a day if no record was written shortly before the start. A job of this
+        process has its deadline from this process's clock, and would end so much later.
+        """
+        if job.created_ms >= self._opened_ms:
+            return self._videos.now_ms >= job.deadline_ms
         return self._expiry() * 1000 >= job.deadline_ms
 
     def _scale(self, wait_s: float) -> int:

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.request import RequestFilter
-from gateway.domain.video import VideoFilter
+from gateway.domain.video import TIMEOUT, VideoFilter
 from gateway.jobs.retire_requests import RetireRequests
 from gateway.jobs.sweep_media import SweepMedia
 from gateway.jobs.sweep_records import SweepRecords
@@ -88,6 +88,28 @@ async def test_a_start_far_ahead_keeps_everything_and_says_so(tmp_path: Path, da
         assert image.exists()
         ahead.audited = False
         await ahead.close()
+
+
+@pytest.mark.parametrize("days", [1 / 12, 400])
+async def test_a_job_that_begins_after_a_quiet_time_fails_at_its_deadline(tmp_path: Path, days: float) -> None:
+    """However old the newest record is: only the jobs of before the start are kept from a clock that is ahead."""
+    home = tmp_path / "data"
+    first = await start(home, config={}, clock=Clock())
+    await first.close()
+    async with OpenAiVideos(Play(polls=("in_progress",))) as videos:
+        config = {
+            "channel": [videos.channel()],
+            "price": [PRICE],
+            "egress": {"allow": ["127.0.0.1"]},
+            "videos": {"deadline_h": 0.2 / 3_600},
+        }
+        ahead = await start(home, config=config, clock=Clock(days))
+        try:
+            await submit(ahead, "for ever")
+            job = await await_job(ahead, "for ever")
+            assert (job.state, job.error_code) == ("failed", TIMEOUT.code)
+        finally:
+            await ahead.close()
 
 
 async def test_a_start_far_behind_says_so_and_serves(tmp_path: Path) -> None:
