@@ -4,7 +4,8 @@ import gc
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +78,15 @@ async def starting(tmp_path: Path, template_path: Path) -> AsyncIterator[StartGa
     """What ``gateway_with`` is, in whichever event loop it is."""
     if not template_path.exists():
         await make_template(template_path)
-    started: list[RunningGateway] = []
+    numbers = count()
+    async with AsyncExitStack() as stack:  # it closes every gateway, even if another one fails to close
 
-    async def start(config: dict[str, Any], **kwargs: Any) -> RunningGateway:
-        number = len(started)
-        gateway = await start_gateway(tmp_path / f"data{number}", template_path, config, **kwargs)
-        started.append(gateway)
-        return gateway
+        async def start(config: dict[str, Any], **kwargs: Any) -> RunningGateway:
+            gateway = await start_gateway(tmp_path / f"data{next(numbers)}", template_path, config, **kwargs)
+            stack.push_async_callback(gateway.close)
+            return gateway
 
-    yield start
-    for gateway in reversed(started):
-        await gateway.close()
+        yield start
 
 
 @pytest.fixture
@@ -110,15 +109,14 @@ async def stand(tmp_path_factory: pytest.TempPathFactory, template_path: Path) -
 @pytest_asyncio.fixture(loop_scope="session")
 async def standing_with(stand: Stand) -> AsyncIterator[StartGateway]:
     """``gateway = await standing_with({"channel": […]})``: one that stands already, looked at after the test."""
-    lent: list[RunningGateway] = []
+    async with AsyncExitStack() as stack:
 
-    async def lend(config: dict[str, Any], **kwargs: Any) -> RunningGateway:
-        lent.append(await stand.lend(config, **kwargs))
-        return lent[-1]
+        async def lend(config: dict[str, Any], **kwargs: Any) -> RunningGateway:
+            gateway = await stand.lend(config, **kwargs)
+            stack.push_async_callback(stand.take_back, gateway)
+            return gateway
 
-    yield lend
-    for gateway in reversed(lent):
-        await stand.take_back(gateway)
+        yield lend
 
 
 @pytest.fixture

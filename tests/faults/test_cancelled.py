@@ -178,7 +178,6 @@ async def test_whoever_comes_first_the_answer_or_its_end_the_caller_and_the_row_
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.xfail(strict=False, reason="another test leaks a socket into it: cause not found yet")
 async def test_a_caller_who_leaves_at_the_same_moment_is_settled_once(gateway_with: StartGateway, stream: bool) -> None:
     async with ScriptedUpstream([*TOLD, STALL] if stream else [STALL]) as up:
         gateway = await gateway_with(site(channel(up.base_url, **UNHURRIED)))
