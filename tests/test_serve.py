@@ -76,13 +76,16 @@ class Served:
             )
 
     def url(self) -> str:
-        """The address, once it answers. Fails where the process ends first."""
+        """The address, once it answers. Fails if the process ends first.
+
+        The file says first of all what a killed process has written there: until this one has locked and rewritten it.
+        """
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             if self.process.poll() is not None:
                 break
-            holder = find_holder(self.data)
-            if holder is not None and "url" in holder:
+            holder = find_holder(self.data) or {}
+            if holder.get("pid") == self.process.pid and "url" in holder:
                 return str(holder["url"])
             time.sleep(0.005)
         raise AssertionError(f"the gateway did not start: {self.err.read_text()}")
