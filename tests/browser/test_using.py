@@ -1,5 +1,6 @@
 """What a member does with the console: keys, requests, models, and a playground that calls them."""
 
+import base64
 import csv
 import io
 import re
@@ -17,6 +18,7 @@ from tests.browser.house import Guests, House
 from tests.browser.seed import open_used_house
 from tests.browser.visitor import Visitor
 from tests.fakes.gateway import CHAT
+from tests.fakes.openai_pictures import CustomPictures
 
 pytestmark = BROWSER
 
@@ -42,6 +44,19 @@ COMPARE = """
 }
 """
 """Pixels that two pictures differ in: of the upper half, and of the lower."""
+COUNT = """
+async (mask) => {
+  const bytes = Uint8Array.from(atob(mask), (one) => one.charCodeAt(0));
+  const picture = await createImageBitmap(new Blob([bytes], {type: "image/png"}));
+  const ink = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+  ink.drawImage(picture, 0, 0);
+  const pixels = [...new Uint32Array(ink.getImageData(0, 0, picture.width, picture.height).data.buffer)];
+  const clear = pixels.filter((pixel) => pixel >>> 24 < 255).length;
+  return [clear, pixels.length - clear];
+}
+"""
+"""Pixels of a mask that may be painted anew, if in part, and those that may not."""
+AS_DEMO = {"models": ["demo-image"], "model_map": {"demo-image": CustomPictures.model}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -240,10 +255,20 @@ async def test_a_picture_is_made_painted_over_and_changed(house: House, enter: E
     await ben.shoot("playground-mask")
     await ben.press("Undo")
     await ben.write("Prompt", "with a red roof")
-    await ben.press("Change the picture")
-    await expect(pictures).to_have_count(2)
+    async with CustomPictures() as painter:
+        await house.operate("POST", "/channels", painter.channel("painter", priority=90, **AS_DEMO))
+        await ben.press("Change the picture")
+        await expect(pictures).to_have_count(2)
+        await house.operate("DELETE", "/channels/painter")
     painted, rest = await page.evaluate(COMPARE)
-    assert painted + rest > 50_000, "the demo looks at a mask and draws another picture in a frame"
+    assert painted + rest > 50_000, "the second picture is the painter's"
+    (heard,) = painter.heard
+    assert (heard.prompt, len(heard.sources)) == ("with a red roof", 1)
+    assert heard.mask is not None
+    clear, black = await page.evaluate(COUNT, base64.b64encode(heard.mask).decode())
+    assert clear > 100, "the stroke is left; the point was undone"
+    assert clear + black == 256 * 256
+    assert clear < black
     async with page.expect_download() as coming:
         await ben.press("Download", "link", within=page.locator("figure").first)
     assert (await (await coming.value).path()).read_bytes().startswith(b"\x89PNG")
