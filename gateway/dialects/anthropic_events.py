@@ -141,6 +141,11 @@ class MessagesReader:
         raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
 
     @property
+    def held_bytes(self) -> int:
+        """See ``gate.Reader``."""
+        return self._splitter.held_bytes
+
+    @property
     def noise(self) -> int:
         """See ``gate.Gate``."""
         return self._splitter.noise

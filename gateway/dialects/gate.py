@@ -23,6 +23,8 @@ from gateway.domain.usage import Usage
 _SAMPLED_EVENTS = 128
 """Of a stream that says more, the last that say something stand for all of them."""
 
+LARGE_EVENT_BYTES = 1024 * 1024
+"""Of one event. It takes milliseconds to read what is longer."""
 _END_MARK = b"[DONE]"
 
 
@@ -187,6 +189,11 @@ class Reader(Protocol):
     """One dialect's stream as events, from however its bytes were cut."""
 
     @property
+    def held_bytes(self) -> int:
+        """Of an event that has not ended."""
+        ...
+
+    @property
     def noise(self) -> int:
         """See ``Gate``."""
         ...
@@ -283,7 +290,7 @@ class Translation(Ending):
         events: those so far that say something of an answer.
     """
 
-    __slots__ = ("_call", "_meter", "_reader", "_writer", "events")
+    __slots__ = ("_call", "_meter", "_read", "_reader", "_writer", "events")
 
     def __init__(self, reader: Reader, writer: Writer, call: Call) -> None:
         super().__init__()
@@ -291,7 +298,27 @@ class Translation(Ending):
         self._writer = writer
         self._call = call
         self._meter = Meter()
+        self._read: list[Event] = []
         self.events = 0
+
+    @property
+    def heavy(self) -> bool:
+        """Whether a large event waits for its end, or to be written: what follows goes through ``read``."""
+        return not self.closed and (bool(self._read) or self._reader.held_bytes > LARGE_EVENT_BYTES)
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether ``write`` has not written yet what was read."""
+        return bool(self._read)
+
+    def read(self, data: bytes) -> None:
+        """A piece in. A thread may do it, as long as it is the only one that does anything with the gate."""
+        self._read = self._reader.feed(data)
+
+    def write(self) -> bytes:
+        """What was read last out, as far as it may leave."""
+        events, self._read = self._read, []
+        return b"" if self.closed else self._pass(events)
 
     def feed(self, data: bytes) -> bytes:
         """A piece in, what may leave out."""

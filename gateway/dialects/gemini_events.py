@@ -94,6 +94,11 @@ class GenerateReader:
         return [*self._read(rest, last=True), *self._answer.finish()]
 
     @property
+    def held_bytes(self) -> int:
+        """See ``gate.Reader``."""
+        return self._splitter.held_bytes
+
+    @property
     def noise(self) -> int:
         """See ``gate.Gate``."""
         return self._splitter.noise

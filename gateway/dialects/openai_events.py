@@ -72,6 +72,11 @@ class ChatReader:
         return events
 
     @property
+    def held_bytes(self) -> int:
+        """See ``gate.Reader``."""
+        return self._splitter.held_bytes
+
+    @property
     def noise(self) -> int:
         """See ``gate.Gate``."""
         return self._splitter.noise

@@ -56,6 +56,11 @@ class EventSplitter:
         self._held = bytearray()
         self._lines = self._containers = self._commas = 0
 
+    @property
+    def held_bytes(self) -> int:
+        """Of an event that has not ended."""
+        return len(self._held)
+
     def split(self, data: bytes) -> list[bytes]:
         """The events that ``data`` completes, each with its terminator. Raises ``EventTooLong``."""
         # The usual piece is one event, whose lines end in LF.
@@ -98,7 +103,11 @@ class EventSplitter:
         self.waiting = True
         if len(held) > _LARGE_BYTES:
             self._count(data)
-        if held.find(_END, look) >= 0 if self._lf_only else _EVENT_END.search(held, look):
+        if (
+            held.find(_END, look) >= 0
+            if self._lf_only
+            else _has_line_end(held[look:]) and _EVENT_END.search(held, look)
+        ):
             return look
         if len(held) > self._limit:
             raise EventTooLong("The provider sent an event without an end")
@@ -111,6 +120,10 @@ class EventSplitter:
         self._commas += data.count(b",")
         if self._lines > MAX_LINES or self._containers > MAX_CONTAINERS or self._commas > MAX_VALUES:
             raise EventTooLong("The provider sent an event of too many parts")
+
+
+def _has_line_end(data: bytes | bytearray) -> bool:
+    return b"\n" in data or b"\r" in data
 
 
 def is_utf8(data: bytes) -> bool:
@@ -126,6 +139,8 @@ def read_data(event: bytes) -> bytes | None:
     """The data of one event: its ``data`` lines joined by LF, or None where it has none (a comment, a bare name)."""
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:  # noqa: PLR2004
         return event[6:-2]
+    if event.startswith(b"data: ") and event.endswith(b"\r\n\r\n") and event.count(b"\n") == event.count(b"\r") == 2:  # noqa: PLR2004
+        return event[6:-4]
     if b"data" not in event:
         return None
     found = []

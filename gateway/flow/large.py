@@ -20,6 +20,11 @@ T = TypeVar("T")
 async def work_aside(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     """What ``work`` returns or raises, done by a thread: it may change nothing that anybody else looks at.
 
-    If whoever waits is cancelled, the work is done to its end all the same, for nobody.
+    Whoever waits and is cancelled waits for its end all the same: what it works on may be used again then.
     """
-    return await asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
+    working = asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from gateway.dialects.caller_error import write_error_event
-from gateway.dialects.gate import Gate
+from gateway.dialects.gate import Gate, Translation
 from gateway.dialects.sse import KEEPALIVE, MAX_NOISE_BYTES
 from gateway.dialects.whole_gate import is_event_stream, is_json, strip_beginning
 from gateway.domain.fault import Fault, UpstreamError, UpstreamFault
 from gateway.flow.admission import Grant
 from gateway.flow.attempt import EVENT_STREAM
+from gateway.flow.large import work_aside
 from gateway.flow.outlet import Outlet
 from gateway.flow.pulse import Pulse
 from gateway.flow.sweep import Patience
@@ -116,6 +117,10 @@ class Stream:
             else:
                 with Patience(self._pulse.sweep, self._pulse.find_silence_s()):
                     pumped = await self._reply.pump(self._hold)
+                    while pumped is Pumped.PAUSED and self._is_heavy():
+                        pumped = await self._pump_large(self._held.append)
+                        if pumped is Pumped.PAUSED and not (self._gate.events or self._gate.closed or self._is_heavy()):
+                            pumped = await self._reply.pump(self._hold)
         except TimeoutError:
             self._held.append(KEEPALIVE)
         if self._gate.fault is not None:
@@ -147,13 +152,50 @@ class Stream:
     async def _push(self) -> Pumped:
         """Pump to the end of the dialect or of the transport, waiting for the caller where it reads slowly."""
         while not self._gate.closed:
-            if await self._reply.pump(self._pass if self._open_whole is None else self._pass_first) is Pumped.ENDED:
+            if self._is_heavy():
+                if await self._pump_large(self._send) is Pumped.ENDED:
+                    return Pumped.ENDED
+            elif await self._reply.pump(self._pass if self._open_whole is None else self._pass_first) is Pumped.ENDED:
                 return Pumped.ENDED
             if self._outlet.full:
                 await self._wait_for_reader()
         if self._gate.fault is not None:
             raise self._gate.fault
         return Pumped.PAUSED
+
+    def _is_heavy(self) -> bool:
+        return isinstance(self._gate, Translation) and self._gate.heavy
+
+    async def _pump_large(self, send: Callable[[bytes], object]) -> Pumped:
+        """Pump one piece of a large event, which a thread reads, and ``send`` what may leave of it."""
+        gate, pieces = self._gate, list[bytes]()
+        assert isinstance(gate, Translation)  # noqa: S101 - it is heavy
+        if not gate.unwritten:
+
+            def take(piece: bytes) -> bool:
+                pieces.append(piece)
+                return True
+
+            if await self._reply.pump(take) is Pumped.ENDED:
+                return Pumped.ENDED
+            data = b"".join(pieces)
+            if b"\n" in data or b"\r" in data:
+                await work_aside(gate.read, data)
+            else:  # nothing ends here
+                gate.read(data)
+        if out := gate.write():
+            self._pulse.event_at = self._time()
+            send(out)
+        return Pumped.PAUSED
+
+    def _send(self, out: bytes) -> None:
+        """What a large event has come to, to the caller."""
+        self._note_first([out])
+        self._pulse.written_at = self._time()
+        if self._gate.closed:
+            self._last += out
+        else:
+            self._outlet.write(out, None)
 
     async def _wait_for_reader(self) -> None:
         # The provider is not read meanwhile, so its silence is ours: the clocks start again afterwards.
@@ -193,7 +235,7 @@ class Stream:
             self._pulse.event_at = self._time()
         else:
             self._check_noise()
-        return gate.events > 0 or gate.closed or self._held_bytes - gate.noise > MAX_HELD_BYTES
+        return gate.events > 0 or gate.closed or self._held_bytes - gate.noise > MAX_HELD_BYTES or self._is_heavy()
 
     def _check_noise(self) -> None:
         """A piece has completed no event of an answer: too much of such pieces is the provider's failure."""
@@ -217,7 +259,7 @@ class Stream:
         else:
             self._check_noise()
         if not out:
-            return gate.closed
+            return gate.closed or self._is_heavy()
         pulse.written_at = now
         if gate.closed:
             self._last += out

@@ -14,8 +14,19 @@ import orjson
 import pytest
 
 from tests.conftest import StartGateway
+from tests.dialects import anthropic_cassettes as cassettes
 from tests.fakes.gateway import KEY, channels
-from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
+from tests.fakes.upstream import (
+    COMPLETION,
+    LAST_CHUNK,
+    SSE_HEAD,
+    ScriptedUpstream,
+    answer,
+    chat_events,
+    chunk,
+    delta,
+    event,
+)
 from tests.web.wire import connect, post, read_answer
 
 MAX_LAG = 2.5
@@ -85,6 +96,7 @@ WAYS = [
     ("/v1/chat/completions", "anthropic"),
 ]
 """By which a call passes, and is translated."""
+TRANSLATED = WAYS[2:]
 MESSAGE_ANSWER = {
     "id": "msg_1",
     "type": "message",
@@ -156,6 +168,34 @@ async def test_the_loop_is_not_held_by_the_largest_calls(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize(("path", "provider"), TRANSLATED)
+async def test_the_loop_is_not_held_by_the_largest_translated_event(
+    gateway_with: StartGateway, path: str, provider: str, line_end: bytes, most_s: float
+) -> None:
+    said = "word " * (15 * MB // 5)
+    if provider == "custom":
+        events = [event(delta("a")), event(delta(said)), *chat_events("b")]
+    else:
+        begin = [cassettes.begin("msg_1"), cassettes.start(0, "text", text="")]
+        events = [*begin, cassettes.text(0, said), cassettes.stop(0), cassettes.finish("end_turn"), cassettes.STOP]
+    stream = b"".join(events).replace(b"\n", line_end)
+    pieces = [chunk(stream[start : start + 256 * 1024]) for start in range(0, len(stream), 256 * 1024)]
+    async with ScriptedUpstream([SSE_HEAD, *pieces, LAST_CHUNK]) as up:
+        gateway = await gateway_with(channels([up], provider=provider))
+        body = b'{"max_tokens":9,"stream":true,' + MESSAGE + b"}"
+        best = float("inf")
+        for _ in range(3):
+            async with watch_lag() as worst:
+                answered = await _read_to_end(gateway.url, post(body, "Connection: close", path=path))
+            print(f"{path}, {provider}: the loop was held for {worst[0] * 1000:.0f} ms")  # noqa: T201
+            assert answered.count(b"word ") == len(said) // 5
+            assert b"message_stop" in answered or b"[DONE]" in answered
+            best = min(best, worst[0])
+        assert best < most_s
+
+
+@pytest.mark.slow
 async def test_the_loop_is_not_held_by_a_gzip_bomb(gateway_with: StartGateway, most_s: float) -> None:
     bomb = gzip.compress(b'{"a":' * (20 * MB), compresslevel=1)
     gateway = await gateway_with({})
@@ -197,6 +237,19 @@ async def _measure(url: str, raw: bytes, case: str, allowed: set[int], most_s: f
         if best < most_s:
             break
     return best
+
+
+async def _read_to_end(url: str, raw: bytes) -> bytes:
+    reader, writer = await connect(url)
+    try:
+        writer.write(raw)
+        pieces = []
+        async with asyncio.timeout(20):
+            while piece := await reader.read(256 * 1024):
+                pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        writer.close()
 
 
 async def _send(url: str, raw: bytes) -> int:
