@@ -8,69 +8,69 @@ from functools import partial
 import attrs
 from aiohttp import web
 
+from gateway.auth.accounts import Administration
+from gateway.auth.api_keys import Directory
+from gateway.background import JobRunner
+from gateway.billing.quota import Admission
+from gateway.billing.rate_limiter import MemoryCounters
+from gateway.billing.retention_worker import RetireRequests
+from gateway.billing.settlement import Settlement
 from gateway.books import Books, open_books
 from gateway.cinema import Cinema, Materials, open_cinema
-from gateway.config_file import read_words_file
+from gateway.config.live_settings import LiveSettings, open_in_force
+from gateway.config.loader import read_words_file
+from gateway.config.reload import InForce, Reloader, Ruled, build_channels, build_models, build_tariff
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
-from gateway.domain.audit import GATEWAY
-from gateway.domain.catalog import Listed
+from gateway.domain.audit_log import GATEWAY
 from gateway.domain.channel import Channel
-from gateway.domain.fault import StoreUnavailable
-from gateway.domain.network import read_networks
-from gateway.flow.administration import Administration
-from gateway.flow.admission import Admission
-from gateway.flow.auth import Directory
-from gateway.flow.discovery import find_keyed, find_local
-from gateway.flow.explain import Explainer
-from gateway.flow.fleet import Fetch, Fleet, Found
-from gateway.flow.gallery import Gallery
-from gateway.flow.history import History
-from gateway.flow.images import Images
-from gateway.flow.keeping import Keeper
-from gateway.flow.listing import fetch_models
-from gateway.flow.models import Catalog
-from gateway.flow.relay import Relay
-from gateway.flow.routing import Router
-from gateway.flow.settlement import Settlement
-from gateway.flow.switchboard import Switchboard
-from gateway.jobs.probe_channels import ProbeChannels
-from gateway.jobs.retire_requests import RetireRequests
-from gateway.jobs.runner import JobRunner
-from gateway.jobs.sweep_media import SweepMedia
-from gateway.jobs.sync_models import SyncModels
+from gateway.domain.ip_address import read_networks
+from gateway.domain.model_info import Listed
+from gateway.errors import StoreUnavailable
 from gateway.lobby import Lobby, open_lobby
-from gateway.reload import InForce, Reloader, Ruled, build_channels, build_models, build_tariff
-from gateway.settings import LiveSettings, open_in_force
-from gateway.site import Site, Welcome
-from gateway.store.accounts import SqlAccountStore
-from gateway.store.audit import SqlAuditTrail
-from gateway.store.channels import SqlChannelStore
-from gateway.store.counters import MemoryCounters
-from gateway.store.engine import StoreRefused
-from gateway.store.keys import SqlKeyStore
-from gateway.store.media import FileMediaStore
-from gateway.store.requests import SqlRequestLog
-from gateway.store.retirement import SqlRetirement
-from gateway.store.seal import Seal, SealBroken
-from gateway.store.settings import SqlSettingStore
-from gateway.store.spool import Spool
-from gateway.store.traffic import SqlTraffic
-from gateway.upstream.either import EitherUpstream
-from gateway.upstream.guard import GuardedFetcher
-from gateway.upstream.port import Upstream
+from gateway.media.cleanup_worker import SweepMedia
+from gateway.media.image_delivery import Gallery
+from gateway.media.images import Images
+from gateway.media.signed_links import Keeper
+from gateway.options import Site, Welcome
+from gateway.proxy.failover import Relay
+from gateway.routing.channels import Fetch, Fleet, Found
+from gateway.routing.discovery import find_keyed, find_local
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.model_listing import fetch_models
+from gateway.routing.probe_worker import ProbeChannels
+from gateway.routing.router import Router
+from gateway.routing.sync_worker import SyncModels
+from gateway.server.admin.operation import hang
+from gateway.server.admin.request_history import History
+from gateway.server.admin.route_explain import Explainer
+from gateway.server.admin.routes import list_doors
+from gateway.server.console.routes import add_console
+from gateway.server.context import INVITATIONS, OFFICE, PROBE, RECEPTION, ROOMS, Gate, Office, Rooms
+from gateway.server.handlers.health import add_probes
+from gateway.server.handlers.media import KEEPER, add_media_routes
+from gateway.server.middlewares import sign_response
+from gateway.server.multipart import FormLimits
+from gateway.server.openapi.routes import add_docs
+from gateway.server.routes import add_routes
+from gateway.server.shutdown import drain
+from gateway.server.threshold import cross
+from gateway.storage.accounts import SqlAccountStore
+from gateway.storage.api_keys import SqlKeyStore
+from gateway.storage.audit_log import SqlAuditTrail
+from gateway.storage.channels import SqlChannelStore
+from gateway.storage.database import StoreRefused
+from gateway.storage.encryption import Seal, SealBroken
+from gateway.storage.media_files import FileMediaStore
+from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.retention import SqlRetirement
+from gateway.storage.settings import SqlSettingStore
+from gateway.storage.traffic import SqlTraffic
+from gateway.storage.upload_spool import Spool
+from gateway.upstream.client import EitherUpstream
+from gateway.upstream.interface import Upstream
+from gateway.upstream.safe_fetch import GuardedFetcher
 from gateway.ward import open_ward
-from gateway.web.admin.doors import hang
-from gateway.web.admin.routes import list_doors
-from gateway.web.console.hall import add_console
-from gateway.web.drain import drain
-from gateway.web.form import FormLimits
-from gateway.web.keys import INVITATIONS, OFFICE, PROBE, RECEPTION, ROOMS, Gate, Office, Rooms
-from gateway.web.media import KEEPER, add_media_routes
-from gateway.web.middleware import sign_response
-from gateway.web.openapi.routes import add_docs
-from gateway.web.probes import add_probes
-from gateway.web.routes import add_routes
-from gateway.web.threshold import cross
 
 FIRST_ACCOUNT = "local"
 FIRST_KEY = "first"

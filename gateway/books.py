@@ -6,21 +6,21 @@ from pathlib import Path
 import attrs
 import structlog
 
-from gateway.flow.accounting import Accounting
-from gateway.flow.admission import Bank
-from gateway.flow.expiry import TOLD_S, ExpiryClock
-from gateway.flow.outbox import Outbox
-from gateway.flow.recovery import open_bank, recover
-from gateway.jobs.flush_ledger import FlushLedger
-from gateway.site import Site
-from gateway.store.check import check_before_start
-from gateway.store.engine import Database, open_database
-from gateway.store.folder import DATABASE, JOURNAL, check_database_present
-from gateway.store.identity import check_secrets
-from gateway.store.journal import FileJournal
-from gateway.store.ledger import SqlLedger
-from gateway.store.leftovers import Leftovers, find_leftovers
-from gateway.store.retirement import SqlRetirement
+from gateway.billing.accounting import Accounting
+from gateway.billing.flush_worker import FlushLedger
+from gateway.billing.quota import Bank
+from gateway.billing.recovery import open_bank, recover
+from gateway.billing.write_queue import Outbox
+from gateway.options import Site
+from gateway.retention_clock import TOLD_S, ExpiryClock
+from gateway.storage.data_folder import DATABASE, JOURNAL, check_database_present
+from gateway.storage.database import Database, open_database
+from gateway.storage.identity import check_secrets
+from gateway.storage.integrity_check import check_before_start
+from gateway.storage.journal import FileJournal
+from gateway.storage.ledger import SqlLedger
+from gateway.storage.retention import SqlRetirement
+from gateway.storage.startup_state import Leftovers, find_leftovers
 
 CHECK_S = 0.2
 CHECK_KILLED_S = 10.0

@@ -8,37 +8,37 @@ from pathlib import Path
 
 import attrs
 
+from gateway.background import JobRunner
+from gateway.billing.quota import Admission, Bank
+from gateway.billing.settlement import Settlement
+from gateway.billing.write_queue import Outbox
+from gateway.cleanup import SweepRecords
+from gateway.config.reload import InForce
 from gateway.domain.webhook import derive_secret
-from gateway.flow.admission import Admission, Bank
-from gateway.flow.filming import Filming
-from gateway.flow.footage import Footage
-from gateway.flow.models import Catalog
-from gateway.flow.outbox import Outbox
-from gateway.flow.references import References
-from gateway.flow.relay import Relay
-from gateway.flow.replays import Replays
-from gateway.flow.response_owners import ResponseOwners
-from gateway.flow.settlement import Settlement
-from gateway.flow.submission import Submissions
-from gateway.flow.telling import Teller
-from gateway.flow.videos import Videos
-from gateway.flow.watching import Watch
-from gateway.jobs.deliver_webhooks import DeliverWebhooks
-from gateway.jobs.poll_videos import PollVideos
-from gateway.jobs.runner import JobRunner
-from gateway.jobs.sweep_media import SweepMedia
-from gateway.jobs.sweep_records import SweepRecords
-from gateway.reload import InForce
-from gateway.store.deliveries import SqlDeliveryStore
-from gateway.store.engine import Database
-from gateway.store.leftovers import Leftovers
-from gateway.store.media import FileMediaStore
-from gateway.store.members import SqlMemberStore
-from gateway.store.replays import SqlReplayStore
-from gateway.store.response_owners import SqlResponseOwners
-from gateway.store.spool import Spool
-from gateway.store.videos import SqlVideoStore
-from gateway.upstream.port import Fetcher, Upstream
+from gateway.media.cleanup_worker import SweepMedia
+from gateway.proxy.failover import Relay
+from gateway.proxy.idempotency import Replays
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.response_owners import ResponseOwners
+from gateway.storage.database import Database
+from gateway.storage.idempotency import SqlReplayStore
+from gateway.storage.media_files import FileMediaStore
+from gateway.storage.members import SqlMemberStore
+from gateway.storage.response_owners import SqlResponseOwners
+from gateway.storage.startup_state import Leftovers
+from gateway.storage.upload_spool import Spool
+from gateway.storage.videos import SqlVideoStore
+from gateway.storage.webhook_deliveries import SqlDeliveryStore
+from gateway.upstream.interface import Fetcher, Upstream
+from gateway.videos.content import Footage
+from gateway.videos.jobs import Videos
+from gateway.videos.poll_worker import PollVideos
+from gateway.videos.provider_api import Filming
+from gateway.videos.reference_image import References
+from gateway.videos.submit import Submissions
+from gateway.videos.tracker import Watch
+from gateway.videos.webhook_sender import Teller
+from gateway.videos.webhook_worker import DeliverWebhooks
 
 
 @attrs.frozen

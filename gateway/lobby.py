@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import attrs
 
-from gateway.flow.delays import Delays
-from gateway.flow.invitations import Invitations
-from gateway.flow.members import Members
-from gateway.flow.passphrases import Passphrases
-from gateway.flow.reception import Reception
-from gateway.flow.second_factor import SecondFactor
-from gateway.store.accounts import SqlAccountStore
-from gateway.store.engine import Database
-from gateway.store.members import SqlMemberStore
-from gateway.store.seal import Seal
+from gateway.auth.invitations import Invitations
+from gateway.auth.login_throttle import Delays
+from gateway.auth.members import Members
+from gateway.auth.passwords import Passphrases
+from gateway.auth.sessions import Reception
+from gateway.auth.totp import SecondFactor
+from gateway.storage.accounts import SqlAccountStore
+from gateway.storage.database import Database
+from gateway.storage.encryption import Seal
+from gateway.storage.members import SqlMemberStore
 
 
 @attrs.frozen

@@ -15,12 +15,12 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.app import WELCOME, build
-from gateway.config_server import ServerSection
-from gateway.domain.fault import StoreUnavailable
-from gateway.site import Site, Welcome
-from gateway.web.connections import find_limits
-from gateway.web.keys import INVITATIONS, OFFICE, ROOMS
-from gateway.web.protocol import GatewayRunner
+from gateway.config.server_schema import ServerSection
+from gateway.errors import StoreUnavailable
+from gateway.options import Site, Welcome
+from gateway.server.connection_limits import find_limits
+from gateway.server.context import INVITATIONS, OFFICE, ROOMS
+from gateway.server.protocol import GatewayRunner
 
 MAX_DESCRIPTORS = 1_048_576
 """What Linux allows any process by default; more would only make tables larger."""

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from aiohttp import web
 
+from gateway.background import JobRunner
 from gateway.books import Books
-from gateway.flow.vitals import Folder, Lag, Organs, Vitals
-from gateway.jobs.check_store import CheckStore
-from gateway.jobs.measure_lag import MeasureLag
-from gateway.jobs.runner import JobRunner
-from gateway.web.admin.health import VITALS
-from gateway.web.admin.live import LIVE, LiveView
-from gateway.web.keys import ROOMS
+from gateway.loop_lag import MeasureLag
+from gateway.monitoring import Folder, Lag, Organs, Vitals
+from gateway.server.admin.active_requests import LIVE, LiveView
+from gateway.server.admin.health import VITALS
+from gateway.server.context import ROOMS
+from gateway.storage.integrity_worker import CheckStore
 
 
 def open_ward(app: web.Application, books: Books, folder: Path, jobs: JobRunner) -> None:

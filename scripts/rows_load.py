@@ -26,20 +26,20 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from gateway.domain.audit import OPERATOR
-from gateway.domain.request import RequestFilter, RequestRow, write_error
+from gateway.billing.retention_worker import MOST
+from gateway.domain.audit_log import OPERATOR
+from gateway.domain.request_log import RequestFilter, RequestRow, write_error
 from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_up
-from gateway.flow.history import walk
-from gateway.jobs.retire_requests import MOST
-from gateway.store.engine import Database, open_database
-from gateway.store.ledger import write_addition, write_insert
-from gateway.store.requests import SqlRequestLog
-from gateway.store.retirement import SqlRetirement
-from gateway.store.rows import REQUEST_COLUMNS, request_values
-from gateway.store.schema import requests, usage_hours
-from gateway.store.traffic import SqlTraffic
-from gateway.web.admin.export import FORMATS
-from gateway.web.admin.requests import write_row
+from gateway.server.admin.export import FORMATS
+from gateway.server.admin.request_history import walk
+from gateway.server.admin.requests import write_row
+from gateway.storage.database import Database, open_database
+from gateway.storage.ledger import write_addition, write_insert
+from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.retention import SqlRetirement
+from gateway.storage.row_mapping import REQUEST_COLUMNS, request_values
+from gateway.storage.schema import requests, usage_hours
+from gateway.storage.traffic import SqlTraffic
 
 LIMIT_MS = 100.0
 DAY_MS = 86_400_000

@@ -23,9 +23,9 @@ from playwright.async_api import async_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from gateway.domain.request import RequestRow
-from gateway.store.engine import open_database
-from gateway.store.ledger import SqlLedger
+from gateway.domain.request_log import RequestRow
+from gateway.storage.database import open_database
+from gateway.storage.ledger import SqlLedger
 
 ROOT = Path(__file__).parent.parent
 WIDTH, HEIGHT = 1440, 900

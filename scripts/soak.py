@@ -30,12 +30,12 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from gateway.store.folder import find_holder
-from tests.dialects import anthropic_cassettes as messages
-from tests.fakes.openai_audio import OpenAiAudio, make_wav
-from tests.fakes.openai_pictures import CustomPictures
-from tests.fakes.pictures import draw
-from tests.fakes.upstream import (
+from gateway.storage.data_folder import find_holder
+from tests.support import anthropic_cassettes as messages
+from tests.support.image_providers import draw
+from tests.support.openai_audio import OpenAiAudio, make_wav
+from tests.support.openai_images import CustomPictures
+from tests.support.scripted_upstream import (
     COMPLETION,
     FIN,
     LAST_CHUNK,

@@ -28,10 +28,10 @@ from genai_prices.data import providers
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from gateway.billing.price_spec import PriceSpec, SizeSpec, TierSpec
 from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
-from gateway.domain.reading import read_table
 from gateway.domain.usage import Usage
-from gateway.flow.pricing import PriceSpec, SizeSpec, TierSpec
+from gateway.parsing import read_table
 
 FILE = Path(__file__).resolve().parent.parent / "config" / "prices.toml"
 SOURCE = f"genai-prices {version('genai-prices')}"

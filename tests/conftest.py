@@ -15,10 +15,10 @@ from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from gateway.log import configure_log
-from tests.fakes.compiled import share
-from tests.fakes.gateway import RunningGateway, make_template, start_gateway
-from tests.fakes.standing import Stand
-from tests.faults.table import write_table
+from tests.support.gateway import RunningGateway, make_template, start_gateway
+from tests.support.outcome_table import write_table
+from tests.support.shared_gateways import Stand
+from tests.support.statement_cache import share
 
 # A machine's speed is no property of the code: examples are bounded by number, never by time.
 settings.register_profile("house", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])

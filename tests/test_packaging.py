@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from gateway import __version__
-from gateway.store.folder import find_holder
+from gateway.storage.data_folder import find_holder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -28,9 +28,9 @@ import asyncio, sys
 from pathlib import Path
 import orjson
 import gateway
-from gateway.config import Config
-from gateway.config_file import find_data, read_config, read_prices
-from gateway.store.engine import open_database
+from gateway.config.schema import Config
+from gateway.config.loader import find_data, read_config, read_prices
+from gateway.storage.database import open_database
 
 async def migrate():
     database = await open_database("sqlite:///" + sys.argv[1])
@@ -101,9 +101,9 @@ def test_the_wheel_holds_the_package_its_data_and_nothing_else(wheel: Path) -> N
     tops = {name.split("/")[0] for name in names}
     assert tops == {"gateway", f"model_gateway-{__version__}.dist-info"}
     assert {"gateway/_config/prices.toml", "gateway/_config/gateway.toml"} <= set(names)
-    migrations = "gateway/store/migrations/versions"
+    migrations = "gateway/storage/migrations/versions"
     assert {f"{migrations}/0001_accounts_keys_requests.py", f"{migrations}/0003_channels.py"} <= set(names)
-    assert "gateway/web/openapi/public.yaml" in names
+    assert "gateway/server/openapi/public.yaml" in names
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "gateway").rglob("*.py")}
     assert ours <= set(names)
     assert not [name for name in names if name.endswith((".pyc", ".db", ".token"))]

@@ -9,15 +9,15 @@ import attrs
 import pytest
 from sqlalchemy import event
 
-from gateway.domain.request import RequestFilter
+from gateway.domain.request_log import RequestFilter
 from gateway.domain.traffic import HOUR_MS, TrafficAxis, TrafficFilter
-from gateway.store.engine import Database, open_database
-from gateway.store.requests import SqlRequestLog
-from gateway.store.retirement import SqlRetirement
-from gateway.store.traffic import SqlTraffic
+from gateway.storage.database import Database, open_database
+from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.retention import SqlRetirement
+from gateway.storage.traffic import SqlTraffic
 from scripts import rows_load
 from scripts.rows_load import DAY_MS, DAYS, START_MS, Clock, World
-from tests.fakes.gateway import make_template
+from tests.support.gateway import make_template
 
 ROWS = 3_000
 UNTIL = (START_MS + DAYS * DAY_MS) // HOUR_MS

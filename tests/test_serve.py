@@ -20,10 +20,11 @@ import orjson
 import psutil
 import pytest
 
-from gateway.store.folder import find_holder
-from tests.fakes.forked import Forked
-from tests.fakes.gateway import CHAT, HELLO, KEY, channel
-from tests.fakes.upstream import (
+from gateway.storage.data_folder import find_holder
+from tests.support.forked_commands import Forked
+from tests.support.gateway import CHAT, HELLO, KEY, channel
+from tests.support.gateway_process import GatewayProcess
+from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
     LAST_CHUNK,
@@ -37,7 +38,6 @@ from tests.fakes.upstream import (
     delta,
     event,
 )
-from tests.faults.process import GatewayProcess
 
 pytestmark = pytest.mark.slow
 

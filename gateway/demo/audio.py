@@ -7,7 +7,6 @@ from concurrent.futures import Executor
 
 from aiohttp import hdrs, web
 
-from gateway.demo.asks import AskError, Json
 from gateway.demo.audio_requests import (
     SpeechRequest,
     TranscriptionRequest,
@@ -17,9 +16,10 @@ from gateway.demo.audio_requests import (
 )
 from gateway.demo.forms import Form, FormFile, receive_form
 from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
+from gateway.demo.requests import AskError, Json
+from gateway.demo.text import pieces
 from gateway.demo.transcripts import Transcript, hear, write_events, write_transcript
 from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, find_recording, plan_speech, write_head
-from gateway.demo.words import pieces
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 
 _TOKENS_A_SECOND = 20

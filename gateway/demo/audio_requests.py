@@ -4,8 +4,8 @@ from typing import Literal
 
 from attrs import frozen
 
-from gateway.demo.asks import SPEECH_MODEL, TRANSCRIPTION_MODEL, AskError, Json, fields_of, one_of, typed
 from gateway.demo.forms import Form
+from gateway.demo.requests import SPEECH_MODEL, TRANSCRIPTION_MODEL, AskError, Json, fields_of, one_of, typed
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from gateway.demo import talk
-from gateway.demo.asks import (
+from gateway.demo import chat as talk
+from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
+from gateway.demo.requests import (
     CHAT_MODEL,
     MAX_CHOICES,
     MAX_TOKENS,
@@ -23,7 +24,6 @@ from gateway.demo.asks import (
     read_inputs,
     typed,
 )
-from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
 
 _DEFAULT_TOKENS = 16
 """What the convention lets an answer have if nobody says more."""

@@ -10,7 +10,7 @@ from aiohttp import BodyPartReader, ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 from attrs import field, frozen
 
-from gateway.demo.asks import AskError
+from gateway.demo.requests import AskError
 
 MAX_FILE = 64 * 1024 * 1024
 MAX_FORM = 256 * 1024 * 1024

@@ -5,10 +5,10 @@ from typing import Literal
 
 from attrs import frozen
 
-from gateway.demo.asks import IMAGE_MODEL, AskError, Json, fields_of, integer, one_of, typed
 from gateway.demo.forms import Form, FormFile
 from gateway.demo.png import SIGNATURE
-from gateway.demo.words import pieces
+from gateway.demo.requests import IMAGE_MODEL, AskError, Json, fields_of, integer, one_of, typed
+from gateway.demo.text import pieces
 
 SIZES: tuple[tuple[int, int], ...] = ((256, 256), (512, 512), (1024, 1024), (1536, 1024), (1024, 1536))
 """Widths and heights that the demo draws, in pixels."""

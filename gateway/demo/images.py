@@ -14,11 +14,11 @@ from concurrent.futures import Executor
 from aiohttp import web
 from attrs import frozen
 
-from gateway.demo.asks import AskError, Json
 from gateway.demo.forms import Form, FormFile, receive_form
 from gateway.demo.image_requests import SIZES, ImageRequest, is_png, read_edit, read_generation
 from gateway.demo.png import PngHeader, draw, read_header
 from gateway.demo.replies import EVENT_STREAM, json_reply, read_json, send_pieces, write_event
+from gateway.demo.requests import AskError, Json
 
 FILES = "/files/"
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 import orjson
 from aiohttp import hdrs, web
 
-from gateway.demo.asks import AskError, Json
+from gateway.demo.requests import AskError, Json
 
 EVENT_STREAM: Mapping[str, str] = {
     hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",

@@ -11,9 +11,9 @@ from typing import Any
 from aiohttp import web
 from attrs import field, frozen
 
-from gateway.demo import talk
-from gateway.demo.asks import AskError, ChatAsk, Json, check_messages, read_chat, typed
+from gateway.demo import chat as talk
 from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
+from gateway.demo.requests import AskError, ChatAsk, Json, check_messages, read_chat, typed
 
 _ECHOED: Json = {
     "background": False,

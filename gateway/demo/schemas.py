@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.demo.asks import AskError, Json
+from gateway.demo.requests import AskError, Json
 
 _DEPTH = 12
 _OPTIONAL_DEPTH = 4

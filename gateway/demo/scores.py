@@ -1,7 +1,7 @@
 """``/v1/moderations`` and ``/v1/rerank``: texts that get scores, from the words in them.
 
 Shapes: the convention's OpenAPI document, ``CreateModerationRequest`` and ``CreateModerationResponse``; Jina's and
-Cohere's reranking, as ``gateway/dialects/rerank.py`` has it.
+Cohere's reranking, as ``gateway/formats/rerank.py`` has it.
 """
 
 import re
@@ -12,7 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.demo.asks import (
+from gateway.demo.replies import json_reply, read_json
+from gateway.demo.requests import (
     MAX_INPUT_TOKENS,
     MODERATION_MODEL,
     RERANK_MODEL,
@@ -22,8 +23,7 @@ from gateway.demo.asks import (
     integer,
     typed,
 )
-from gateway.demo.replies import json_reply, read_json
-from gateway.demo.words import features, pieces, vector
+from gateway.demo.text import features, pieces, vector
 
 _CATEGORIES = (
     "harassment", "harassment/threatening", "hate", "hate/threatening", "illicit", "illicit/violent", "self-harm",

@@ -15,12 +15,15 @@ import orjson
 from aiohttp import hdrs, web
 from attrs import frozen
 
-from gateway.demo import asks, completions, responses, scores, talk, words
-from gateway.demo.asks import AskError, ChatAsk, Json
+from gateway.demo import chat as talk
+from gateway.demo import completions, responses, scores
+from gateway.demo import requests as asks
+from gateway.demo import text as words
 from gateway.demo.audio import DemoAudio
+from gateway.demo.chat import Answer
 from gateway.demo.images import FILES, DemoImages
 from gateway.demo.replies import EVENT_STREAM, json_reply, read_json
-from gateway.demo.talk import Answer
+from gateway.demo.requests import AskError, ChatAsk, Json
 from gateway.demo.videos import DemoVideos
 
 DEMO_MODELS: tuple[str, ...] = (

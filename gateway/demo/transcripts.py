@@ -6,10 +6,10 @@ from typing import Any
 
 from attrs import frozen
 
-from gateway.demo.asks import Json
 from gateway.demo.audio_requests import TranscriptionRequest
+from gateway.demo.requests import Json
+from gateway.demo.text import pieces
 from gateway.demo.wav import Recording
-from gateway.demo.words import pieces
 
 _SENTENCE = re.compile(r".+?(?:[.!?\u3002](?=\s|$)|$)", re.DOTALL)
 _WORD = re.compile(r"\S+")

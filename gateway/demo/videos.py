@@ -18,11 +18,11 @@ from secrets import token_bytes
 from aiohttp import hdrs, web
 from attrs import field, frozen
 
-from gateway.demo import asks
-from gateway.demo.asks import AskError, Json
+from gateway.demo import requests as asks
 from gateway.demo.forms import receive_form
 from gateway.demo.png import draw
 from gateway.demo.replies import json_reply, read_json
+from gateway.demo.requests import AskError, Json
 from gateway.demo.video_requests import (
     SIZES,
     VideoRequest,

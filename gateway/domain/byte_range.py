@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from gateway.domain.fault import Fault
+from gateway.errors import Fault
 
 _RANGE = re.compile(
     r"bytes=[ \t,]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t,]*\Z",

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.picture import PictureAsk, PictureForm
+from gateway.domain.image import PictureAsk, PictureForm
 from gateway.domain.video import VideoAsk
 
 Problem = tuple[str, str]

@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 
-from gateway.domain.audit import AuditRow
-from gateway.domain.caller import Status
+from gateway.domain.account import Status
+from gateway.domain.audit_log import AuditRow
 from gateway.domain.price import ONE_PPM
 
 Origin = Literal["file", "environment", "local", "demo", "stored"]

@@ -14,7 +14,7 @@ import math
 
 import attrs
 
-from gateway.domain.health import Breaker, Rules
+from gateway.domain.circuit_breaker import Breaker, Rules
 
 Place = tuple[str, str]
 """A wire language, and the provider's own name of a model."""

@@ -8,7 +8,7 @@ every one that looks like a beginning: a few are found that are none, and none c
 import re
 from collections.abc import Callable, Iterator
 
-from gateway.domain.sound import OGG_MARK, OGG_PAGE_BYTES, UNKNOWN_BITRATE
+from gateway.domain.audio import OGG_MARK, OGG_PAGE_BYTES, UNKNOWN_BITRATE
 
 Frames = Iterator[tuple[int, float]]
 """Where each begins, in the order of the file, and how many seconds it sounds."""

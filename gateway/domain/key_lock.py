@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.caller import ApiKey
-from gateway.domain.declaration import KeySpec, write_key
+from gateway.domain.account import ApiKey
+from gateway.domain.account_spec import KeySpec, write_key
 from gateway.domain.member import Forbidden
 
 _FREE = {"name", "account", "secret", "webhook_url"}

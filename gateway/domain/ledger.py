@@ -8,10 +8,10 @@ from typing import Literal, Protocol
 
 import attrs
 
-from gateway.domain.audit import AuditRow
-from gateway.domain.fault import Conflict
-from gateway.domain.quota import DAY_S, Day
-from gateway.domain.request import RequestRow, StartedCall
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.balance import DAY_S, Day
+from gateway.domain.request_log import RequestRow, StartedCall
+from gateway.errors import Conflict
 
 EntryKind = Literal["charge", "top_up", "set"]
 """A request's cost; money added to a cap; the difference that brought a balance to what it was set to."""
@@ -178,7 +178,7 @@ class Ledger(Protocol):
 
 
 class Journal(Protocol):
-    """Notes of calls that the store does not have yet, safe from the end of this process; see ``store/journal.py``."""
+    """Notes of calls that the store does not have yet, safe from the end of this process: ``storage/journal.py``."""
 
     @property
     def failing(self) -> bool:

@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 
 import attrs
 
-from gateway.domain.audit import AuditRow
-from gateway.domain.caller import Account, Status
-from gateway.domain.fault import Fault
+from gateway.domain.account import Account, Status
+from gateway.domain.audit_log import AuditRow
+from gateway.errors import Fault
 
 Role = Literal["viewer", "member", "administrator"]
 """In the order of what they may do: each may do what those before it may."""

@@ -4,10 +4,10 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.caller import Status
-from gateway.domain.declaration import write_time
+from gateway.domain.account import Status
+from gateway.domain.account_spec import write_time
 from gateway.domain.member import MAX_PASSPHRASE, Member, Role
-from gateway.domain.reading import between, must
+from gateway.parsing import between, must
 
 MAX_TYPED = 64
 """Characters of a name."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-from gateway.domain.audit import Actor, AuditRow
+from gateway.domain.audit_log import Actor, AuditRow
 from gateway.domain.price import Price
 
 Source = Literal["default", "console", "file", "environment"]

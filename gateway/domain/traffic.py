@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import attrs
 
-from gateway.domain.request import RequestRow, Verdict, went_wrong
+from gateway.domain.request_log import RequestRow, Verdict, went_wrong
 
 HOUR_MS = 3_600_000
 DAY_HOURS = 24

@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-from gateway.domain.audit import AuditRow
-from gateway.domain.request import RequestRow
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.request_log import RequestRow
 from gateway.domain.upload import Upload
 from gateway.domain.webhook import Delivery
 

@@ -8,12 +8,12 @@ from urllib.parse import quote, urlsplit
 
 import attrs
 
-from gateway.dialects.payload import JSON
+from gateway.domain.api_format import Wire
 from gateway.domain.capability import Capability, find_capability
 from gateway.domain.channel import Channel
-from gateway.domain.plan import Plan
+from gateway.domain.http_request import Plan
 from gateway.domain.upload import Content
-from gateway.domain.wire import Wire
+from gateway.formats.request_body import JSON
 from gateway.providers.priced_fields import EVERYWHERE
 
 Body = dict[str, Any]

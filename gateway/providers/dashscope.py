@@ -6,9 +6,9 @@ Singapore here; ``https://dashscope.aliyuncs.com`` is Beijing, ``https://dashsco
 ``https://WORKSPACE.REGION.maas.aliyuncs.com`` one's own, each with ``/compatible-mode/v1`` as ``base_url``. The list
 that is described has another address and shape; the one in the convention's shape beside the calls is not described.
 
-Pictures and videos are at the same server in languages of its own: ``dialects/dashscope_pictures.py`` and
-``dialects/dashscope_videos.py`` name what each model's page says. Where sizes of pictures are ranges they are not
-listed here, and the provider says what it does not make.
+Pictures and videos are at the same server in languages of its own: ``formats/vendors/dashscope_images.py`` and
+``formats/vendors/dashscope_videos.py`` name what each model's page says. Where sizes of pictures are ranges they are
+not listed here, and the provider says what it does not make.
 
 Searches (``enable_search``) and code that is run (``enable_code_interpreter``) are billed (.../web-search).
 
@@ -18,8 +18,8 @@ At other addresses: rerank (``/compatible-api/v1/reranks``), not served here; An
 
 from collections.abc import Iterator
 
-from gateway.dialects.dashscope_videos import MODELS, SYNTHESIS
 from gateway.domain.capability import Capability
+from gateway.formats.vendors.dashscope_videos import MODELS, SYNTHESIS
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
 from gateway.providers.priced_fields import EVERYWHERE
 

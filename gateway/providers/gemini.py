@@ -11,9 +11,9 @@ Imagen is no more (.../docs/deprecations: shut down on 17 August 2026).
 Videos: .../docs/veo. Of models that are not Veo 3.1 nobody has said here what they make.
 """
 
-from gateway.dialects.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
-from gateway.dialects.gemini_videos import SECONDS, SIZES
 from gateway.domain.capability import Capability
+from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
+from gateway.formats.gemini.videos import SECONDS, SIZES
 from gateway.providers.base import Endpoint, Provider
 
 _MOST_SOURCES = 14

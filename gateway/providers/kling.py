@@ -2,12 +2,13 @@
 
 kling.ai/document-api/api/get-started/authentication: an API key, or an AccessKey and a SecretKey, written as the key
 ``ACCESS:SECRET``, from which a token is made for every request; its older language alone takes that, see
-``dialects/kling_videos.py``. The address is that outside China; inside it is ``https://api-beijing.klingai.com``, with
-keys of its own. There is no list of models: a channel names its models, and no variable of the environment makes one.
+``formats/vendors/kling_videos.py``. The address is that outside China; inside it is
+``https://api-beijing.klingai.com``, with keys of its own. There is no list of models: a channel names its models, and
+no variable of the environment makes one.
 """
 
-from gateway.dialects.kling_videos import MODELS, TEXT
 from gateway.domain.capability import Capability
+from gateway.formats.vendors.kling_videos import MODELS, TEXT
 from gateway.providers.base import Endpoint, Provider, sign_bearer
 
 LIFETIME_S = 1_800

@@ -1,14 +1,14 @@
 """MiniMax: Hailuo's videos alone.
 
-platform.minimax.io/docs/api-reference, see ``dialects/minimax_videos.py``. The address is that outside China; inside it
-(platform.minimaxi.com/docs/api-reference) is ``https://api.minimaxi.com``, with keys of its own. H3 wants a key that is
-paid by use, not one of a plan. Its other models speak the convention: provider "custom" with ``base_url``
+platform.minimax.io/docs/api-reference, see ``formats/vendors/minimax_videos.py``. The address is that outside China;
+inside it (platform.minimaxi.com/docs/api-reference) is ``https://api.minimaxi.com``, with keys of its own. H3 wants a
+key that is paid by use, not one of a plan. Its other models speak the convention: provider "custom" with ``base_url``
 ``https://api.minimax.io/v1``. A channel names its models, and no variable of the environment makes one: many have that
 key for those others.
 """
 
-from gateway.dialects.minimax_videos import MODELS, TASKS
 from gateway.domain.capability import Capability
+from gateway.formats.vendors.minimax_videos import MODELS, TASKS
 from gateway.providers.base import Endpoint, Provider
 
 MINIMAX = Provider(

@@ -17,7 +17,7 @@ import re
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.picture import MAX_INPUT_PICTURES, MAX_PICTURES
+from gateway.domain.image import MAX_INPUT_PICTURES, MAX_PICTURES
 from gateway.providers.base import (
     CHAT,
     COMPLETIONS,

@@ -20,9 +20,9 @@ import re
 
 import attrs
 
-from gateway.dialects.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
 from gateway.domain.capability import Capability
-from gateway.domain.picture import MAX_PICTURES
+from gateway.domain.image import MAX_PICTURES
+from gateway.formats.aspect_ratios import WIDE_SIZES, WIDEST_SIZES
 from gateway.providers.anthropic import hash_metadata_user
 from gateway.providers.base import (
     CHAT,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gateway.domain.fault import InvalidRequest
+from gateway.errors import InvalidRequest
 
 TOOLS = "tools"
 EVERYWHERE = frozenset({"service_tier", "web_search_options", TOOLS})

@@ -1,15 +1,15 @@
 """Replicate: pictures alone, by models of many makers, each with a price of its own.
 
 replicate.com/docs/reference/http. Models are called ``owner/name``, and those of the community
-``owner/name:version``; what each takes is in ``dialects/replicate_pictures.py``. Its list of models has every model
-that anybody ever made public, and another shape than the convention's: a channel names its models, and no variable of
-the environment makes one.
+``owner/name:version``; what each takes is in ``formats/vendors/replicate_images.py``. Its list of models has every
+model that anybody ever made public, and another shape than the convention's: a channel names its models, and no
+variable of the environment makes one.
 """
 
 from collections.abc import Iterator
 
-from gateway.dialects.replicate_pictures import MODELS, PREDICTIONS
 from gateway.domain.capability import Capability
+from gateway.formats.vendors.replicate_images import MODELS, PREDICTIONS
 from gateway.providers.base import Endpoint, Provider
 
 

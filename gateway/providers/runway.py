@@ -1,13 +1,13 @@
 """Runway: videos alone, by models of its own and of others, each with a price of its own.
 
-docs.dev.runwayml.com/api; what each model takes is in ``dialects/runway_videos.py``. It has no list of models: a
+docs.dev.runwayml.com/api; what each model takes is in ``formats/vendors/runway_videos.py``. It has no list of models: a
 channel names its models, and no variable of the environment makes one (the usual one is ``RUNWAYML_API_SECRET``).
 """
 
 from collections.abc import Iterator
 
-from gateway.dialects.runway_videos import BY_WORDS, MODELS
 from gateway.domain.capability import Capability
+from gateway.formats.vendors.runway_videos import BY_WORDS, MODELS
 from gateway.providers.base import Endpoint, Provider
 
 

@@ -6,7 +6,7 @@ whole.
 """
 
 from gateway.domain.capability import Capability
-from gateway.domain.picture import MAX_PICTURES
+from gateway.domain.image import MAX_PICTURES
 from gateway.providers.base import (
     CHAT,
     COMPLETIONS,

@@ -5,15 +5,15 @@ vendor's own client, github.com/volcengine/volcengine-go-sdk, ``service/arkrunti
 ModelArk (docs.byteplus.com/en/docs/ModelArk) with keys of its own, ``base_url``
 ``https://ark.ap-southeast.bytepluses.com/api/v3`` and models by other names (``seedance-…``, ``dreamina-seedance-…``).
 
-Videos are in a language of its own: ``dialects/volcengine_videos.py`` names what each page says. A list of models is
-not described: a channel names its models, and no variable of the environment makes one (the usual one is
+Videos are in a language of its own: ``formats/vendors/volcengine_videos.py`` names what each page says. A list of
+models is not described: a channel names its models, and no variable of the environment makes one (the usual one is
 ``ARK_API_KEY``).
 """
 
 from collections.abc import Iterator
 
-from gateway.dialects.volcengine_videos import MODELS, TASKS
 from gateway.domain.capability import Capability
+from gateway.formats.vendors.volcengine_videos import MODELS, TASKS
 from gateway.providers.base import CHAT, EMBEDDINGS, Endpoint, Provider
 
 

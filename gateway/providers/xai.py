@@ -14,7 +14,7 @@ import re
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.picture import MAX_PICTURES
+from gateway.domain.image import MAX_PICTURES
 from gateway.providers.base import CHAT, COMPLETIONS, IMAGES, RESPONSES, Body, Endpoint, Provider
 from gateway.providers.priced_fields import EVERYWHERE
 from gateway.providers.quirks import drop, drop_idle

@@ -8,10 +8,10 @@ import asyncio
 from collections import deque
 from typing import Protocol, cast
 
-from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
-from gateway.upstream.content import Peek, find_peek, see_nothing
-from gateway.upstream.framing import MAX_PUSH_BYTES, Framing, read_chunks
-from gateway.upstream.port import Sink
+from gateway.errors import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.upstream.interface import Sink
+from gateway.upstream.request_body import Peek, find_peek, see_nothing
+from gateway.upstream.response_parser import MAX_PUSH_BYTES, Framing, read_chunks
 
 READ_BUFFER = 64 * 1024
 """What may wait for a sink; with more than that the provider is read no further."""

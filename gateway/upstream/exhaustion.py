@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 
-from gateway.domain.fault import Blame, UpstreamFault
+from gateway.errors import Blame, UpstreamFault
 
 _LACKING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 """Descriptors of this process, or of the machine; buffers; memory; ports to call from (connect(2), socket(2))."""

@@ -14,7 +14,7 @@ from typing import IO
 import attrs
 import psutil
 
-from gateway.store.folder import find_holder
+from gateway.storage.data_folder import find_holder
 from scripts.bench_parts.meter import pin
 from scripts.bench_parts.wire import KEY, MODEL
 

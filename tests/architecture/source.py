@@ -21,9 +21,9 @@ class Module:
     tree: ast.Module
 
     @property
-    def room(self) -> str:
-        """The folder under ``gateway/``; empty for what stands on the roof."""
-        return self.where.partition("/")[0] if "/" in self.where else ""
+    def part(self) -> str:
+        """The package of the module; a module beside the packages is its own part."""
+        return self.where.partition("/")[0].removesuffix(".py")
 
 
 def parse(where: str, text: str) -> Module:
@@ -48,7 +48,7 @@ def read_modules() -> tuple[Module, ...]:
 
 def _list_files() -> list[str]:
     paths = [path.relative_to(PACKAGE).as_posix() for path in sorted(PACKAGE.rglob("*.py"))]
-    return [where for where in paths if not where.startswith("store/migrations/versions/0")]
+    return [where for where in paths if not where.startswith("storage/migrations/versions/0")]
 
 
 @cache

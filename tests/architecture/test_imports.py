@@ -91,12 +91,12 @@ def test_no_modules_import_each_other_in_a_ring() -> None:
 
 def test_a_ring_would_be_found() -> None:
     ring = [
-        parse("flow/a.py", "from gateway.flow.b import x"),
-        parse("flow/b.py", "import gateway.flow.c"),
-        parse("flow/c.py", "from gateway.flow import a"),
+        parse("proxy/a.py", "from gateway.proxy.b import x"),
+        parse("proxy/b.py", "import gateway.proxy.c"),
+        parse("proxy/c.py", "from gateway.proxy import a"),
     ]
-    assert set(find_cycle(draw_graph(ring)) or []) == {"gateway.flow.a", "gateway.flow.b", "gateway.flow.c"}
-    late = parse("flow/c.py", "def f():\n    from gateway.flow import a")
+    assert set(find_cycle(draw_graph(ring)) or []) == {"gateway.proxy.a", "gateway.proxy.b", "gateway.proxy.c"}
+    late = parse("proxy/c.py", "def f():\n    from gateway.proxy import a")
     assert find_cycle(draw_graph([*ring[:2], late])) is None
 
 
@@ -105,7 +105,9 @@ def test_a_module_can_be_imported_first() -> None:
 
     One that cannot be imported is found.
     """
-    names = [module.name for module in read_modules() if module.name != "gateway.store.migrations.env"]  # Alembic's own
+    names = [
+        module.name for module in read_modules() if module.name != "gateway.storage.migrations.env"
+    ]  # Alembic's own
     failed, why = import_alone([*random.sample(names, ALONE_AT_ONCE), "gateway.no_such_module"])
     assert failed == ["gateway.no_such_module"], why
     assert "ModuleNotFoundError" in why
@@ -114,12 +116,12 @@ def test_a_module_can_be_imported_first() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        [("gateway.cli", {"aiohttp", "sqlalchemy", "rich", "alembic", "cattrs", "structlog"})],
+        [("gateway.cli.main", {"aiohttp", "sqlalchemy", "rich", "alembic", "cattrs", "structlog"})],
         [
-            ("gateway.dialects.openai_chat", {"aiohttp", "sqlalchemy", "cattrs", "asyncio"}),
-            ("gateway.store.memory", {"sqlalchemy", "aiohttp"}),
-            ("gateway.flow.relay", {"aiohttp", "sqlalchemy", "cattrs"}),
-            ("gateway.config_file", {"aiohttp", "sqlalchemy", "alembic"}),
+            ("gateway.formats.openai.chat", {"aiohttp", "sqlalchemy", "cattrs", "asyncio"}),
+            ("gateway.storage.memory", {"sqlalchemy", "aiohttp"}),
+            ("gateway.proxy.failover", {"aiohttp", "sqlalchemy", "cattrs"}),
+            ("gateway.config.loader", {"aiohttp", "sqlalchemy", "alembic"}),
             ("gateway.app", {"alembic", "click"}),
             ("gateway.serve", {"alembic", "click", "uvloop"}),
         ],
@@ -133,5 +135,5 @@ def test_what_is_imported_is_no_heavier_than_its_work(asked: list[tuple[str, set
 
 def test_what_is_loaded_would_be_found() -> None:
     heavy = ["aiohttp", "sqlalchemy", "alembic"]
-    asked = ("gateway.dialects.sse", heavy), ("gateway.upstream.guard", heavy)
-    assert find_loaded(*asked) == {"gateway.dialects.sse": set(), "gateway.upstream.guard": {"aiohttp"}}
+    asked = ("gateway.formats.sse", heavy), ("gateway.upstream.safe_fetch", heavy)
+    assert find_loaded(*asked) == {"gateway.formats.sse": set(), "gateway.upstream.safe_fetch": {"aiohttp"}}

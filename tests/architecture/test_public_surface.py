@@ -19,11 +19,11 @@ import click
 import orjson
 import pytest
 
-from gateway.cli import main
-from gateway.domain.fault import STATUS
+from gateway.cli.main import main
+from gateway.errors import STATUS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, channel
-from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer, chat_script
+from tests.support.gateway import CHAT, HELLO, KEY, channel
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer, chat_script
 
 SURFACE = Path(__file__).parent / "surface"
 PROSE = frozenset({"description", "summary", "title", "example", "examples"})

@@ -13,16 +13,16 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.dialects.exchange import Naming, make_exchange
-from gateway.dialects.json_body import read_json_object
-from gateway.dialects.openai_chat import ChatGate, read_chat_call
-from gateway.dialects.openai_limits import write_limits
-from gateway.domain.health import DEFAULT_RULES, Breaker
+from gateway.billing.rate_limiter import MemoryCounters
+from gateway.domain.balance import Owner, Purse, Quota, hold, read_day
+from gateway.domain.circuit_breaker import DEFAULT_RULES, Breaker
 from gateway.domain.price import Price, cost_nanos, usd
-from gateway.domain.quota import Owner, Purse, Quota, hold, read_day
-from gateway.domain.rate import Allowance, Limits, Standing, Subject
+from gateway.domain.rate_limit import Allowance, Limits, Standing, Subject
 from gateway.domain.usage import Usage
-from gateway.store.counters import MemoryCounters
+from gateway.formats.openai.chat import ChatGate, read_chat_call
+from gateway.formats.openai.rate_limit_headers import write_limits
+from gateway.formats.registry import Naming, make_exchange
+from gateway.formats.strict_json import read_json_object
 
 NOW_S = 1_750_000_000.0
 DAY = read_day(NOW_S)

@@ -11,27 +11,27 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.call import Call
-from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.billing.flush_worker import REST_S
+from gateway.billing.quota import Admission, Bank
+from gateway.billing.rate_limiter import MemoryCounters
+from gateway.billing.settlement import Settlement
+from gateway.billing.write_queue import Outbox
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
+from gateway.domain.inference_request import Call
 from gateway.domain.ledger import Journal
 from gateway.domain.price import Price
-from gateway.domain.quota import Quota
-from gateway.domain.rate import Limits
-from gateway.domain.request import RequestRow, StartedCall
+from gateway.domain.rate_limit import Limits
+from gateway.domain.request_log import RequestRow, StartedCall
 from gateway.domain.usage import Usage
-from gateway.flow.admission import Admission, Bank
-from gateway.flow.attempt import Option
-from gateway.flow.line import KeyLine, Line
-from gateway.flow.outbox import Outbox
-from gateway.flow.record import Arrival, Outcome
-from gateway.flow.settlement import Settlement
-from gateway.jobs.flush_ledger import REST_S
 from gateway.providers.base import CHAT
-from gateway.store.counters import MemoryCounters
-from gateway.store.engine import open_database
-from gateway.store.journal import FileJournal
-from gateway.store.ledger import SqlLedger
+from gateway.request_context import Arrival, Outcome
+from gateway.routing.channel_state import KeyLine, Line
+from gateway.routing.target import Option
+from gateway.storage.database import open_database
+from gateway.storage.journal import FileJournal
+from gateway.storage.ledger import SqlLedger
 
 CALLS = 2_000
 ROUNDS = 5

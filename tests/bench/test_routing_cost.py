@@ -9,16 +9,16 @@ import time
 
 import pytest
 
-from gateway.dialects.openai_chat import read_chat_call
-from gateway.domain.caller import Account, ApiKey, Caller
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
 from gateway.domain.price import Price, PriceList
-from gateway.domain.wire import WIRES
-from gateway.flow.attempt import Attempt
-from gateway.flow.models import Catalog
-from gateway.flow.routing import Router
-from gateway.flow.switchboard import Switchboard
-from gateway.flow.tariff import Tariff
+from gateway.formats.openai.chat import read_chat_call
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.pricing_policy import Tariff
+from gateway.routing.router import Router
+from gateway.routing.target import Attempt
 
 pytestmark = pytest.mark.slow
 

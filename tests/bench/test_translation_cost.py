@@ -25,15 +25,16 @@ import attrs
 import psutil
 import pytest
 
-from gateway.dialects.anthropic_messages import read_messages_call
-from gateway.dialects.exchange import Naming, is_translated, make_exchange
-from gateway.dialects.openai_chat import read_chat_call
-from gateway.domain.call import Call
-from gateway.domain.wire import Wire
-from tests.dialects import anthropic_cassettes as messages
-from tests.dialects import gemini_cassettes as gemini
-from tests.fakes.gateway import CHAT, KEY
-from tests.fakes.upstream import (
+from gateway.domain.api_format import Wire
+from gateway.domain.inference_request import Call
+from gateway.formats.anthropic.request import read_messages_call
+from gateway.formats.openai.chat import read_chat_call
+from gateway.formats.registry import Naming, is_translated, make_exchange
+from tests.support import anthropic_cassettes as messages
+from tests.support import gemini_cassettes as gemini
+from tests.support.gateway import CHAT, KEY
+from tests.support.gateway_process import GatewayProcess
+from tests.support.scripted_upstream import (
     LAST_CHUNK,
     SSE_HEAD,
     Received,
@@ -44,7 +45,6 @@ from tests.fakes.upstream import (
     delta,
     event,
 )
-from tests.faults.process import GatewayProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

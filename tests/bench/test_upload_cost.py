@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.process import GatewayProcess
-from tests.faults.uploads import BLOCK, MB, UploadProvider, edit, lead, name_file, site
+from tests.support.gateway_process import GatewayProcess
+from tests.support.uploads import BLOCK, MB, UploadProvider, edit, lead, name_file, site
 
 pytestmark = pytest.mark.slow
 

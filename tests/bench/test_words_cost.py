@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from gateway.flow.safety import WordList, read_words
+from gateway.media.word_filter import WordList, read_words
 
 pytestmark = pytest.mark.slow
 

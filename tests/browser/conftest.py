@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest_asyncio
 
 from tests.browser.chromium import find_shots, open_chromium
-from tests.browser.house import Guests, House
-from tests.browser.visitor import Visitor
+from tests.browser.gateways import Guests, House
+from tests.browser.user import Visitor
 
 Enter = Callable[..., Awaitable[Visitor]]
 

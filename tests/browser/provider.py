@@ -6,7 +6,7 @@ from typing import Any, Self
 import attrs
 from aiohttp import web
 
-from tests.fakes.upstream import DONE, delta, event
+from tests.support.scripted_upstream import DONE, delta, event
 
 KEY = "provider-key"
 PAUSE_S = 0.02

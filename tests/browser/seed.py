@@ -9,10 +9,10 @@ from typing import Any
 
 import attrs
 
-from tests.browser.house import Desk, Guests, House, open_house, open_studio
+from tests.browser.gateways import Desk, Guests, House, open_house, open_studio
 from tests.browser.provider import Provider
-from tests.fakes.gateway import CHAT, KEY, make_template, start_gateway
-from tests.fakes.openai_videos import OpenAiVideos, Play
+from tests.support.gateway import CHAT, KEY, make_template, start_gateway
+from tests.support.openai_videos import OpenAiVideos, Play
 
 DAYS = 6
 CONFIG: dict[str, Any] = {

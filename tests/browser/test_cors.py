@@ -8,10 +8,10 @@ from aiohttp import web
 from playwright.async_api import Page
 
 from tests.browser.chromium import BROWSER
-from tests.browser.house import Guests
+from tests.browser.gateways import Guests
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, KEY, RunningGateway, channel
-from tests.fakes.upstream import ScriptedUpstream, answer, chat_script
+from tests.support.gateway import CHAT, KEY, RunningGateway, channel
+from tests.support.scripted_upstream import ScriptedUpstream, answer, chat_script
 
 pytestmark = BROWSER
 

@@ -8,12 +8,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from gateway.web.admin.members import SETUP_PATH
-from gateway.web.keys import INVITATIONS
+from gateway.server.admin.members import SETUP_PATH
+from gateway.server.context import INVITATIONS
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import Guests, House, open_house
-from tests.web.console.people import PASSPHRASE
+from tests.browser.gateways import Guests, House, open_house
+from tests.support.console_people import PASSPHRASE
 
 pytestmark = BROWSER
 

@@ -14,17 +14,17 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
+from gateway.auth.sessions import Visitor as AtTheDoor
 from gateway.domain.member import Proof
-from gateway.flow.reception import Visitor as AtTheDoor
-from gateway.web.keys import RECEPTION
+from gateway.server.context import RECEPTION
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
+from tests.browser.gateways import Guests, House, open_house
 from tests.browser.hostile import ALL_AT_ONCE, ANY, NAME, PRINTABLE, SEEN, TAGS
-from tests.browser.house import Guests, House, open_house
 from tests.browser.provider import Provider
-from tests.browser.visitor import DESK, PHONE, Visitor
-from tests.fakes.gateway import CHAT, KEY
-from tests.fakes.openai_videos import OpenAiVideos, Play
+from tests.browser.user import DESK, PHONE, Visitor
+from tests.support.gateway import CHAT, KEY
+from tests.support.openai_videos import OpenAiVideos, Play
 
 pytestmark = BROWSER
 

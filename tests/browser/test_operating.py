@@ -11,11 +11,11 @@ from playwright.async_api import Page, expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import Guests, House, open_house
+from tests.browser.gateways import Guests, House, open_house
 from tests.browser.provider import KEY, Provider
-from tests.browser.visitor import Visitor
-from tests.fakes.gateway import CHAT
-from tests.fakes.gateway import KEY as CALLERS_KEY
+from tests.browser.user import Visitor
+from tests.support.gateway import CHAT
+from tests.support.gateway import KEY as CALLERS_KEY
 
 pytestmark = BROWSER
 

@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from gateway.web.console.hall import list_pages
-from gateway.web.console.pages import ROOT
+from gateway.server.console.page import ROOT
+from gateway.server.console.routes import list_pages
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import Guests, House
+from tests.browser.gateways import Guests, House
 from tests.browser.seed import open_used_house
-from tests.browser.visitor import DESK, PHONE, Visitor
+from tests.browser.user import DESK, PHONE, Visitor
 
 pytestmark = BROWSER
 

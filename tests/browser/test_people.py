@@ -12,9 +12,9 @@ from playwright.async_api import expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import Guests, House, open_house
-from tests.browser.visitor import Visitor
-from tests.fakes.console import FROGS
+from tests.browser.gateways import Guests, House, open_house
+from tests.browser.user import Visitor
+from tests.support.console import FROGS
 
 pytestmark = BROWSER
 

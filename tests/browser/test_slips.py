@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Request, Route, expect
 
-from gateway.web.keys import RECEPTION
+from gateway.server.context import RECEPTION
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import Guests, House, open_house
+from tests.browser.gateways import Guests, House, open_house
 from tests.browser.provider import KEY, Provider
 
 pytestmark = BROWSER

@@ -14,11 +14,11 @@ from playwright.async_api import expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
-from tests.browser.house import Guests, House
+from tests.browser.gateways import Guests, House
 from tests.browser.seed import open_used_house
-from tests.browser.visitor import Visitor
-from tests.fakes.gateway import CHAT
-from tests.fakes.openai_pictures import CustomPictures
+from tests.browser.user import Visitor
+from tests.support.gateway import CHAT
+from tests.support.openai_images import CustomPictures
 
 pytestmark = BROWSER
 

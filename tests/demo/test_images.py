@@ -14,7 +14,7 @@ from openai.types import ImageEditCompletedEvent, ImageGenCompletedEvent, ImageG
 
 from gateway.demo.images import Files
 from gateway.demo.server import DemoUpstream
-from tests.demo import pixels
+from tests.support import pixels
 
 ASK: Any = {"model": "demo-image", "prompt": "a lake at dawn", "size": "256x256"}
 GREEN, SEE_THROUGH = b"\x10\xf0\x20", b"\0\0\0\0"

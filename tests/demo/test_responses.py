@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from gateway.demo.asks import AskError
+from gateway.demo.requests import AskError
 from gateway.demo.responses import Told
 from gateway.demo.server import DemoUpstream
 from tests.conftest import NO_TLS
-from tests.demo.test_talk import json_values
+from tests.demo.test_chat import json_values
 
 ASK: Any = {"model": "demo-chat", "input": "Why is the sky blue?"}
 CITY: Any = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.demo.asks import VIDEO_MODELS
+from gateway.demo.requests import VIDEO_MODELS
 from gateway.demo.server import DemoUpstream
 from gateway.demo.video_requests import LENGTHS, SIZES
 from gateway.demo.videos import POLL_AFTER, Job, describe, find_duration, find_job
 from gateway.providers.demo import DEMO
-from tests.demo import pixels
+from tests.support import pixels
 
 ASK: Any = {"model": "demo-video", "prompt": "a lake at dawn", "size": "640x360", "seconds": "4"}
 KEYS = (

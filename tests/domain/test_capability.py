@@ -15,7 +15,7 @@ from gateway.domain.capability import (
     find_shared_problem,
     unite,
 )
-from gateway.domain.picture import PictureAsk
+from gateway.domain.image import PictureAsk
 
 SIZES = ("1024x1024", "512x512")
 FLAGS = st.none() | st.booleans()

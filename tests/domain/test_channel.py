@@ -3,8 +3,8 @@
 import attrs
 import pytest
 
-from gateway.dialects.openai_error import mask
 from gateway.domain.channel import Channel, is_glob
+from gateway.formats.openai.errors import mask
 
 CHANNEL = Channel(
     "up",

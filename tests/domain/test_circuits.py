@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.domain.circuit_breaker import Breaker, Rules
 from gateway.domain.circuits import (
     FORGET_S,
     MOST_ACCOUNTS,
@@ -17,7 +18,6 @@ from gateway.domain.circuits import (
     Failure,
     Place,
 )
-from gateway.domain.health import Breaker, Rules
 
 NOW = 1_000.0
 RULES = Rules(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)

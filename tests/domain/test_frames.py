@@ -20,8 +20,8 @@ from gateway.domain.frames import (
     measure_seconds,
     read_opus_seconds,
 )
-from tests.domain.test_sound import OPUS_HEAD, VORBIS_HEAD, ogg_page
-from tests.fakes.openai_audio import make_mp3
+from tests.domain.test_audio import OPUS_HEAD, VORBIS_HEAD, ogg_page
+from tests.support.openai_audio import make_mp3
 
 
 def find_one(find: FindFrames, data: bytes) -> float:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.fault import InvalidRequest
+from gateway.auth.accounts import read_spec
 from gateway.domain.member import (
     ABSOLUTE_MS,
     IDLE_MS,
@@ -23,8 +23,8 @@ from gateway.domain.member import (
     may,
 )
 from gateway.domain.member_spec import InviteSpec, LinkUseSpec, MemberSpec, SetupSpec, SignInSpec, write_member
-from gateway.domain.status import STATUS
-from gateway.flow.administration import read_spec
+from gateway.error_status import STATUS
+from gateway.errors import InvalidRequest
 
 NOW = 1_800_000_000_000
 HASH = "$argon2id$ann"

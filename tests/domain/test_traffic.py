@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.request import RequestRow
+from gateway.domain.request_log import RequestRow
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, SUMS, TrafficFilter, add, cover, sum_up
-from tests.store.rows import make_row, refuse
+from tests.support.request_records import make_row, refuse
 
 HOURS = st.integers(0, 500_000)
 

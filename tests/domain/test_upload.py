@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gateway.domain.media import sniff_media
 from gateway.domain.upload import HEAD_BYTES, Content, FilePiece, Upload
-from tests.dialects.picture_calls import InMemory
-from tests.fakes.openai_audio import make_wav
-from tests.fakes.pictures import draw
+from tests.support.image_calls import InMemory
+from tests.support.image_providers import draw
+from tests.support.openai_audio import make_wav
 
 DATA = st.binary(max_size=200)
 

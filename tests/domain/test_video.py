@@ -25,8 +25,8 @@ from gateway.domain.video import (
     is_video_id,
 )
 from scripts import draw_states
-from tests.store.rows import ROW
-from tests.store.takes import JOB
+from tests.support.request_records import ROW
+from tests.support.video_records import JOB
 
 NOW = 1_750_000_000_000
 STATES: tuple[VideoState, ...] = tuple(TRANSITIONS)

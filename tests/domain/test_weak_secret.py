@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.auth.accounts import make_secret
 from gateway.domain.weak_secret import is_weak
-from gateway.flow.administration import make_secret
 
 HOME = Path(__file__).parents[2]
 
@@ -65,8 +65,8 @@ def test_what_is_made_at_random_never_is() -> None:
 
 
 def test_every_key_that_our_own_pages_show_is_weak() -> None:
-    openapi = HOME / "gateway/web/openapi"
-    pages = [HOME / "README.md", openapi / "samples.py", openapi / "public.yaml", *HOME.glob("config/*.toml")]
+    openapi = HOME / "gateway/server/openapi"
+    pages = [HOME / "README.md", openapi / "examples.py", openapi / "public.yaml", *HOME.glob("config/*.toml")]
     shown = [found for page in pages for found in re.findall(r"\bsk-[A-Za-z0-9._-]{4,}", page.read_text())]
     assert [secret for secret in shown if not is_weak(secret)] == []
 

@@ -22,7 +22,7 @@ from gateway.domain.webhook import (
     sign,
     write_secret,
 )
-from tests.store.takes import DELIVERY, NOW, make_delivery
+from tests.support.video_records import DELIVERY, NOW, make_delivery
 
 MASTER = bytes(range(32))
 SECRET = derive_secret(MASTER, 7)

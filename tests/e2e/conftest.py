@@ -12,11 +12,11 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from tests.conftest import NO_TLS, StartGateway, starting
-from tests.fakes.anthropic_provider import AnthropicProvider
-from tests.fakes.gateway import KEY, RunningGateway
-from tests.fakes.gemini_provider import GeminiProvider
-from tests.fakes.openai_provider import OpenAIProvider, ThinkingProvider
-from tests.fakes.providers import Provider
+from tests.support.anthropic_provider import AnthropicProvider
+from tests.support.gateway import KEY, RunningGateway
+from tests.support.gemini_provider import GeminiProvider
+from tests.support.openai_provider import OpenAIProvider, ThinkingProvider
+from tests.support.providers import Provider
 
 MakeClient = Callable[..., AsyncOpenAI]
 MakeClaude = Callable[..., AsyncAnthropic]

@@ -9,8 +9,8 @@ from openai import APIError, OpenAI
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.gateway import KEY, channels
-from tests.fakes.upstream import (
+from tests.support.gateway import KEY, channels
+from tests.support.scripted_upstream import (
     COMPLETION,
     FIN,
     LAST_CHUNK,

@@ -9,8 +9,8 @@ from openai import InternalServerError
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.gateway import channels
-from tests.fakes.upstream import ScriptedUpstream, answer
+from tests.support.gateway import channels
+from tests.support.scripted_upstream import ScriptedUpstream, answer
 
 VECTOR = [0.5, -0.25, 1.0]
 PACKED = base64.b64encode(struct.pack("<3f", *VECTOR)).decode()

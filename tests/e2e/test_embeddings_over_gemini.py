@@ -8,11 +8,11 @@ from openai import BadRequestError, InternalServerError, OpenAIError, RateLimitE
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.anthropic_provider import AnthropicProvider
-from tests.fakes.gateway import channel
-from tests.fakes.gemini_provider import GeminiProvider
-from tests.fakes.providers import Fails
-from tests.fakes.upstream import ScriptedUpstream, answer
+from tests.support.anthropic_provider import AnthropicProvider
+from tests.support.gateway import channel
+from tests.support.gemini_provider import GeminiProvider
+from tests.support.providers import Fails
+from tests.support.scripted_upstream import ScriptedUpstream, answer
 
 PLAIN = {"object": "list", "model": "m", "data": [], "usage": {"prompt_tokens": 1, "total_tokens": 1}}
 

@@ -16,8 +16,8 @@ from openai import (
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.gateway import KEY, RunningGateway, channel, channels
-from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.gateway import KEY, RunningGateway, channel, channels
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 
 ASK: list[Any] = [{"role": "user", "content": "hi"}]
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import Dialect, MakeClaude, MakeClient
-from tests.fakes.anthropic_provider import AnthropicProvider
-from tests.fakes.providers import KEY, Fails, Provider, Says
+from tests.support.anthropic_provider import AnthropicProvider
+from tests.support.providers import KEY, Fails, Provider, Says
 
 ASK: list[Any] = [{"role": "user", "content": "What is a gateway?"}]
 ERRORS = [

@@ -9,7 +9,7 @@ from openai import APIStatusError, BadRequestError
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClaude, MakeClient
-from tests.fakes.gateway import RunningGateway
+from tests.support.gateway import RunningGateway
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 WEATHER: Any = {

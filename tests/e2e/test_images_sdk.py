@@ -12,9 +12,9 @@ from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, 
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.e2e.pictures import KINDS, Kind, Place, open_kind
-from tests.fakes.gateway import KEY, RunningGateway
-from tests.fakes.pictures import draw, draw_mask, measure
+from tests.support.gateway import KEY, RunningGateway
+from tests.support.image_providers import draw, draw_mask, measure
+from tests.support.sdk_images import KINDS, Kind, Place, open_kind
 
 PROMPT = "a lighthouse at night"
 ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

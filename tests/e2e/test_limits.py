@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from openai import APIStatusError, AsyncOpenAI, PermissionDeniedError, RateLimitError
 
-from gateway.domain.request import RequestFilter
-from gateway.web.keys import OFFICE
+from gateway.domain.request_log import RequestFilter
+from gateway.server.context import OFFICE
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.gateway import KEY, RunningGateway, channel
-from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
-from tests.faults.scene import site
 from tests.faults.test_caps_under_load import stream_until
+from tests.support.fault_scene import site
+from tests.support.gateway import KEY, RunningGateway, channel
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 
 ASK: list[Any] = [{"role": "user", "content": "hi"}]
 NOTHING_LEFT = {"quota_usd": 0}

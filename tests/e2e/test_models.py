@@ -7,7 +7,7 @@ from openai import NotFoundError
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.gateway import KEY, channel
+from tests.support.gateway import KEY, channel
 
 NOWHERE = "http://127.0.0.1:9/v1"
 

@@ -11,11 +11,11 @@ import attrs
 import pytest
 from openai import NotFoundError
 
-from gateway.config import Config
+from gateway.config.schema import Config
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.gateway import HELLO, KEY, RunningGateway, channel
-from tests.fakes.upstream import COMPLETION, FIN, RST, Received, ScriptedUpstream, Step, answer
+from tests.support.gateway import HELLO, KEY, RunningGateway, channel
+from tests.support.scripted_upstream import COMPLETION, FIN, RST, Received, ScriptedUpstream, Step, answer
 
 NOW = 1_750_000_000
 OTHER_KEY = "sk-the-key-of-another-caller"

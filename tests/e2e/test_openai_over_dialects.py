@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import Dialect, MakeClient
-from tests.fakes.anthropic_provider import AnthropicProvider
-from tests.fakes.gateway import KEY
-from tests.fakes.openai_provider import OpenAIProvider
-from tests.fakes.providers import Call, Picture, Says
+from tests.support.anthropic_provider import AnthropicProvider
+from tests.support.gateway import KEY
+from tests.support.openai_provider import OpenAIProvider
+from tests.support.providers import Call, Picture, Says
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 PDF = b"%PDF-1.4\n%%EOF"

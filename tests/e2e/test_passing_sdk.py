@@ -9,9 +9,19 @@ from openai import APIError, BadRequestError, InternalServerError, OpenAI
 
 from tests.conftest import StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.anthropic_provider import AnthropicProvider
-from tests.fakes.gateway import KEY, channels
-from tests.fakes.upstream import DONE, FIN, LAST_CHUNK, SSE_HEAD, ScriptedUpstream, Step, answer, chunk, event
+from tests.support.anthropic_provider import AnthropicProvider
+from tests.support.gateway import KEY, channels
+from tests.support.scripted_upstream import (
+    DONE,
+    FIN,
+    LAST_CHUNK,
+    SSE_HEAD,
+    ScriptedUpstream,
+    Step,
+    answer,
+    chunk,
+    event,
+)
 
 
 def completion(text: str, finish: str | None = None, **more: Any) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.fakes.anthropic_provider import AnthropicProvider, sign
-from tests.fakes.gemini_provider import SIGNATURE, GeminiProvider
-from tests.fakes.openai_provider import OpenAIProvider
-from tests.fakes.providers import KEY, Provider
+from tests.support.anthropic_provider import AnthropicProvider, sign
+from tests.support.gemini_provider import SIGNATURE, GeminiProvider
+from tests.support.openai_provider import OpenAIProvider
+from tests.support.providers import KEY, Provider
 
 Spoil = Callable[[dict[str, Any]], Any]
 

@@ -14,14 +14,14 @@ import aiohttp
 import attrs
 import orjson
 
-from gateway.domain.request import RequestRow
+from gateway.domain.request_log import RequestRow
 from gateway.domain.video import VideoFilter
-from gateway.web.keys import ROOMS
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import KEY, RunningGateway, channel
-from tests.fakes.openai_videos import OpenAiVideos, Play, write_clip
-from tests.fakes.providers import Json
-from tests.fakes.video_vendors import (
+from tests.support.gateway import KEY, RunningGateway, channel
+from tests.support.openai_videos import OpenAiVideos, Play, write_clip
+from tests.support.providers import Json
+from tests.support.video_vendors import (
     PICTURE,
     DashScopeVideos,
     FileHost,

@@ -17,9 +17,9 @@ from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, O
 from gateway.domain.webhook import derive_secret, write_secret
 from tests.conftest import NO_TLS, StartGateway
 from tests.e2e.conftest import MakeClient
-from tests.fakes.gateway import KEY, RunningGateway
-from tests.fakes.openai_videos import OpenAiVideos, Play, write_clip
-from tests.fakes.pictures import draw
+from tests.support.gateway import KEY, RunningGateway
+from tests.support.image_providers import draw
+from tests.support.openai_videos import OpenAiVideos, Play, write_clip
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
 

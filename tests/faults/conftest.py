@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fakes.sockets import check_sockets, count_sockets
-from tests.faults.table import Notes
+from tests.support.outcome_table import Notes
+from tests.support.sockets import check_sockets, count_sockets
 
 
 @pytest.fixture(autouse=True)

@@ -12,12 +12,27 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.request import RequestRow
-from gateway.domain.tokens import estimate_text
-from gateway.web.keys import ROOMS
+from gateway.domain.request_log import RequestRow
+from gateway.domain.token_estimate import estimate_text
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
-from tests.fakes.upstream import (
+from tests.faults.test_caller_leaves import Writer, close, reset
+from tests.faults.test_shutdown import SHORT, stored
+from tests.faults.test_slow_reader import unread
+from tests.support.fault_scene import (
+    PATIENCE_S,
+    PRICE,
+    UNHURRIED,
+    audit,
+    check_charged_once,
+    good_script,
+    healthy,
+    hear,
+    until,
+)
+from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.image_scene import DATA, IMAGES, leave, read_stored
+from tests.support.scripted_upstream import (
     COMPLETION,
     FIN,
     LAST_CHUNK,
@@ -33,21 +48,6 @@ from tests.fakes.upstream import (
     delta,
     event,
 )
-from tests.faults.scene import (
-    PATIENCE_S,
-    PRICE,
-    UNHURRIED,
-    audit,
-    check_charged_once,
-    good_script,
-    healthy,
-    hear,
-    until,
-)
-from tests.faults.studio import DATA, IMAGES, leave, read_stored
-from tests.faults.test_caller_leaves import Writer, close, reset
-from tests.faults.test_shutdown import SHORT, stored
-from tests.faults.test_slow_reader import unread
 
 LONG = "Sixty thousand tokens, more or less. " * 6_000
 CHINESE = "我是一种新型的语言模型。" * 500

@@ -4,10 +4,10 @@ Each fault alone, and beside a healthy second channel, is in ``test_matrix.py``.
 """
 
 from tests.conftest import StartGateway
-from tests.fakes.gateway import channel
-from tests.fakes.upstream import FIN, LAST_CHUNK, RST, STALL, ScriptedUpstream, chunk, event, usage_frame
-from tests.faults.scene import audit, call, check_broken_stream, good_script, site
-from tests.faults.scripts import ONE, TOLD, TWO
+from tests.support.fault_scene import audit, call, check_broken_stream, good_script, site
+from tests.support.gateway import channel
+from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, ScriptedUpstream, chunk, event, usage_frame
+from tests.support.upstream_scripts import ONE, TOLD, TWO
 
 
 async def test_a_broken_stream_whose_usage_was_told_is_charged_by_it(standing_with: StartGateway) -> None:

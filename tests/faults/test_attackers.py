@@ -19,10 +19,10 @@ import orjson
 import psutil
 import pytest
 
-from tests.fakes.gateway import CHAT, HELLO, KEY, channel
-from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
-from tests.faults.attackers import under_attack
-from tests.faults.process import GatewayProcess
+from tests.support.attackers import under_attack
+from tests.support.gateway import CHAT, HELLO, KEY, channel
+from tests.support.gateway_process import GatewayProcess
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 
 ATTACK_S = float(os.environ.get("GATEWAY_TEST_ATTACK_S") or 120)
 PAUSE_S = 0.02
@@ -30,7 +30,7 @@ MAX_P99_MS, MAX_RATIO = 100.0, 10.0
 """On a machine that has nothing else to do the first; else so many times what the same client sees by itself."""
 LIMITED = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0})); sys.argv[0] = 'gateway'; "
-    "from gateway.cli import main; main()"
+    "from gateway.cli.main import main; main()"
 )
 ATTACKER = "sk-test-key-of-an-attacker"
 
@@ -129,7 +129,7 @@ async def test_two_minutes_of_eight_attackers_at_1024_descriptors(tmp_path: Path
     async with ScriptedUpstream([answer(COMPLETION)]) as up, limited(tmp_path / "data", up, 1024) as gateway:
         alone = Honest(gateway.url)
         await alone.keep_calling(5)
-        words = [sys.executable, "-m", "tests.faults.attackers", gateway.url, ATTACKER, str(ATTACK_S + 2)]
+        words = [sys.executable, "-m", "tests.support.attackers", gateway.url, ATTACKER, str(ATTACK_S + 2)]
         attackers = await asyncio.create_subprocess_exec(*words, cwd=Path(__file__).parents[2])
         try:
             await asyncio.sleep(2)

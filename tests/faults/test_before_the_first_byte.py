@@ -6,9 +6,9 @@ Each fault alone, and with a healthy second channel, streamed and whole, is in `
 import pytest
 
 from tests.conftest import StartGateway
-from tests.fakes.gateway import channel
-from tests.fakes.upstream import ScriptedUpstream, answer
-from tests.faults.scene import call, site
+from tests.support.fault_scene import call, site
+from tests.support.gateway import channel
+from tests.support.scripted_upstream import ScriptedUpstream, answer
 
 REPEATED = {"error": {"message": "refused: provider-key"}}
 

@@ -9,10 +9,11 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.tokens import estimate_text
+from gateway.domain.token_estimate import estimate_text
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
-from tests.fakes.upstream import (
+from tests.support.fault_scene import PATIENCE_S, UNHURRIED, audit, good_script, healthy, site, until
+from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
     LAST_CHUNK,
@@ -25,8 +26,7 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import PATIENCE_S, UNHURRIED, audit, good_script, healthy, site, until
-from tests.faults.scripts import COMMENT, ONE, TEXT, TOLD, TWO
+from tests.support.upstream_scripts import COMMENT, ONE, TEXT, TOLD, TWO
 
 Writer = asyncio.StreamWriter
 

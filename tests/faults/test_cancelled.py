@@ -7,20 +7,30 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.audit import OPERATOR, Actor
-from gateway.domain.fault import Conflict, NotFound
-from gateway.domain.request import RequestRow
-from gateway.domain.tokens import estimate_text
-from gateway.web.keys import ROOMS
+from gateway.domain.audit_log import OPERATOR, Actor
+from gateway.domain.request_log import RequestRow
+from gateway.domain.token_estimate import estimate_text
+from gateway.errors import Conflict, NotFound
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
-from tests.fakes.openai_videos import SILENCE, OpenAiVideos, Play
-from tests.fakes.upstream import COMPLETION, DONE, LAST_CHUNK, STALL, Received, Script, ScriptedUpstream, answer, chunk
-from tests.faults import film_set
-from tests.faults.scene import UNHURRIED, Heard, call, cost_of, good_script, healthy, hear, site, until
-from tests.faults.scripts import ONE, TEXT, TOLD, TWO
 from tests.faults.test_caller_leaves import PHASES, Phase, connect, reset
 from tests.faults.test_slow_reader import STORY, settle, unread
+from tests.support import video_scene as film_set
+from tests.support.fault_scene import UNHURRIED, Heard, call, cost_of, good_script, healthy, hear, site, until
+from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.openai_videos import SILENCE, OpenAiVideos, Play
+from tests.support.scripted_upstream import (
+    COMPLETION,
+    DONE,
+    LAST_CHUNK,
+    STALL,
+    Received,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chunk,
+)
+from tests.support.upstream_scripts import ONE, TEXT, TOLD, TWO
 
 CODE = "request_cancelled"
 TURNS = 6

@@ -12,13 +12,15 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.quota import Purse, read_day
-from gateway.domain.request import RequestRow
-from gateway.flow.admission import Bank
-from gateway.web.keys import ROOMS
+from gateway.billing.quota import Bank
+from gateway.domain.balance import Purse, read_day
+from gateway.domain.request_log import RequestRow
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, RunningGateway, channel
-from tests.fakes.upstream import (
+from tests.faults.test_usage import UNBELIEVABLE, answer_of
+from tests.support.fault_scene import PRICE, cost_of, site
+from tests.support.gateway import CHAT, HELLO, RunningGateway, channel
+from tests.support.scripted_upstream import (
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
@@ -30,8 +32,6 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import PRICE, cost_of, site
-from tests.faults.test_usage import UNBELIEVABLE, answer_of
 
 CALLERS = 200
 ADMITTED = 37

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.request import RequestFilter
+from gateway.billing.retention_worker import RetireRequests
+from gateway.cleanup import SweepRecords
+from gateway.domain.request_log import RequestFilter
 from gateway.domain.video import TIMEOUT, VideoFilter
-from gateway.jobs.retire_requests import RetireRequests
-from gateway.jobs.sweep_media import SweepMedia
-from gateway.jobs.sweep_records import SweepRecords
-from gateway.web.keys import OFFICE, ROOMS
-from tests.fakes.gateway import channel, start_gateway
-from tests.fakes.openai_videos import OpenAiVideos, Play
-from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
-from tests.faults.film_set import PRICE, await_job, submit
-from tests.faults.scene import PRICE as CHAT_PRICE
-from tests.faults.scene import until
+from gateway.media.cleanup_worker import SweepMedia
+from gateway.server.context import OFFICE, ROOMS
+from tests.support.fault_scene import PRICE as CHAT_PRICE
+from tests.support.fault_scene import until
+from tests.support.gateway import channel, start_gateway
+from tests.support.openai_videos import OpenAiVideos, Play
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.video_scene import PRICE, await_job, submit
 
 DAY_S = 86_400
 

@@ -14,15 +14,15 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
-from gateway.cli import main
-from gateway.domain.audit import AuditFilter
-from gateway.jobs.check_store import CheckStore
-from gateway.store.engine import StoreRefused, open_database
-from gateway.store.folder import SECRETS, DataFolder, FolderDamaged
-from gateway.store.identity import check_secrets
-from gateway.web.keys import OFFICE, PROBE
-from tests.fakes.gateway import RunningGateway, channels, start_gateway
-from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
+from gateway.cli.main import main
+from gateway.domain.audit_log import AuditFilter
+from gateway.server.context import OFFICE, PROBE
+from gateway.storage.data_folder import SECRETS, DataFolder, FolderDamaged
+from gateway.storage.database import StoreRefused, open_database
+from gateway.storage.identity import check_secrets
+from gateway.storage.integrity_worker import CheckStore
+from tests.support.gateway import RunningGateway, channels, start_gateway
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 
 PAGE = 4096
 KILLED = b'{"pid": 1, "url": "http://127.0.0.1:8080"}'

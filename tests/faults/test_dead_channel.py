@@ -14,16 +14,16 @@ import aiohttp
 import attrs
 import pytest
 
-from gateway.domain.health import JITTER, Breaker
-from gateway.domain.rate import burst
-from gateway.flow.line import INSISTING_RPM, Line
-from gateway.flow.switchboard import DEFAULT_SETTINGS
-from gateway.web.keys import ROOMS
+from gateway.domain.circuit_breaker import JITTER, Breaker
+from gateway.domain.rate_limit import burst
+from gateway.routing.channel_state import INSISTING_RPM, Line
+from gateway.routing.load_balancer import DEFAULT_SETTINGS
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
-from tests.fakes.swift import Reaction, Seen, SwiftUpstream, dead, failing, hanging, slow, well
-from tests.faults.scene import site
-from tests.faults.table import Notes
+from tests.support.fast_provider import Reaction, Seen, SwiftUpstream, dead, failing, hanging, slow, well
+from tests.support.fault_scene import site
+from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.outcome_table import Notes
 
 pytestmark = pytest.mark.slow
 

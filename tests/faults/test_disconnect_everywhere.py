@@ -7,13 +7,15 @@ import attrs
 import pytest
 
 from gateway.domain.ledger import UsageFilter
-from gateway.domain.request import RequestRow
-from gateway.domain.tokens import estimate_text
+from gateway.domain.request_log import RequestRow
+from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import UsageSource
-from gateway.web.keys import OFFICE, ROOMS
+from gateway.server.context import OFFICE, ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import RunningGateway, channel
-from tests.fakes.upstream import (
+from tests.faults.test_caller_leaves import Writer, close, connect, half_close, reset
+from tests.support.fault_scene import audit, cost_of, site, until
+from tests.support.gateway import RunningGateway, channel
+from tests.support.scripted_upstream import (
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
@@ -25,8 +27,6 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import audit, cost_of, site, until
-from tests.faults.test_caller_leaves import Writer, close, connect, half_close, reset
 
 WORDS = ("This", " is", " what", " was", " delivered", ".")
 SPOKEN = [event(delta(word)) for word in WORDS]

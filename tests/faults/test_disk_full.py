@@ -17,8 +17,10 @@ import orjson
 import psutil
 import pytest
 
-from tests.fakes.gateway import HELLO, channel
-from tests.fakes.upstream import (
+from tests.support.fault_scene import PRICE, until
+from tests.support.gateway import HELLO, channel
+from tests.support.gateway_process import GatewayProcess, ask_chat, eventually, open_caller
+from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
     LAST_CHUNK,
@@ -29,8 +31,6 @@ from tests.fakes.upstream import (
     chat_events,
     chunk,
 )
-from tests.faults.process import GatewayProcess, ask_chat, eventually, open_caller
-from tests.faults.scene import PRICE, until
 
 KEY = "sk-of-a-patient-caller"
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)

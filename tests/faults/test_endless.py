@@ -7,21 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.dialects.sse import MAX_NOISE_BYTES
+from gateway.formats.sse import MAX_NOISE_BYTES
 from tests.conftest import StartGateway
-from tests.fakes.gateway import channel
-from tests.fakes.upstream import (
-    LAST_CHUNK,
-    SSE_HEAD,
-    STALL,
-    Flood,
-    Script,
-    ScriptedUpstream,
-    answer,
-    chat_events,
-    chunk,
-)
-from tests.faults.scene import (
+from tests.support.fault_scene import (
     WORDS,
     audit,
     call,
@@ -33,7 +21,19 @@ from tests.faults.scene import (
     healthy,
     site,
 )
-from tests.faults.scripts import ONE, TOLD, TWO
+from tests.support.gateway import channel
+from tests.support.scripted_upstream import (
+    LAST_CHUNK,
+    SSE_HEAD,
+    STALL,
+    Flood,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat_events,
+    chunk,
+)
+from tests.support.upstream_scripts import ONE, TOLD, TWO
 
 MB = 1024 * 1024
 PIECE = b"x" * 65_536

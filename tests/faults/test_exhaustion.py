@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from gateway.server.context import ROOMS
 from gateway.upstream.exhaustion import ResourcesExhausted, find_exhaustion
-from gateway.web.keys import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import channels
-from tests.fakes.upstream import COMPLETION, ScriptedUpstream, answer
-from tests.web.wire import connect, hello, post, read_answer
+from tests.support.gateway import channels
+from tests.support.raw_client import connect, hello, post, read_answer
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 
 
 @contextmanager

@@ -14,11 +14,12 @@ import attrs
 import orjson
 import pytest
 
-from gateway.dialects.sse import read_data
-from gateway.domain.request import RequestRow
+from gateway.domain.request_log import RequestRow
+from gateway.formats.sse import read_data
 from tests.conftest import StartGateway
-from tests.fakes.gateway import HELLO, RunningGateway, channel
-from tests.fakes.upstream import (
+from tests.support.fault_scene import Heard, audit, call, check_broken_stream, check_error, healthy, read_text, site
+from tests.support.gateway import HELLO, RunningGateway, channel
+from tests.support.scripted_upstream import (
     DONE,
     FIN,
     LAST_CHUNK,
@@ -34,7 +35,6 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import Heard, audit, call, check_broken_stream, check_error, healthy, read_text, site
 
 Outcome = Literal["passes", "told"]
 

@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.flow.route import LONGEST_PAUSE_S
-from gateway.web.keys import ROOMS
+from gateway.routing.route import LONGEST_PAUSE_S
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
-from tests.fakes.pictures import draw
-from tests.fakes.swift import Reaction, Seen, SwiftUpstream, dead, failing, hanging, well
-from tests.fakes.upstream import RST, ScriptedUpstream, answer
-from tests.faults.scene import healthy, site
+from tests.support.fast_provider import Reaction, Seen, SwiftUpstream, dead, failing, hanging, well
+from tests.support.fault_scene import healthy, site
+from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.image_providers import draw
+from tests.support.scripted_upstream import RST, ScriptedUpstream, answer
 
 OTHER = "sk-test-key-of-somebody-else"
 ACCOUNTS = {

@@ -9,14 +9,13 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.picture import MAX_PICTURE_BYTES
-from gateway.upstream.guard import MAX_REDIRECTS
+from gateway.domain.image import MAX_PICTURE_BYTES
+from gateway.upstream.safe_fetch import MAX_REDIRECTS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import RunningGateway, channel
-from tests.fakes.pictures import draw, measure
-from tests.fakes.upstream import FIN, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
-from tests.faults.scene import Heard, check_charged_once, check_error, until
-from tests.faults.studio import (
+from tests.support.fault_scene import Heard, check_charged_once, check_error, until
+from tests.support.gateway import RunningGateway, channel
+from tests.support.image_providers import draw, measure
+from tests.support.image_scene import (
     A_PICTURE,
     DATA,
     DATA_URL,
@@ -31,6 +30,7 @@ from tests.faults.studio import (
     hear,
     site,
 )
+from tests.support.scripted_upstream import FIN, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 
 MB = 1024 * 1024
 PNG = answer(draw(), content_type="image/png")

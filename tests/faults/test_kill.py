@@ -16,10 +16,12 @@ import pytest
 
 from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.request import RequestRow
-from tests.fakes.forked import Forked
-from tests.fakes.gateway import HELLO, channel
-from tests.fakes.upstream import (
+from gateway.domain.request_log import RequestRow
+from tests.support.fault_scene import PRICE
+from tests.support.forked_commands import Forked
+from tests.support.gateway import HELLO, channel
+from tests.support.gateway_process import GatewayProcess, ask_chat, open_caller
+from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
     LAST_CHUNK,
@@ -32,8 +34,6 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.process import GatewayProcess, ask_chat, open_caller
-from tests.faults.scene import PRICE
 
 KILLS = 7
 CALLERS = 48

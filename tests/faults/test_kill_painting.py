@@ -13,16 +13,17 @@ import aiohttp
 import attrs
 import pytest
 
-from gateway.domain.request import RequestRow
-from tests.fakes.gateway import KEY, channel
-from tests.fakes.pictures import draw
-from tests.fakes.replicate_pictures import ReplicatePictures
-from tests.fakes.upstream import Received, ScriptedUpstream
-from tests.faults.process import GatewayProcess, eventually, open_caller
-from tests.faults.scene import until
-from tests.faults.studio import A_PICTURE, EDITS, IMAGES, PAINTED, PRICE
+from gateway.domain.request_log import RequestRow
 from tests.faults.test_kill import check_offline, roll, telling
-from tests.faults.uploads import (
+from tests.server.test_multipart import TYPE, count_open, part
+from tests.support.fault_scene import until
+from tests.support.gateway import KEY, channel
+from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.image_providers import draw
+from tests.support.image_scene import A_PICTURE, EDITS, IMAGES, PAINTED, PRICE
+from tests.support.replicate_images import ReplicatePictures
+from tests.support.scripted_upstream import Received, ScriptedUpstream
+from tests.support.uploads import (
     BLOCK,
     MB,
     Manner,
@@ -35,7 +36,6 @@ from tests.faults.uploads import (
     write_form,
     write_head,
 )
-from tests.web.test_form import TYPE, count_open, part
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at descriptors")]
 

@@ -16,13 +16,7 @@ import attrs
 import pytest
 
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.request import RequestRow
-from tests.fakes.gateway import channel
-from tests.fakes.openai_videos import OpenAiVideos, Play
-from tests.fakes.upstream import Received, ScriptedUpstream
-from tests.faults import film_set, studio
-from tests.faults.process import GatewayProcess, eventually, open_caller
-from tests.faults.scene import PRICE
+from gateway.domain.request_log import RequestRow
 from tests.faults.test_kill import (
     ANSWER_COST,
     KEYS,
@@ -36,6 +30,13 @@ from tests.faults.test_kill import (
     telling,
 )
 from tests.faults.test_kill import site as chat_site
+from tests.support import image_scene as studio
+from tests.support import video_scene as film_set
+from tests.support.fault_scene import PRICE
+from tests.support.gateway import channel
+from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.openai_videos import OpenAiVideos, Play
+from tests.support.scripted_upstream import Received, ScriptedUpstream
 
 KILLS = int(os.environ.get("GATEWAY_TEST_KILLS") or 1_000)
 CHAT_CLIENTS = 2

@@ -19,12 +19,12 @@ import pytest
 from aiohttp import web
 
 from gateway.domain.video import INTERRUPTED, SUBMIT_UNKNOWN
-from tests.fakes.gateway import KEY
-from tests.fakes.openai_videos import BREAK, CLIP_BYTES, SILENCE, Cut, OpenAiVideos, Play, Said, write_clip
-from tests.faults.film_set import A_VIDEO, PRICE, SECONDS, VIDEOS, write_mark
-from tests.faults.process import GatewayProcess, eventually, open_caller
-from tests.faults.scene import until
 from tests.faults.test_kill import check_offline
+from tests.support.fault_scene import until
+from tests.support.gateway import KEY
+from tests.support.gateway_process import GatewayProcess, eventually, open_caller
+from tests.support.openai_videos import BREAK, CLIP_BYTES, SILENCE, Cut, OpenAiVideos, Play, Said, write_clip
+from tests.support.video_scene import A_VIDEO, PRICE, SECONDS, VIDEOS, write_mark
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -194,7 +194,7 @@ def site(up: OpenAiVideos) -> dict[str, Any]:
 
 def serve(cases: Sequence[Case]) -> Sequence[str]:
     """What Python runs."""
-    return "tests.faults.fail_points", ",".join(case.prompt for case in cases if not case.asked), "serve"
+    return "tests.support.fail_points", ",".join(case.prompt for case in cases if not case.asked), "serve"
 
 
 async def play(theatre: Theatre, gateway: GatewayProcess, cases: Sequence[Case]) -> None:

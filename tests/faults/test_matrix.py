@@ -13,14 +13,12 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.rate import burst
-from gateway.domain.tokens import estimate_text
-from gateway.flow.line import INSISTING_RPM
+from gateway.domain.rate_limit import burst
+from gateway.domain.token_estimate import estimate_text
+from gateway.routing.channel_state import INSISTING_RPM
 from tests.conftest import StartGateway
-from tests.fakes.gateway import RunningGateway, channel
-from tests.fakes.upstream import FIN, LAST_CHUNK, RST, Script, ScriptedUpstream, answer
-from tests.faults import foreign_scripts as foreign
-from tests.faults.scene import (
+from tests.support import format_scripts as foreign
+from tests.support.fault_scene import (
     TOKENS,
     Heard,
     audit,
@@ -36,8 +34,10 @@ from tests.faults.scene import (
     read_word,
     site,
 )
-from tests.faults.scripts import AFTER, BEFORE, BODY, FINE, ONE, TEXT, TOLD, TWO, Scene
-from tests.faults.table import Channels, Notes, When
+from tests.support.gateway import RunningGateway, channel
+from tests.support.outcome_table import Channels, Notes, When
+from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, Script, ScriptedUpstream, answer
+from tests.support.upstream_scripts import AFTER, BEFORE, BODY, FINE, ONE, TEXT, TOLD, TWO, Scene
 
 BAD = "bad"
 

@@ -14,17 +14,17 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.domain.replay import MAX_ANSWER_BYTES, MAX_KEY_CHARS
+from gateway.domain.idempotency import MAX_ANSWER_BYTES, MAX_KEY_CHARS
 from gateway.domain.video import SUBMIT_UNKNOWN
-from gateway.web.keys import ROOMS
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel, make_template, start_gateway
-from tests.fakes.openai_videos import SILENCE, OpenAiVideos, Play, Said
-from tests.fakes.pictures import draw
-from tests.fakes.upstream import COMPLETION, STALL, Received, Script, ScriptedUpstream, answer, chat_script
-from tests.faults.film_set import VIDEOS, audit, await_ends, await_job, find_jobs, site, submit, without
-from tests.faults.scene import Heard, hear, until
-from tests.faults.studio import IMAGES, PAINTED, PROMPT, leave
+from tests.support.fault_scene import Heard, hear, until
+from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel, make_template, start_gateway
+from tests.support.image_providers import draw
+from tests.support.image_scene import IMAGES, PAINTED, PROMPT, leave
+from tests.support.openai_videos import SILENCE, OpenAiVideos, Play, Said
+from tests.support.scripted_upstream import COMPLETION, STALL, Received, Script, ScriptedUpstream, answer, chat_script
+from tests.support.video_scene import VIDEOS, audit, await_ends, await_job, find_jobs, site, submit, without
 
 OTHER = "sk-test-key-of-somebody-else"
 PICTURE = {"model": "m", "prompt": PROMPT, "response_format": "b64_json"}

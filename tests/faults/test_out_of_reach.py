@@ -11,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.request import read_tried
+from gateway.domain.request_log import read_tried
 from tests.conftest import StartGateway
-from tests.fakes.gateway import HELLO, KEY, channel
-from tests.fakes.upstream import STALL, ScriptedUpstream
-from tests.faults.process import GatewayProcess, ask_chat, open_caller
-from tests.faults.scene import (
+from tests.support.fault_scene import (
     UNHURRIED,
     audit,
     call,
@@ -29,7 +26,10 @@ from tests.faults.scene import (
     read_word,
     site,
 )
-from tests.faults.table import Channels, Notes
+from tests.support.gateway import HELLO, KEY, channel
+from tests.support.gateway_process import GatewayProcess, ask_chat, open_caller
+from tests.support.outcome_table import Channels, Notes
+from tests.support.scripted_upstream import STALL, ScriptedUpstream
 
 MakeContext = Callable[[str], tuple[ssl.SSLContext, Path]]
 
@@ -208,7 +208,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(
 TRUSTING = """
 import os, sys
 os.environ["SSL_CERT_FILE"] = sys.argv.pop(1)
-from gateway.cli import main
+from gateway.cli.main import main
 main(sys.argv[1:])
 """
 """The gateway with one certificate that it trusts, as an operator's own authority would be."""

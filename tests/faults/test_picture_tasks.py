@@ -8,13 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.conftest import StartGateway
-from tests.fakes.dashscope_pictures import DashScopePictures
-from tests.fakes.openai_pictures import CustomPictures
-from tests.fakes.pictures import PictureProvider
-from tests.fakes.replicate_pictures import ReplicatePictures
-from tests.fakes.upstream import RST, STALL, Received, Script, ScriptedUpstream, answer
-from tests.faults.scene import check_error, until
-from tests.faults.studio import (
+from tests.support.dashscope_images import DashScopePictures
+from tests.support.fault_scene import check_error, until
+from tests.support.image_providers import PictureProvider
+from tests.support.image_scene import (
     A_PICTURE,
     DATA_URL,
     PAINTED,
@@ -29,6 +26,9 @@ from tests.faults.studio import (
     site,
     task_channel,
 )
+from tests.support.openai_images import CustomPictures
+from tests.support.replicate_images import ReplicatePictures
+from tests.support.scripted_upstream import RST, STALL, Received, Script, ScriptedUpstream, answer
 
 TASK = "gm3qorzdhgbfurvjtvhg6dck00"
 BEGUN = answer({"id": TASK, "status": "starting"}, 201)

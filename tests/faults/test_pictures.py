@@ -15,19 +15,16 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.flow.images import MAX_ANSWER_BYTES
-from gateway.web.keys import ROOMS
+from gateway.media.images import MAX_ANSWER_BYTES
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.chat_pictures import ChatPictures
-from tests.fakes.dashscope_pictures import DashScopePictures
-from tests.fakes.gateway import RunningGateway, channel
-from tests.fakes.gemini_pictures import GeminiPictures
-from tests.fakes.openai_pictures import BLOCKED, CustomPictures, OpenAiPictures
-from tests.fakes.pictures import PictureProvider
-from tests.fakes.replicate_pictures import ReplicatePictures
-from tests.fakes.upstream import LAST_CHUNK, SSE_HEAD, STALL, Flood, Script, ScriptedUpstream, answer, chunk, event
-from tests.faults.scene import check_charged_once, check_error, until
-from tests.faults.studio import (
+from tests.support.chat_images import ChatPictures
+from tests.support.dashscope_images import DashScopePictures
+from tests.support.fault_scene import check_charged_once, check_error, until
+from tests.support.gateway import RunningGateway, channel
+from tests.support.gemini_images import GeminiPictures
+from tests.support.image_providers import PictureProvider
+from tests.support.image_scene import (
     A_PICTURE,
     DATA,
     DATA_URL,
@@ -39,6 +36,19 @@ from tests.faults.studio import (
     check_row,
     healthy,
     site,
+)
+from tests.support.openai_images import BLOCKED, CustomPictures, OpenAiPictures
+from tests.support.replicate_images import ReplicatePictures
+from tests.support.scripted_upstream import (
+    LAST_CHUNK,
+    SSE_HEAD,
+    STALL,
+    Flood,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chunk,
+    event,
 )
 
 MB = 1024 * 1024

@@ -6,8 +6,9 @@ import statistics
 import pytest
 
 from tests.conftest import StartGateway
-from tests.fakes.gateway import HELLO, channel
-from tests.fakes.upstream import (
+from tests.support.fault_scene import PATIENCE_S, UNHURRIED, audit, call, site
+from tests.support.gateway import HELLO, channel
+from tests.support.scripted_upstream import (
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
@@ -18,7 +19,6 @@ from tests.fakes.upstream import (
     delta,
     event,
 )
-from tests.faults.scene import PATIENCE_S, UNHURRIED, audit, call, site
 
 PIECES = [
     b": the provider thinks\n\n",

@@ -14,12 +14,12 @@ import aiohttp
 import attrs
 import pytest
 
-from gateway.store.folder import SECRETS
-from tests.fakes.gateway import make_template
-from tests.faults import synced_disk
-from tests.faults.process import GatewayProcess
-from tests.faults.scene import until
+from gateway.storage.data_folder import SECRETS
 from tests.faults.test_kill import KEYS, Memory, keep_calling, open_up, roll, site, telling
+from tests.support import synced_disk
+from tests.support.fault_scene import until
+from tests.support.gateway import make_template
+from tests.support.gateway_process import GatewayProcess
 
 CUTS = 6
 CALLERS = 24
@@ -57,7 +57,7 @@ async def on_synced_disk(
     tables: dict[str, Any],
     pragmas: Sequence[str],
 ) -> AsyncIterator[GatewayProcess]:
-    command = ("tests.faults.synced_disk", str(shadow), *pragmas, "serve")
+    command = ("tests.support.synced_disk", str(shadow), *pragmas, "serve")
     async with GatewayProcess(data, tables, command=command) as gateway:
         yield gateway
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.rate import burst
-from gateway.flow.line import INSISTING_RPM, Line
-from gateway.web.keys import ROOMS
+from gateway.domain.rate_limit import burst
+from gateway.routing.channel_state import INSISTING_RPM, Line
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import RunningGateway, channel
-from tests.fakes.swift import SwiftUpstream, by_key, failing, well
-from tests.faults.scene import (
+from tests.support.fast_provider import SwiftUpstream, by_key, failing, well
+from tests.support.fault_scene import (
     audit,
     call,
     check_error,
@@ -26,7 +25,8 @@ from tests.faults.scene import (
     read_word,
     site,
 )
-from tests.faults.table import Channels, Notes
+from tests.support.gateway import RunningGateway, channel
+from tests.support.outcome_table import Channels, Notes
 
 COOLDOWN_S, CAP_S = 20, 150
 ROUTING = {"cooldown_s": COOLDOWN_S, "max_cooldown_s": CAP_S}

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.openai_chat import ChatGate, read_chat_call
-from gateway.dialects.sse import BOM
+from gateway.formats.openai.chat import ChatGate, read_chat_call
+from gateway.formats.sse import BOM
 from tests.conftest import StartGateway
-from tests.fakes.gateway import HELLO, channel
-from tests.fakes.upstream import (
+from tests.support.fault_scene import audit, call, site, until
+from tests.support.gateway import HELLO, channel
+from tests.support.scripted_upstream import (
     DONE,
     LAST_CHUNK,
     SSE_HEAD,
@@ -24,7 +25,6 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import audit, call, site, until
 
 ENDS = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}
 HEAD = b": a comment\n\nevent: message\n" + event(delta("Grüße, 世界 🌍")) + b"\n: between\n"

@@ -8,13 +8,25 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.domain.request import RequestFilter, RequestRow
-from gateway.store.engine import open_database
-from gateway.store.requests import SqlRequestLog
-from gateway.web.keys import ROOMS
+from gateway.domain.request_log import RequestFilter, RequestRow
+from gateway.server.context import ROOMS
+from gateway.storage.database import open_database
+from gateway.storage.request_log import SqlRequestLog
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
-from tests.fakes.upstream import (
+from tests.support.fault_scene import (
+    PATIENCE_S,
+    Heard,
+    call,
+    check_broken_stream,
+    check_error,
+    cost_of,
+    good_script,
+    healthy,
+    site,
+    until,
+)
+from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
     LAST_CHUNK,
@@ -28,19 +40,7 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import (
-    PATIENCE_S,
-    Heard,
-    call,
-    check_broken_stream,
-    check_error,
-    cost_of,
-    good_script,
-    healthy,
-    site,
-    until,
-)
-from tests.faults.scripts import ONE, TOLD, TWO
+from tests.support.upstream_scripts import ONE, TOLD, TWO
 
 SHORT = {"server": {"drain_timeout_s": 0.1}}
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from gateway.deadlines import Sweep
 from gateway.domain.channel import Timeouts
-from gateway.flow.pulse import KEEPALIVE_AFTER_S, Pulse
-from gateway.flow.sweep import Sweep
-from tests.faults.skipping import run_skipping
+from gateway.proxy.stream_timeouts import KEEPALIVE_AFTER_S, Pulse
+from tests.support.skip_rules import run_skipping
 
 PATIENT = Timeouts(first_byte_s=1000, idle_s=1000, total_s=10_000)
 

@@ -11,10 +11,10 @@ import pytest
 
 from gateway.serve import SEND_BUFFER
 from tests.conftest import StartGateway
-from tests.fakes.gateway import CHAT, HELLO, KEY, RunningGateway, channel
-from tests.fakes.upstream import DONE, LAST_CHUNK, SSE_HEAD, Flood, ScriptedUpstream, chunk, delta, event
-from tests.faults.scene import QUICK, audit, call, site, until
 from tests.faults.test_shutdown import stored
+from tests.support.fault_scene import QUICK, audit, call, site, until
+from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel
+from tests.support.scripted_upstream import DONE, LAST_CHUNK, SSE_HEAD, Flood, ScriptedUpstream, chunk, delta, event
 
 WORD = event(delta("x" * 32_000))
 MANY = 800

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gateway.domain.fault import UpstreamError
-from gateway.domain.network import Networks, read_networks
-from gateway.upstream.guard import MAX_REDIRECTS, GuardedFetcher
-from gateway.upstream.port import FileAsk
+from gateway.domain.ip_address import Networks, read_networks
+from gateway.errors import UpstreamError
+from gateway.upstream.interface import FileAsk
+from gateway.upstream.safe_fetch import MAX_REDIRECTS, GuardedFetcher
 
 NOBODY: Networks = ()
 ENTRY = "127.0.0.2"

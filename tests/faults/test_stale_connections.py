@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.upstream.port import RESEND_WITHIN_S
+from gateway.upstream.interface import RESEND_WITHIN_S
 from tests.conftest import StartGateway
-from tests.fakes.gateway import HELLO, RunningGateway, channel
-from tests.fakes.pictures import draw
-from tests.fakes.upstream import FIN, RST, STALL, Act, ScriptedUpstream, answer
-from tests.faults.scene import (
+from tests.support.fault_scene import (
     Heard,
     call,
     check_error,
@@ -25,6 +22,9 @@ from tests.faults.scene import (
     hear,
     site,
 )
+from tests.support.gateway import HELLO, RunningGateway, channel
+from tests.support.image_providers import draw
+from tests.support.scripted_upstream import FIN, RST, STALL, Act, ScriptedUpstream, answer
 
 SOUND = answer(b"RIFF", content_type="audio/wav")
 BOTH_ENDS = pytest.mark.parametrize("act", [FIN, RST])

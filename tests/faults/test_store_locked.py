@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.upstream import DONE
-from tests.faults.process import eventually
 from tests.faults.test_disk_full import scene
+from tests.support.gateway_process import eventually
+from tests.support.scripted_upstream import DONE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

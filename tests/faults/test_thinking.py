@@ -8,23 +8,23 @@ import attrs
 import orjson
 import pytest
 
-from gateway.dialects.openai_chat import read_chat_call
-from gateway.dialects.sse import KEEPALIVE
+from gateway.billing.quota import Grant
+from gateway.domain.balance import Hold
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.fault import ClientGone, UpstreamError, UpstreamFault, UpstreamTimeout
-from gateway.domain.health import Rules
-from gateway.domain.plan import Plan
-from gateway.domain.quota import Hold
-from gateway.flow.admission import Grant
-from gateway.flow.attempt import Option
-from gateway.flow.relay import TURN_WAIT_S, Relay
-from gateway.flow.route import Route
-from gateway.flow.switchboard import Settings, Switchboard
+from gateway.domain.circuit_breaker import Rules
+from gateway.domain.http_request import Plan
+from gateway.errors import ClientGone, UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.formats.openai.chat import read_chat_call
+from gateway.formats.sse import KEEPALIVE
 from gateway.providers.base import CHAT
-from gateway.upstream.port import Pumped, Sink
-from tests.fakes.gateway import HELLO
-from tests.fakes.upstream import COMPLETION, DONE, delta, event
-from tests.faults.skipping import run_skipping
+from gateway.proxy.failover import TURN_WAIT_S, Relay
+from gateway.routing.load_balancer import Settings, Switchboard
+from gateway.routing.route import Route
+from gateway.routing.target import Option
+from gateway.upstream.interface import Pumped, Sink
+from tests.support.gateway import HELLO
+from tests.support.scripted_upstream import COMPLETION, DONE, delta, event
+from tests.support.skip_rules import run_skipping
 
 ONE, TWO = event(delta("one")), event(delta("two", "stop"))
 COMMENT = b": provider ping\n\n"

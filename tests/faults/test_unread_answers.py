@@ -12,9 +12,9 @@ import pytest
 
 from gateway.serve import SEND_BUFFER
 from tests.conftest import StartGateway
-from tests.fakes.gateway import KEY, RunningGateway, channels
-from tests.fakes.upstream import DONE, LAST_CHUNK, SSE_HEAD, Flood, ScriptedUpstream, chunk, delta, event
-from tests.web.wire import hello, post
+from tests.support.gateway import KEY, RunningGateway, channels
+from tests.support.raw_client import hello, post
+from tests.support.scripted_upstream import DONE, LAST_CHUNK, SSE_HEAD, Flood, ScriptedUpstream, chunk, delta, event
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +125,7 @@ async def test_a_provider_that_floods_is_read_once_too_often_at_most(gateway_wit
 async def test_who_reads_nothing_for_long_is_cut_off_though_it_shows_no_key(
     gateway_with: StartGateway, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.web.protocol.WRITE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("gateway.server.protocol.WRITE_TIMEOUT_S", 0.2)
     gateway = await gateway_with({})
     assert gateway.runner.server is not None
     with deaf(gateway) as sock:

@@ -12,12 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from gateway.domain.request import RequestRow
-from gateway.store.media import MIN_FREE_BYTES
-from tests.faults.process import GatewayProcess, eventually
-from tests.faults.scene import until
+from gateway.domain.request_log import RequestRow
+from gateway.storage.media_files import MIN_FREE_BYTES
 from tests.faults.test_disk_full import small_disk
-from tests.faults.uploads import (
+from tests.server.test_multipart import count_open, watch_memory
+from tests.support.fault_scene import until
+from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.uploads import (
     BLOCK,
     MB,
     PNG,
@@ -35,7 +36,6 @@ from tests.faults.uploads import (
     write_form,
     write_head,
 )
-from tests.web.test_form import count_open, watch_memory
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,12 +13,14 @@ import attrs
 import orjson
 import pytest
 
-from gateway.web.keys import ROOMS
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import KEY, RunningGateway
-from tests.faults.scene import until
 from tests.faults.test_kill import roll, telling
-from tests.faults.uploads import (
+from tests.server.test_multipart import count_open, form, part
+from tests.support.fault_scene import until
+from tests.support.gateway import KEY, RunningGateway
+from tests.support.raw_client import RawAnswer
+from tests.support.uploads import (
     BLOCK,
     EDITS,
     MB,
@@ -38,8 +40,6 @@ from tests.faults.uploads import (
     write_head,
     write_http,
 )
-from tests.web.test_form import count_open, form, part
-from tests.web.wire import RawAnswer
 
 SEES_DESCRIPTORS = Path("/proc/self/fd").exists()
 SMALL = {"server": {"max_file_mb": 1, "max_upload_mb": 3}}

@@ -6,8 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.conftest import StartGateway
-from tests.fakes.gateway import channel
-from tests.fakes.upstream import (
+from tests.support.fault_scene import audit, call, site
+from tests.support.gateway import channel
+from tests.support.scripted_upstream import (
     COMPLETION,
     DONE,
     LAST_CHUNK,
@@ -19,7 +20,6 @@ from tests.fakes.upstream import (
     event,
     usage_frame,
 )
-from tests.faults.scene import audit, call, site
 
 TEXT = "hello there"
 ESTIMATE = (1, 3)

@@ -14,14 +14,18 @@ import orjson
 import pytest
 from aiohttp import web
 
-from gateway.domain.fault import StoreUnavailable
 from gateway.domain.video import CANCELLED
-from gateway.flow.footage import MAX_VIDEO_BYTES
+from gateway.errors import StoreUnavailable
 from gateway.serve import SEND_BUFFER
-from gateway.web.keys import ROOMS
+from gateway.server.context import ROOMS
+from gateway.videos.content import MAX_VIDEO_BYTES
 from tests.conftest import StartGateway
-from tests.fakes.gateway import KEY, RunningGateway, channel
-from tests.fakes.openai_videos import (
+from tests.faults.test_disk_full import small_disk
+from tests.faults.test_slow_reader import HELD, narrow, waiting_bytes
+from tests.support.fault_scene import until
+from tests.support.gateway import KEY, RunningGateway, channel
+from tests.support.image_providers import draw
+from tests.support.openai_videos import (
     BREAK,
     CLIP_BYTES,
     CLOSE,
@@ -34,11 +38,7 @@ from tests.fakes.openai_videos import (
     Turn,
     write_clip,
 )
-from tests.fakes.pictures import draw
-from tests.faults.film_set import VIDEOS, audit, await_ends, await_job, digest, find_jobs, look, site, submit
-from tests.faults.scene import until
-from tests.faults.test_disk_full import small_disk
-from tests.faults.test_slow_reader import HELD, narrow, waiting_bytes
+from tests.support.video_scene import VIDEOS, audit, await_ends, await_job, digest, find_jobs, look, site, submit
 
 MB = 1024 * 1024
 GONE = Said({"error": {"message": "Video not found"}}, 404)

@@ -15,11 +15,13 @@ from gateway.domain.video import (
     find_failing_wait_s,
     find_wait_s,
 )
-from gateway.web.keys import ROOMS
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import channel
-from tests.fakes.openai_videos import BREAK, CLOSE, KEY, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
-from tests.faults.film_set import (
+from tests.server.admin.test_operations import ask_office
+from tests.support.fault_scene import PATIENCE_S, until
+from tests.support.gateway import channel
+from tests.support.openai_videos import BREAK, CLOSE, KEY, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
+from tests.support.video_scene import (
     A_VIDEO,
     VIDEOS,
     audit,
@@ -31,11 +33,9 @@ from tests.faults.film_set import (
     submit,
     write_mark,
 )
-from tests.faults.scene import PATIENCE_S, until
-from tests.web.test_admin import ask_office
 
 PACE = 0.02
-"""Of a gateway in a test; see ``tests/fakes/gateway.py``."""
+"""Of a gateway in a test; see ``tests/support/gateway.py``."""
 HTML = Said(b"<!DOCTYPE html><html>Sign in</html>", content_type="text/html")
 TASK = {"id": "video_up1", "object": "video", "progress": 5}
 PASSING: dict[str, tuple[Turn, ...]] = {

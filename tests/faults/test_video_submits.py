@@ -8,12 +8,14 @@ import aiohttp
 import orjson
 
 from gateway.domain.video import CANCELLED, SUBMIT_UNKNOWN
-from gateway.web.keys import ROOMS
+from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
-from tests.fakes.gateway import RunningGateway, channel
-from tests.fakes.openai_videos import BREAK, CLOSE, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
-from tests.fakes.pictures import draw
-from tests.faults.film_set import (
+from tests.support.fault_scene import Heard, hear, until
+from tests.support.gateway import RunningGateway, channel
+from tests.support.image_providers import draw
+from tests.support.image_scene import leave
+from tests.support.openai_videos import BREAK, CLOSE, SILENCE, OpenAiVideos, Play, Raw, Said, Turn
+from tests.support.video_scene import (
     A_VIDEO,
     SECONDS,
     VIDEOS,
@@ -28,8 +30,6 @@ from tests.faults.film_set import (
     without,
     write_mark,
 )
-from tests.faults.scene import Heard, hear, until
-from tests.faults.studio import leave
 
 REFUSALS: dict[str, Turn] = {
     "401": Said({"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}, 401),

@@ -6,14 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.dialects.sse import read_data
-from gateway.dialects.whole_gate import MAX_WHOLE_BYTES
+from gateway.formats.json_or_stream import MAX_WHOLE_BYTES
+from gateway.formats.sse import read_data
 from tests.conftest import StartGateway
-from tests.dialects.gemini_cassettes import chunk as gemini_answer
-from tests.dialects.gemini_cassettes import usage as gemini_usage
-from tests.fakes.gateway import HELLO, RunningGateway, channel
-from tests.fakes.upstream import COMPLETION, LAST_CHUNK, Flood, ScriptedUpstream, answer, chat_script, chunk
-from tests.faults.scene import (
+from tests.support.fault_scene import (
     TOKENS,
     Heard,
     audit,
@@ -25,6 +21,10 @@ from tests.faults.scene import (
     read_text,
     site,
 )
+from tests.support.gateway import HELLO, RunningGateway, channel
+from tests.support.gemini_cassettes import chunk as gemini_answer
+from tests.support.gemini_cassettes import usage as gemini_usage
+from tests.support.scripted_upstream import COMPLETION, LAST_CHUNK, Flood, ScriptedUpstream, answer, chat_script, chunk
 
 MESSAGE: dict[str, Any] = {
     "id": "msg_1",

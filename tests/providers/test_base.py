@@ -3,9 +3,9 @@
 import attrs
 import pytest
 
+from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.plan import Plan
-from gateway.domain.wire import Wire
+from gateway.domain.http_request import Plan
 from gateway.providers.base import (
     CHAT,
     EMBEDDINGS,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.openai_images import read_images_call
-from gateway.dialects.openai_painter import OpenAiPainter
+from gateway.domain.api_format import WIRES
 from gateway.domain.capability import UNKNOWN
-from gateway.domain.fault import InvalidRequest
-from gateway.domain.picture import PictureAsk
-from gateway.domain.wire import WIRES
+from gateway.domain.image import PictureAsk
+from gateway.errors import InvalidRequest
+from gateway.formats.openai.image_backend import OpenAiPainter
+from gateway.formats.openai.images import read_images_call
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PROVIDERS
 

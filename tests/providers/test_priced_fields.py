@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.fault import InvalidRequest
+from gateway.errors import InvalidRequest
 from gateway.providers.priced_fields import list_named_models, list_priced
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
 

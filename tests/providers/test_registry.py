@@ -8,7 +8,7 @@ import re
 import pytest
 
 import gateway.providers
-from gateway.domain.wire import WIRES
+from gateway.domain.api_format import WIRES
 from gateway.providers.base import Provider, find_url_problem
 from gateway.providers.registry import PROVIDERS
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.wire import WIRES, Wire
+from gateway.domain.api_format import WIRES, Wire
 from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
 

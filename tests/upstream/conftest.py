@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from gateway.upstream.client import AiohttpUpstream
-from gateway.upstream.port import Upstream
-from gateway.upstream.wire import WireUpstream
-from tests.fakes.sockets import check_sockets, count_sockets
+from gateway.upstream.aiohttp_client import AiohttpUpstream
+from gateway.upstream.fast_client import WireUpstream
+from gateway.upstream.interface import Upstream
+from tests.support.sockets import check_sockets, count_sockets
 
 DRIVERS = [AiohttpUpstream, WireUpstream]
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

@@ -1,350 +1,97 @@
-"""The contract of the upstream port: sending, reading, pushing, and the life of a connection."""
+"""Which of the two drivers sends what."""
 
-import asyncio
-import random
+import sys
+from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.domain.channel import Timeouts
-from gateway.domain.fault import UpstreamError, UpstreamTimeout
-from gateway.domain.plan import Plan
-from gateway.upstream.port import Pumped, Upstream
-from tests.fakes.upstream import (
-    COMPLETION,
-    FIN,
-    LAST_CHUNK,
-    SSE_HEAD,
-    SSE_HEAD_UNTIL_CLOSE,
-    STALL,
-    Flood,
-    Script,
-    ScriptedUpstream,
-    answer,
-    chunk,
-)
-from tests.upstream.asking import HEADERS, LIMIT, TIMEOUTS, ask, plan, pump_all, until
+from gateway.domain.http_request import Plan
+from gateway.domain.upload import Content
+from gateway.errors import UpstreamError
+from gateway.upstream.aiohttp_client import AiohttpReply
+from gateway.upstream.client import EitherUpstream
+from gateway.upstream.fast_client import WireReply, WireUpstream
+from gateway.upstream.interface import Upstream
+from tests.support.proxies import socks
+from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.upstream_requests import HEADERS, LIMIT, plan
 
 HELLO = answer(b"hello")
 
 
-async def test_send_returns_at_the_headers_before_any_of_the_body(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        reply = await upstream.send(plan(up))
-        assert reply.status == 200
-        assert reply.headers["content-TYPE"] == "text/event-stream"
-        assert reply.headers.get("X-Missing") is None
-        reply.close()
+@pytest.fixture
+async def either() -> AsyncIterator[EitherUpstream]:
+    driver = EitherUpstream()
+    yield driver
+    await driver.close()
 
 
-async def test_the_provider_sees_the_plan_and_nothing_besides(upstream: Upstream) -> None:
+async def send(upstream: Upstream, sent: Plan) -> type:
+    reply = await upstream.send(sent)
+    assert await reply.read(LIMIT) in {b"hello", b""}
+    reply.close()
+    return type(reply)
+
+
+async def test_requests_are_sent_by_our_own_driver(either: EitherUpstream) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        await ask(upstream, up)
-        port, (seen,) = up.port, up.received
-    assert (seen.method, seen.path, seen.body) == ("POST", "/v1/ask", b'{"a": 1}')
-    theirs = {name.lower(): value for name, value in HEADERS.items()}
-    assert seen.headers == theirs | {"host": f"127.0.0.1:{port}", "content-length": "8"}
+        assert await send(either, plan(up)) is WireReply
+        assert await send(either, Plan("GET", up.base_url, HEADERS)) is WireReply
+        assert await send(either, Plan("POST", up.base_url, HEADERS, Content((b"a", b"b")))) is WireReply
+        assert await send(either, plan(up, proxy=f"http://127.0.0.1:{up.port}")) is WireReply
+        assert either._ordinary is None
 
 
-async def test_a_large_body_arrives_whole_also_on_a_kept_connection(upstream: Upstream) -> None:
-    body = random.Random(11).randbytes(3_000_000)  # noqa: S311 - bytes that differ, not secrets
-    async with ScriptedUpstream([HELLO]) as up:
-        for _ in range(2):
-            reply = await upstream.send(Plan("POST", up.base_url, HEADERS, body, TIMEOUTS))
-            await reply.read(LIMIT)
-            reply.close()
-        assert [(seen.connection, seen.body == body) for seen in up.received] == [(1, True), (1, True)]
-        assert {seen.headers["content-length"] for seen in up.received} == {"3000000"}
-
-
-async def test_a_plan_without_a_body_sends_none(upstream: Upstream) -> None:
-    async with ScriptedUpstream([HELLO]) as up:
-        reply = await upstream.send(Plan("GET", up.base_url + "/models", HEADERS))
-        assert await reply.read(LIMIT) == b"hello"
-        reply.close()
-        assert (up.received[0].method, up.received[0].body) == ("GET", b"")
+async def test_what_it_cannot_send_is_sent_the_ordinary_way(either: EitherUpstream) -> None:
+    async with ScriptedUpstream([answer(b"")]) as up:
+        assert await send(either, Plan("HEAD", up.base_url, HEADERS)) is AiohttpReply
 
 
 @pytest.mark.parametrize(
-    "script",
+    ("url", "proxy", "taken"),
     [
-        [HELLO],
-        [SSE_HEAD, chunk(b"he"), chunk(b"llo"), LAST_CHUNK],
-        [SSE_HEAD_UNTIL_CLOSE, b"hel", 0.01, b"lo", FIN],
+        ("https://host/", None, True),
+        ("http://host/", "http://proxy", True),
+        ("https://host/", "socks5://proxy", True),
+        ("https://host/", "SOCKS5H://proxy", True),
+        ("https://host/", "https://proxy", False),
+        ("https://host/", "socks4://proxy", False),
+        ("unix://host/", None, False),
     ],
-    ids=["content-length", "chunked", "until close"],
 )
-async def test_a_body_is_read_whole_however_it_is_framed(upstream: Upstream, script: Script) -> None:
-    async with ScriptedUpstream(script) as up:
-        assert await ask(upstream, up) == b"hello"
+async def test_it_says_what_it_takes(url: str, proxy: str | None, taken: bool) -> None:
+    assert WireUpstream().takes(Plan("GET", url, {}, proxy=proxy)) is taken
 
 
-async def test_a_body_of_exactly_the_limit_is_read(upstream: Upstream) -> None:
-    async with ScriptedUpstream([answer(b"x" * 5000)]) as up:
-        reply = await upstream.send(plan(up))
-        assert await reply.read(5000) == b"x" * 5000
-        reply.close()
+async def test_everything_may_be_sent_the_ordinary_way() -> None:
+    driver = EitherUpstream(ordinary=True)
+    async with ScriptedUpstream([HELLO]) as up:
+        assert await send(driver, plan(up)) is AiohttpReply
+    await driver.close()
 
 
-async def test_a_body_over_the_limit_is_an_error_and_its_connection_is_broken(upstream: Upstream) -> None:
-    async with ScriptedUpstream([answer(b"x" * 6000)[:-1], STALL]) as up:
-        reply = await upstream.send(plan(up))
-        with pytest.raises(UpstreamError):
-            await reply.read(5000)
-        await asyncio.wait_for(up.hung_up.wait(), 2)
+async def test_where_llhttp_is_missing_everything_is_sent_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    driver = EitherUpstream()
+    async with ScriptedUpstream([HELLO]) as up:
+        assert await send(driver, plan(up)) is AiohttpReply
+    await driver.close()
 
 
-async def test_a_body_that_is_said_to_be_over_the_limit_is_not_waited_for(upstream: Upstream) -> None:
-    async with ScriptedUpstream([b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", STALL]) as up:
-        reply = await upstream.send(plan(up))
-        with pytest.raises(UpstreamError, match="larger than 99 bytes"):
-            await reply.read(99)
-        reply.close()
-        await asyncio.wait_for(up.hung_up.wait(), 5)
+async def test_a_socks_proxy_is_served_and_where_it_cannot_be_that_is_said(either: EitherUpstream) -> None:
+    async with ScriptedUpstream([HELLO]) as up, socks(up.port) as proxy:
+        sent = Plan(
+            "POST", "http://10.1.2.3/", HEADERS, Content((b"a", b"b")), proxy=f"socks5://127.0.0.1:{proxy.port}"
+        )
+        assert await send(either, sent) is WireReply
+        await either.close()
+        ordinary = EitherUpstream(ordinary=True)
+        with pytest.raises(UpstreamError, match="SOCKS") as caught:
+            await ordinary.send(sent)
+        assert caught.value.phase == "connect"
+        await ordinary.close()
 
 
-async def test_an_endless_body_is_given_up_at_the_limit(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, Flood(chunk(b"x" * 65536), 1024)]) as up:
-        reply = await upstream.send(plan(up))
-        with pytest.raises(UpstreamError):
-            await reply.read(LIMIT)
-        await until(lambda: up.open_connections == 0)
-        assert up.flooded < 64 * 65536 * 10
-
-
-async def test_pump_pushes_every_byte_in_order_and_says_that_it_ended(upstream: Upstream) -> None:
-    pieces = [bytes([65 + index]) * (index * 997) for index in range(1, 26)]
-    async with ScriptedUpstream([SSE_HEAD, *(chunk(piece) for piece in pieces), LAST_CHUNK]) as up:
-        reply = await upstream.send(plan(up))
-        assert await pump_all(reply) == b"".join(pieces)
-        reply.close()
-
-
-async def test_a_pump_paused_after_every_piece_loses_no_byte(upstream: Upstream) -> None:
-    body = random.Random(7).randbytes(1_500_000)  # noqa: S311 - bytes that differ, not secrets
-    async with ScriptedUpstream([answer(body)]) as up:
-        reply = await upstream.send(plan(up))
-        got: list[bytes] = []
-
-        def keep(piece: bytes) -> bool:
-            got.append(piece)
-            return True
-
-        while await reply.pump(keep) is Pumped.PAUSED:  # noqa: ASYNC110 - bytes arrive while nobody pumps
-            await asyncio.sleep(0)
-        reply.close()
-        assert b"".join(got) == body
-
-
-async def test_a_pause_is_obeyed_at_once(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.02, chunk(b"two"), LAST_CHUNK]) as up:
-        reply = await upstream.send(plan(up))
-        got: list[bytes] = []
-        assert await reply.pump(lambda piece: bool(got.append(piece)) or True) is Pumped.PAUSED
-        await asyncio.sleep(0.05)
-        assert got == [b"one"]
-        assert await pump_all(reply) == b"two"
-        reply.close()
-
-
-async def test_a_reply_that_is_not_pumped_holds_its_provider_back(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, Flood(chunk(b"x" * 65536), 1024)]) as up:
-        reply = await upstream.send(plan(up))
-        last = -1
-        while up.flooded != last:
-            last = up.flooded
-            await asyncio.sleep(0.05)
-        assert up.flooded < 32 * 1024 * 1024
-        reply.close()
-        await until(lambda: up.open_connections == 0)
-
-
-async def test_abort_while_pumping_raises_exactly_the_given_fault(upstream: Upstream) -> None:
-    fault = UpstreamTimeout("too slow")
-    async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), STALL]) as up:
-        reply = await upstream.send(plan(up))
-        asyncio.get_running_loop().call_later(0.02, reply.abort, fault)
-        with pytest.raises(UpstreamTimeout) as caught:
-            await reply.pump(lambda _: False)
-        assert caught.value is fault
-        await asyncio.wait_for(up.hung_up.wait(), 2)
-        reply.close()
-
-
-async def test_abort_while_reading_raises_exactly_the_given_fault(upstream: Upstream) -> None:
-    fault = UpstreamTimeout("too slow")
-    async with ScriptedUpstream([answer(b"hello")[:-2], STALL]) as up:
-        reply = await upstream.send(plan(up))
-        asyncio.get_running_loop().call_later(0.02, reply.abort, fault)
-        with pytest.raises(UpstreamTimeout) as caught:
-            await reply.read(LIMIT)
-        assert caught.value is fault
-        await asyncio.wait_for(up.hung_up.wait(), 2)
-
-
-async def test_abort_from_within_the_sink_raises_the_fault(upstream: Upstream) -> None:
-    fault = UpstreamError("no more")
-    async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.01, chunk(b"two"), STALL]) as up:
-        reply = await upstream.send(plan(up))
-        with pytest.raises(UpstreamError) as caught:
-            await reply.pump(lambda _: reply.abort(fault) or False)  # type: ignore[func-returns-value]
-        assert caught.value is fault
-
-
-async def test_abort_of_a_paused_reply_is_raised_by_the_next_pump(upstream: Upstream) -> None:
-    first, second = UpstreamTimeout("first"), UpstreamTimeout("second")
-    async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), STALL]) as up:
-        reply = await upstream.send(plan(up))
-        assert await reply.pump(lambda _: True) is Pumped.PAUSED
-        reply.abort(first)
-        reply.abort(second)
-        await asyncio.wait_for(up.hung_up.wait(), 2)
-        with pytest.raises(UpstreamTimeout) as caught:
-            await reply.pump(lambda _: False)
-        assert caught.value is first
-
-
-async def test_a_pause_is_told_before_an_abort_that_came_after_it(upstream: Upstream) -> None:
-    """Who paused at the end mark has a whole stream; a fault in place of that would say it has not."""
-    fault = UpstreamError("too late")
-    async with ScriptedUpstream([SSE_HEAD, 0.01, chunk(b"one"), STALL]) as up:
-        reply = await upstream.send(plan(up))
-
-        def pause(_: bytes) -> bool:
-            asyncio.get_running_loop().call_soon(reply.abort, fault)
-            return True
-
-        assert await reply.pump(pause) is Pumped.PAUSED
-        await asyncio.sleep(0)
-        with pytest.raises(UpstreamError) as caught:
-            await reply.pump(lambda _: False)
-        assert caught.value is fault
-
-
-async def test_a_body_read_to_its_end_gives_its_connection_back(upstream: Upstream) -> None:
-    async with ScriptedUpstream([answer(COMPLETION)]) as up:
-        for _ in range(3):
-            await ask(upstream, up)
-        assert [seen.connection for seen in up.received] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("size", [70_000, 1_000_000])
-@pytest.mark.parametrize("chunked", [False, True])
-async def test_so_does_a_large_one(upstream: Upstream, size: int, chunked: bool) -> None:
-    body = b"x" * size
-    script = [SSE_HEAD + chunk(body) + LAST_CHUNK] if chunked else [answer(body)]
-    async with ScriptedUpstream(script) as up:
-        for _ in range(3):
-            assert await ask(upstream, up) == body
-        assert [seen.connection for seen in up.received] == [1, 1, 1]
-
-
-async def test_close_in_the_middle_of_a_body_breaks_the_connection_at_once(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), STALL]) as up:
-        reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
-        reply.close()
-        await asyncio.wait_for(up.hung_up.wait(), 2)
-
-
-async def test_close_before_the_body_breaks_the_connection_at_once(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
-        (await upstream.send(plan(up))).close()
-        await asyncio.wait_for(up.hung_up.wait(), 2)
-
-
-async def test_a_cancelled_send_breaks_the_connection_at_once(upstream: Upstream) -> None:
-    async with ScriptedUpstream([STALL]) as up:
-        task = asyncio.create_task(upstream.send(plan(up)))
-        await until(lambda: up.received)
-        task.cancel()
-        await asyncio.wait_for(up.hung_up.wait(), 2)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-
-async def test_a_cancelled_pump_goes_on_where_it_was(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.06, chunk(b"two"), LAST_CHUNK]) as up:
-        reply = await upstream.send(plan(up))
-        got: list[bytes] = []
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.03):
-                await reply.pump(lambda piece: bool(got.append(piece)))
-        assert b"".join(got) + await pump_all(reply) == b"onetwo"
-        reply.close()
-
-
-async def test_after_finish_the_connection_is_used_again_once_the_transports_end_has_come(upstream: Upstream) -> None:
-    late = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, LAST_CHUNK]
-    async with ScriptedUpstream(late, [HELLO]) as up:
-        reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
-        reply.finish()
-        reply.close()
-        await asyncio.sleep(0.08)
-        assert await ask(upstream, up) == b"hello"
-        assert [seen.connection for seen in up.received] == [1, 1]
-
-
-async def test_after_finish_at_the_transports_end_the_connection_is_used_again(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, chunk(b"x"), LAST_CHUNK], [HELLO]) as up:
-        reply = await upstream.send(plan(up))
-        await pump_all(reply)
-        reply.finish()
-        reply.close()
-        assert await ask(upstream, up) == b"hello"
-        assert [seen.connection for seen in up.received] == [1, 1]
-
-
-async def test_after_finish_a_body_that_goes_on_breaks_the_connection(upstream: Upstream) -> None:
-    more = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, chunk(b"data: more\n\n"), STALL]
-    async with ScriptedUpstream(more, [HELLO]) as up:
-        reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
-        reply.finish()
-        reply.close()
-        await asyncio.wait_for(up.hung_up.wait(), 0.8)
-        assert await ask(upstream, up) == b"hello"
-        assert [seen.connection for seen in up.received] == [1, 2]
-
-
-@pytest.mark.slow
-async def test_after_finish_a_transport_that_never_ends_is_broken_after_a_moment(upstream: Upstream) -> None:
-    async with ScriptedUpstream([SSE_HEAD, chunk(b"data: [DONE]\n\n"), STALL]) as up:
-        reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
-        reply.finish()
-        reply.close()
-        await asyncio.sleep(0.2)
-        assert not up.hung_up.is_set()
-        await asyncio.wait_for(up.hung_up.wait(), 5)
-
-
-async def test_close_breaks_every_connection_and_leaves_no_task(upstream: Upstream) -> None:
-    before = asyncio.all_tasks()
-    async with ScriptedUpstream([HELLO], [SSE_HEAD, chunk(b"x"), STALL]) as up:
-        await ask(upstream, up)
-        reply = await upstream.send(plan(up))
-        await reply.pump(lambda _: True)
-        reply.finish()
-        reply.close()
-        await upstream.close()
-        await asyncio.wait_for(up.hung_up.wait(), 2)
-        await until(lambda: up.open_connections == 0)
-    await asyncio.sleep(0)
-    assert not {task for task in asyncio.all_tasks() - before if not task.done()}
-
-
-async def test_the_total_time_bounds_the_wait_for_headers(upstream: Upstream) -> None:
-    async with ScriptedUpstream([STALL]) as up:
-        with pytest.raises(UpstreamTimeout):
-            await upstream.send(plan(up, Timeouts(total_s=0.1)))
-        await until(lambda: up.open_connections == 0)
-
-
-async def test_the_total_time_bounds_the_body(upstream: Upstream) -> None:
-    async with ScriptedUpstream([answer(b"hello")[:-2], STALL]) as up:
-        reply = await upstream.send(plan(up, Timeouts(total_s=0.1)))
-        with pytest.raises(UpstreamTimeout):
-            await reply.read(LIMIT)
-        reply.close()
-        await asyncio.wait_for(up.hung_up.wait(), 2)
+async def test_what_was_never_used_is_closed_too() -> None:
+    await EitherUpstream().close()
+    await EitherUpstream(ordinary=True).close()

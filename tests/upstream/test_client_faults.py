@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.fault import UpstreamError, UpstreamFault, UpstreamTimeout
-from gateway.domain.plan import Plan
-from gateway.upstream.client import AiohttpUpstream
-from gateway.upstream.port import RESEND_WITHIN_S, Reply, StaleConnection, Upstream
-from tests.fakes.upstream import (
+from gateway.domain.http_request import Plan
+from gateway.errors import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.upstream.aiohttp_client import AiohttpUpstream
+from gateway.upstream.interface import RESEND_WITHIN_S, Reply, StaleConnection, Upstream
+from tests.support.scripted_upstream import (
     FIN,
     LAST_CHUNK,
     RST,
@@ -27,7 +27,7 @@ from tests.fakes.upstream import (
     answer,
     chunk,
 )
-from tests.upstream.asking import HEADERS, LIMIT, ask, plan, pump_all, until
+from tests.support.upstream_requests import HEADERS, LIMIT, ask, plan, pump_all, until
 
 HELLO = answer(b"hello")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.fault import UpstreamError, UpstreamTimeout
-from gateway.domain.plan import Plan
+from gateway.domain.http_request import Plan
 from gateway.domain.upload import Content
+from gateway.errors import UpstreamError, UpstreamTimeout
 from gateway.upstream.connection import Connection
-from gateway.upstream.wire import WireUpstream
-from tests.fakes.upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, answer, chunk
-from tests.upstream.asking import HEADERS, LIMIT, TIMEOUTS, ask, plan, pump_all, until
-from tests.upstream.lines import BIG, list_lines, open_reply
+from gateway.upstream.fast_client import WireUpstream
+from tests.support.scripted_upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, answer, chunk
+from tests.support.upstream_lines import BIG, list_lines, open_reply
+from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, plan, pump_all, until
 
 HELLO = answer(b"hello")
 Leave = Callable[[WireUpstream, ScriptedUpstream], Awaitable[object]]

@@ -1,0 +1,115 @@
+"""The register of accounts and keys: who is in it, for whoever looks; and every change of it, with who made it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from gateway.domain.account import Account, AccountStore, ApiKey, KeyStore
+from gateway.domain.account_spec import AccountSpec, KeySpec, write_account, write_key, write_time
+from gateway.domain.audit_log import Actor, AuditRow, write_change
+from gateway.errors import NotFound
+
+_NEW_ACCOUNT = Account(id=0, name="")
+
+
+class Register:
+    """Accounts and keys as nouns.
+
+    Args:
+        accounts: where accounts live.
+        keys: where keys live.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, accounts: AccountStore, keys: KeyStore, *, clock: Callable[[], float]) -> None:
+        self.accounts = accounts
+        self.keys = keys
+        self._clock = clock
+
+    @property
+    def now_ms(self) -> int:
+        """Now, Unix milliseconds."""
+        return int(self._clock() * 1000)
+
+    # --- looking: what somebody may not see is not there
+
+    async def list_accounts(self, by: Actor) -> list[Account]:
+        """Every account, by id."""
+        return [account for account in await self.accounts.list_accounts() if by.may_see(account.id)]
+
+    async def get_account(self, name: str, by: Actor) -> Account:
+        """One account. Raises ``NotFound``."""
+        for account in await self.list_accounts(by):
+            if account.name == name:
+                return account
+        raise NotFound(f"No account is called {name!r}", param="account")
+
+    async def get_key(self, key_id: int, by: Actor) -> ApiKey:
+        """One key. Raises ``NotFound``."""
+        for key in await self.keys.list_keys():
+            if key.id == key_id and by.may_see(key.account_id):
+                return key
+        raise NotFound(f"No key has the id {key_id}")
+
+    async def get_owner(self, key: ApiKey) -> Account:
+        """The account of a key. Raises ``NotFound`` where the key has gone with it."""
+        for account in await self.accounts.list_accounts():
+            if account.id == key.account_id:
+                return account
+        raise NotFound(f"No key has the id {key.id}")
+
+    # --- changing: on record in the same commit; what changes nothing is no change
+
+    async def add_account(self, spec: AccountSpec, by: Actor, *, declared: bool = False) -> Account:
+        """A new account. Raises ``Conflict``."""
+        fresh = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
+        account = spec.apply(fresh)
+        detail = write_change(write_account(fresh), write_account(account))
+        audit = by.did("account.created", account.name, self.now_ms, detail=detail)
+        return await self.accounts.add_account(account, audit)
+
+    async def put_account(self, before: Account, after: Account, by: Actor) -> None:
+        """An account has changed. Raises ``NotFound``, ``Conflict``."""
+        detail = write_change(write_account(before), write_account(after))
+        audit = by.did("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
+        await self.accounts.put_account(after, None if after == before else audit)
+
+    async def delete_account(self, account: Account, by: Actor) -> None:
+        """Remove an account; its keys go with it, and are named. Raises ``NotFound``."""
+        keys = [key.name for key in await self.keys.list_keys() if key.account_id == account.id]
+        detail = write_change({"keys": keys}, {"keys": []})
+        audit = by.did("account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail)
+        await self.accounts.delete_account(account.id, audit)
+
+    async def add_key(self, spec: KeySpec, fresh: ApiKey, account: Account, by: Actor) -> ApiKey:
+        """A new key, ``fresh`` as ``spec`` says. Raises ``Conflict``, ``NotFound``."""
+        fresh = attrs.evolve(fresh, name=spec.name)
+        key = spec.apply(fresh)
+        detail = write_change(_write_all(fresh, account), _write_all(key, account))
+        return await self.keys.add_key(key, self._note("key.created", key, account, by, detail=detail))
+
+    async def put_key(
+        self, before: ApiKey, after: ApiKey, account: Account, by: Actor, *, action: str = "key.edited"
+    ) -> None:
+        """A key has changed. Raises ``NotFound``, ``Conflict``."""
+        detail = write_change(_write_all(before, account), _write_all(after, account))
+        audit = self._note(action, before, account, by, detail=detail)
+        await self.keys.put_key(after, None if after == before else audit)
+
+    async def delete_key(self, key: ApiKey, by: Actor) -> None:
+        """Remove a key. Raises ``NotFound``."""
+        await self.keys.delete_key(key.id, self._note("key.deleted", key, await self.get_owner(key), by))
+
+    def _note(self, action: str, key: ApiKey, account: Account, by: Actor, *, detail: str = "{}") -> AuditRow:
+        return by.did(action, f"{account.name}/{key.name}", self.now_ms, account_id=account.id, detail=detail)
+
+
+def _write_all(key: ApiKey, account: Account) -> dict[str, Any]:
+    """A key as JSON shows it, and what is secret of it: for ``write_change``, which only says whether that differs."""
+    until_s = key.former_until_s
+    return {
+        **write_key(key, account.name),
+        "secret": key.digest.hex(),
+        "former_until": None if until_s is None else write_time(until_s),
+    }

@@ -1,0 +1,367 @@
+"""What an operator does: accounts and keys, looked at and changed. The admin API is this over HTTP.
+
+What the configuration file declares is read-only here; ``declare`` alone writes it.
+"""
+
+import asyncio
+import secrets
+import string
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+from gateway.auth.account_register import Register
+from gateway.auth.api_keys import Directory
+from gateway.billing.accounting import Accounting
+from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, AccountStore, ApiKey, KeyStore
+from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, write_account, write_key, write_time
+from gateway.domain.audit_log import FILE, OPERATOR, Actor
+from gateway.domain.key_lock import LOCKABLE, check_deletable, check_locks, lock
+from gateway.domain.webhook import find_webhook_problem
+from gateway.errors import Conflict, InvalidRequest
+from gateway.parsing import Problems, read_table
+
+_ALPHABET = string.ascii_letters + string.digits
+MOST_KEYS, MOST_CHARS = 500, 4_096
+"""Keys of an account that its members may make, and characters in a list of one. Every change of any key reads all keys
+anew, a glob is compiled where it is first met (20 us a character), and nobody is served meanwhile."""
+
+Fields = dict[str, Any]
+Place = tuple[int, str]
+"""A key's account and its name there."""
+S = TypeVar("S")
+T = TypeVar("T", AccountSpec, KeySpec)
+
+
+async def _let_go(_account_id: int) -> None: ...
+
+
+class Administration:
+    """Accounts and keys. Every change is in force when it returns; ``directory`` is what it is in force in.
+
+    Whoever asks is named with ``by``. For a member, what is another account's is not there; and a change is on record
+    as its own.
+
+    Args:
+        accounts: where accounts live.
+        keys: where keys live.
+        directory: told of every change.
+        accounting: knows what each has spent.
+        clock: Unix seconds.
+
+    Attributes:
+        webhook_hosts: globs of the hosts that a member may have a key's videos told to; set by the roof.
+        check_account_may_go: raises ``Conflict`` where the gateway would have no administrator any more without an
+            account; set by the roof.
+        changing: held by whoever changes any. What is changed is read before: nothing else may change it between.
+    """
+
+    def __init__(
+        self,
+        accounts: AccountStore,
+        keys: KeyStore,
+        directory: Directory,
+        accounting: Accounting,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._register = Register(accounts, keys, clock=clock)
+        self.directory = directory
+        self._accounting = accounting
+        self._clock = clock
+        self.webhook_hosts: Callable[[], tuple[str, ...]] = tuple
+        self.check_account_may_go: Callable[[int], Awaitable[None]] = _let_go
+        self.changing = asyncio.Lock()
+
+    async def reload(self) -> None:
+        """Bring what the store holds into force."""
+        await self.directory.reload()
+
+    async def list_accounts(self, by: Actor = OPERATOR) -> list[Fields]:
+        """Every account."""
+        return [self._show_account(account) for account in await self._register.list_accounts(by)]
+
+    async def get_account(self, name: str, by: Actor = OPERATOR) -> Fields:
+        """One account by its name. Raises ``NotFound``."""
+        return self._show_account(await self.get_account_noun(name, by))
+
+    async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
+        """A new account. Raises ``InvalidRequest``, ``Conflict``."""
+        spec = read_spec(fields, AccountSpec)
+        return self._show_account(await self._register.add_account(spec, by))
+
+    async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
+        """Change some fields. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
+        async with self.changing:
+            account = await self.get_account_noun(name, by)
+            _check_editable(account.declared, f"account {name!r}")
+            changed = _read_change(write_account(account), fields, AccountSpec).apply(account)
+            if account.status == "active" and changed.status != "active":
+                await self.check_account_may_go(account.id)
+            await self._register.put_account(account, changed, by)
+            await self.directory.reload()
+        return self._show_account(changed)
+
+    async def delete_account(self, name: str, by: Actor = OPERATOR) -> None:
+        """Remove an account and its keys. Raises ``NotFound``, ``Conflict``."""
+        async with self.changing:
+            account = await self.get_account_noun(name, by)
+            _check_editable(account.declared, f"account {name!r}")
+            await self.check_account_may_go(account.id)
+            await self._register.delete_account(account, by)
+            await self.directory.reload()
+
+    async def list_keys(self, by: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
+        """Every key, or those of one account, without their secrets. Raises ``NotFound`` on the account."""
+        if account is not None:
+            by = attrs.evolve(by, scope=(await self.get_account_noun(account, by)).id)
+        keys = await self._register.keys.list_keys()
+        names = {seen.id: seen.name for seen in await self._register.list_accounts(by)}
+        return [self._show_key(key, names[key.account_id]) for key in keys if key.account_id in names]
+
+    async def get_key(self, key_id: int, by: Actor = OPERATOR) -> Fields:
+        """One key. Raises ``NotFound``."""
+        key = await self.get_key_noun(key_id, by)
+        return self._show_key(key, (await self._register.get_owner(key)).name)
+
+    async def add_key(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
+        """A new key; only here is its ``secret`` shown. A member's is of its own account, where none is named.
+
+        And of the first of that one's groups: what is paid, and over which channels, is the operator's to open.
+
+        Raises ``InvalidRequest``, ``NotFound``, ``Conflict``.
+        """
+        if by.scope is not None:
+            if fields.get("secret") is not None:
+                raise InvalidRequest("A key's secret is made by the gateway", param="secret")
+            own = next((account.name for account in await self._register.list_accounts(by)), "")
+            fields = {"account": own, **fields}
+        spec = read_spec(fields, KeySpec)
+        async with self.changing:
+            account = await self.get_account_noun(spec.account, by)
+            if by.scope is not None:
+                await self._check_room(account)
+                if spec.group is None and account.groups:
+                    spec = attrs.evolve(spec, group=account.groups[0])
+            self._check_key(spec, self._new_key(account, ""), account, by)
+            secret = spec.secret or make_secret()
+            fresh = self._new_key(account, secret)
+            if by.scope is None:
+                fresh = attrs.evolve(fresh, locked=lock(spec.apply(fresh), fields).locked)
+            key = await self._register.add_key(spec, fresh, account, by)
+            await self.directory.reload()
+        return {**self._show_key(key, account.name), "secret": secret}
+
+    async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
+        """Change some fields; not the account or the secret, and a member not what an administrator has set.
+
+        Raises ``NotFound``, ``InvalidRequest``, ``Forbidden``, ``Conflict``.
+        """
+        async with self.changing:
+            key = await self.get_key_noun(key_id, by)
+            _check_editable(key.declared, f"key {key_id}")
+            account = await self._register.get_owner(key)
+            spec = _read_change(write_key(key, account.name), fields, KeySpec)
+            if by.scope is not None:
+                await self.get_account_noun(spec.account, by)
+            if spec.account != account.name or spec.secret is not None:
+                raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
+            self._check_key(spec, key, account, by)
+            changed = spec.apply(key)
+            if by.scope is None:
+                changed = lock(changed, fields)
+            else:
+                check_locks(key, changed)
+            await self._register.put_key(key, changed, account, by)
+            await self.directory.reload()
+        return self._show_key(changed, account.name)
+
+    async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
+        """Another ``secret`` for a key, shown only here; the one that it had is good a while longer.
+
+        One that it had before that is good no more. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
+        """
+        overlap_s = read_spec(fields, RotateSpec).overlap_h * 3_600
+        async with self.changing:
+            key = await self.get_key_noun(key_id, by)
+            _check_editable(key.declared, f"key {key_id}")
+            account, secret = await self._register.get_owner(key), make_secret()
+            rotated = attrs.evolve(
+                key,
+                digest=self.directory.digest(secret),
+                last4=secret[-4:],
+                former_digest=key.digest if overlap_s else None,
+                former_until_s=int(self._clock()) + overlap_s if overlap_s else None,
+            )
+            await self._register.put_key(key, rotated, account, by, action="key.rotated")
+            await self.directory.reload()
+        return {**self._show_key(rotated, account.name), "secret": secret}
+
+    async def delete_key(self, key_id: int, by: Actor = OPERATOR) -> None:
+        """Remove a key. Raises ``NotFound``, ``Forbidden``, ``Conflict``."""
+        async with self.changing:
+            key = await self.get_key_noun(key_id, by)
+            _check_editable(key.declared, f"key {key_id}")
+            if by.scope is not None:
+                check_deletable(key.locked)
+            await self._register.delete_key(key, by)
+            await self.directory.reload()
+
+    async def declare(self, accounts: Iterable[AccountSpec], keys: Iterable[KeySpec]) -> None:
+        """Make the store agree with the configuration file.
+
+        What it declares is written as it says; what an earlier file declared and this one does not is disabled,
+        and no longer read-only. A name that was made by hand is taken over.
+        """
+        async with self.changing:
+            await self._declare_keys(keys, await self._declare_accounts(accounts))
+            await self.directory.reload()
+
+    async def _declare_accounts(self, specs: Iterable[AccountSpec]) -> list[Account]:
+        known = {account.name: account for account in await self._register.list_accounts(FILE)}
+        now = dict(known)
+        for spec in specs:
+            before = known.pop(spec.name, None)
+            if before is None:
+                now[spec.name] = await self._register.add_account(spec, FILE, declared=True)
+                continue
+            now[spec.name] = after = attrs.evolve(spec.apply(before), declared=True)
+            if after != before:
+                await self._register.put_account(before, after, FILE)
+        for account in known.values():
+            if account.declared:
+                after = attrs.evolve(account, declared=False, status="disabled")
+                await self._register.put_account(account, after, FILE)
+        return list(now.values())
+
+    async def _declare_keys(self, specs: Iterable[KeySpec], accounts: Sequence[Account]) -> None:
+        named, owners = {account.name: account for account in accounts}, {account.id: account for account in accounts}
+        wanted = {(named[spec.account].id, spec.name): spec for spec in specs}
+        known = {(key.account_id, key.name): key for key in await self._free_secrets(wanted, owners)}
+        for place, spec in wanted.items():
+            account = owners[place[0]]
+            fresh = attrs.evolve(self._new_key(account, spec.secret or ""), declared=True)
+            before = known.pop(place, None)
+            if before is None:
+                await self._register.add_key(spec, fresh, account, FILE)
+                continue
+            after = spec.apply(attrs.evolve(fresh, id=before.id, created_ms=before.created_ms))
+            if after != before:
+                await self._register.put_key(before, after, account, FILE)
+        for key in known.values():
+            if key.declared:
+                after = lock(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
+                await self._register.put_key(key, after, owners[key.account_id], FILE)
+
+    async def _free_secrets(self, wanted: Mapping[Place, KeySpec], owners: Mapping[int, Account]) -> list[ApiKey]:
+        """Take a secret that the file gives to one key away from any other that has it: it was renamed or moved.
+
+        Returns every key as it is then.
+        """
+        places = {self.directory.digest(spec.secret or ""): place for place, spec in wanted.items()}
+        keys = list(await self._register.keys.list_keys())
+        for index, key in enumerate(keys):
+            here = (key.account_id, key.name)
+            if key.former_digest is not None and places.get(key.former_digest, here) != here:
+                keys[index] = attrs.evolve(keys[index], former_digest=None, former_until_s=None)
+            if places.get(key.digest, here) != here:
+                unusable = secrets.token_bytes(len(key.digest))
+                keys[index] = attrs.evolve(keys[index], digest=unusable, status="disabled")
+            if keys[index] is not key:
+                await self._register.put_key(key, keys[index], owners[key.account_id], FILE)
+        return keys
+
+    def _new_key(self, account: Account, secret: str) -> ApiKey:
+        return ApiKey(
+            id=0,
+            account_id=account.id,
+            name="",
+            digest=self.directory.digest(secret),
+            last4=secret[-4:],
+            created_ms=self._register.now_ms,
+        )
+
+    async def _check_room(self, account: Account) -> None:
+        keys = await self._register.keys.list_keys()
+        if sum(key.account_id == account.id for key in keys) >= MOST_KEYS:
+            raise Conflict(f"The account {account.name!r} has {MOST_KEYS} keys or more: delete one that nobody needs")
+
+    def _check_key(self, spec: KeySpec, before: ApiKey, account: Account, by: Actor) -> None:
+        """Raise ``InvalidRequest`` where a key may not become what ``spec`` says, or not for whom it is to."""
+        _check_group(spec.group, account)
+        if by.scope is None:
+            return
+        if spec.group != before.group and spec.group not in account.groups:
+            allowed = " or ".join(account.groups) or "no other: ask an administrator"
+            raise InvalidRequest(f"The group of this key may be {allowed}", param="group")
+        url = spec.webhook_url
+        problem = None if url in {None, before.webhook_url} else find_webhook_problem(url or "", self.webhook_hosts())
+        if problem is not None:
+            raise InvalidRequest(problem, param="webhook_url")
+        for name, told in (("models", spec.models), ("allow_ips", spec.allow_ips)):
+            if sum(map(len, told)) > MOST_CHARS and told != getattr(before, name):
+                raise InvalidRequest(f"expected {MOST_CHARS} characters at the most, in all", param=name)
+
+    async def get_account_noun(self, name: str, by: Actor = OPERATOR) -> Account:
+        """The account itself. Raises ``NotFound``."""
+        return await self._register.get_account(name, by)
+
+    async def get_key_noun(self, key_id: int, by: Actor = OPERATOR) -> ApiKey:
+        """The key itself. Raises ``NotFound``."""
+        return await self._register.get_key(key_id, by)
+
+    async def name_accounts(self) -> dict[int, str]:
+        """The name of every account, by its id."""
+        return {account.id: account.name for account in await self._register.list_accounts(OPERATOR)}
+
+    def _show_account(self, account: Account) -> Fields:
+        return write_account(account) | self._accounting.describe(account)
+
+    def _show_key(self, key: ApiKey, account: str) -> Fields:
+        now_s, used_s = self._clock(), self.directory.find_last_use(key.id)
+        former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
+        return {
+            **write_key(key, account),
+            "former_until": None if former_until_s is None else write_time(former_until_s),
+            "last_used_at": None if used_s is None else write_time(int(used_s)),
+            **self._accounting.describe(key),
+        }
+
+
+def make_secret() -> str:
+    """A new key's secret: ``sk-`` and 48 characters from the system's random source."""
+    return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH))
+
+
+def read_spec(fields: Fields, kind: type[S]) -> S:
+    """Fields of the admin API -> what they specify. Raises ``InvalidRequest`` with every problem."""
+    try:
+        return read_table(fields, kind)
+    except Problems as error:
+        where, _ = error.problems[0]
+        message = "; ".join(f"{path}: {what}" for path, what in error.problems)
+        raise InvalidRequest(message, param=where) from None
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def _read_change(before: Fields, change: Fields, kind: type[T]) -> T:
+    """What stands, with ``change`` over it. A null in ``change`` takes a setting back."""
+    names = {field.name for field in attrs.fields(kind)}
+    kept = {name: value for name, value in before.items() if name in names and value is not None}
+    if "quota_usd" in change and "quota_period" not in change and kept.get("quota_period") == "none":
+        del kept["quota_period"]
+    merged = kept | change
+    return read_spec({name: value for name, value in merged.items() if value is not None}, kind)
+
+
+def _check_editable(declared: bool, what: str) -> None:
+    if declared:
+        raise Conflict(f"The {what} is declared in the configuration file; change it there")
+
+
+def _check_group(group: str | None, account: Account) -> None:
+    if group is not None and account.groups and group not in account.groups:
+        allowed = ", ".join(account.groups)
+        raise InvalidRequest(f"The account {account.name!r} may use the groups {allowed}, not {group!r}", param="group")

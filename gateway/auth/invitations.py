@@ -1,0 +1,149 @@
+"""How members come to be: the first administrator by the link that the start prints, others by links they are given."""
+
+import asyncio
+import hmac
+from collections.abc import Callable
+
+import attrs
+
+from gateway.auth.sessions import Entry, Reception, Visitor, digest_reference, make_reference, write_audit
+from gateway.domain.account import Account, AccountStore
+from gateway.domain.audit_log import GATEWAY, KINDS, Actor
+from gateway.domain.member import LINK_GONE, MEMBER_NAME, Link, Member, MemberStore, Proof
+from gateway.errors import InvalidRequest, NotFound
+
+FIRST_ACCOUNT = "local"
+"""Of the first administrator, where it is there."""
+
+
+@attrs.frozen
+class Opened:
+    """A link that is good. ``member`` is whose passphrase it resets; None: it is for a new one."""
+
+    link: Link
+    account: Account
+    member: Member | None
+
+
+class Invitations:
+    """Lets in who comes by a link.
+
+    Args:
+        members: where members and links live.
+        accounts: where accounts live.
+        reception: signs in whom a link has let in.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        members: MemberStore,
+        accounts: AccountStore,
+        reception: Reception,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._members = members
+        self._accounts = accounts
+        self._reception = reception
+        self._clock = clock
+        self._setup_token = make_reference()
+        self._setting_up = asyncio.Lock()
+
+    async def find_setup_token(self) -> str | None:
+        """What makes the first administrator; None where there is one who is active."""
+        return None if await self._members.is_administered() else self._setup_token
+
+    async def set_up(self, token: str, name: str, passphrase: str, visitor: Visitor) -> Entry:
+        """The first administrator, signed in. Raises ``NotFound`` where the token is not good, ``InvalidRequest``."""
+        name = read_member_name(name)
+        async with self._setting_up:
+            expected = await self.find_setup_token()
+            if expected is None or not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()):
+                raise NotFound(LINK_GONE, param="token", should_retry=False)
+            kept = await self._reception.hash_passphrase(passphrase, name)
+            account = await self._choose_account()
+            made = await self._add(Member(0, account.id, name, "administrator", passphrase=kept), visitor, None)
+            self._setup_token = make_reference()
+        return await self._let_in(made, visitor)
+
+    async def open_link(self, token: str) -> Opened:
+        """What a link is for. Raises ``NotFound`` where it is not good."""
+        link = await self._members.find_link(digest_reference(token))
+        if link is None or self._now_ms() >= link.expires_ms:
+            raise NotFound(LINK_GONE, param="token", should_retry=False)
+        accounts = await self._accounts.list_accounts()
+        account = next((account for account in accounts if account.id == link.account_id), None)
+        member = None if link.member_id is None else await self._members.find_member(link.member_id)
+        disabled = account is None or account.status != "active" or (member is not None and member.status != "active")
+        if account is None or disabled or (link.kind == "reset") != (member is not None):
+            raise NotFound(LINK_GONE, param="token", should_retry=False)
+        return Opened(link, account, member)
+
+    async def use_link(
+        self, token: str, name: str | None, passphrase: str, code: str | None, visitor: Visitor
+    ) -> Entry:
+        """A new member, or one with a new passphrase, signed in; the link is used up.
+
+        Whoever has a second factor needs it here too. Raises ``NotFound`` where the link is not good,
+        ``InvalidRequest``, ``Conflict`` on the name, ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``.
+        """
+        opened = await self.open_link(token)
+        if opened.member is not None:
+            return await self._reset(opened.link, opened.member, passphrase, code, visitor)
+        chosen = read_member_name(name or "")
+        kept = await self._reception.hash_passphrase(passphrase, chosen)
+        link = opened.link
+        made = await self._add(Member(0, link.account_id, chosen, link.role, passphrase=kept), visitor, link.digest)
+        return await self._let_in(made, visitor)
+
+    async def _reset(self, link: Link, member: Member, passphrase: str, code: str | None, visitor: Visitor) -> Entry:
+        proof = self._reception.prove(member, code, visitor)
+        kept = await self._reception.hash_passphrase(passphrase, member.name)
+        after = attrs.evolve(member, passphrase=kept)
+        audit = write_audit(_act(member, visitor), "member.passphrase_changed", member, self._now_ms())
+        await self._members.put_member(member, after, audit, link=link.digest, end_sessions=True)
+        return await self._reception.open(after, attrs.evolve(proof, passphrase=kept), visitor)
+
+    async def _add(self, member: Member, visitor: Visitor, link: bytes | None) -> Member:
+        now_ms = self._now_ms()
+        audit = write_audit(_act(member, visitor), "member.created", member, now_ms)
+        return await self._members.add_member(attrs.evolve(member, created_ms=now_ms), audit, link=link)
+
+    async def _let_in(self, member: Member, visitor: Visitor) -> Entry:
+        return await self._reception.open(member, Proof(member.passphrase, is_known=True), visitor)
+
+    async def _choose_account(self) -> Account:
+        """``local``, or else the first that is active; one is made where there is none."""
+        accounts = await self._accounts.list_accounts()
+        active = [account for account in accounts if account.status == "active"]
+        if active:
+            return next((account for account in active if account.name == FIRST_ACCOUNT), active[0])
+        taken, name, number = {account.name for account in accounts}, FIRST_ACCOUNT, 1
+        while name in taken:
+            number += 1
+            name = f"{FIRST_ACCOUNT}-{number}"
+        now_ms = self._now_ms()
+        return await self._accounts.add_account(Account(0, name, created_ms=now_ms))
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def read_member_name(typed: str) -> str:
+    """The name that somebody chooses, written small. Raises ``InvalidRequest``."""
+    name = typed.strip().lower()
+    if MEMBER_NAME.match(name) is None:
+        raise InvalidRequest(
+            "A name has 1 to 64 letters, digits or ._@+-, and begins with a letter or digit", param="name"
+        )
+    if name in KINDS:  # as the audit trail calls those who have none
+        raise InvalidRequest(f"Nobody is called {name!r} here", param="name")
+    return name
+
+
+def _act(member: Member, visitor: Visitor) -> Actor:
+    """Who comes by a link acts for itself; who it is, the store has yet to say where it is new."""
+    if not member.id:
+        return attrs.evolve(GATEWAY, address=visitor.address)
+    return Actor("member", member.name, member.id, member.account_id, member.account_id, visitor.address)

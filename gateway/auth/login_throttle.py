@@ -1,0 +1,137 @@
+"""Who guesses waits: each wrong try makes the next wait longer, and while it waits nothing is looked at."""
+
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from gateway.domain.ip_address import find_subnet
+from gateway.domain.member import WrongPassphrase
+from gateway.errors import RateLimited
+
+MOST = 10_000
+FORGOTTEN_S = 15 * 60.0
+
+
+@attrs.frozen
+class Pace:
+    """``free`` tries at once, then a wait of 1, 2, 4 … seconds after each, up to ``longest_s``."""
+
+    free: int
+    longest_s: float
+
+    def find_wait_s(self, tries: int) -> float:
+        """How long to wait after so many wrong ones."""
+        if tries < self.free:
+            return 0.0
+        return min(self.longest_s, 2.0 ** min(tries - self.free, 32))
+
+
+OF_PAIR = Pace(5, 300.0)
+OF_ADDRESS = Pace(30, 300.0)
+OF_NAME = Pace(30, 60.0)
+"""Of one name from any address. It may be an attacker's doing alone, so who has signed in from where it asks need not
+wait for it."""
+
+
+@attrs.frozen
+class _Count:
+    tries: int
+    at_s: float
+
+
+class _Table:
+    """Wrong tries by whose they are."""
+
+    def __init__(self, pace: Pace, clock: Callable[[], float], most: int) -> None:
+        self._pace = pace
+        self._most = most
+        self._clock = clock
+        self._counts: OrderedDict[bytes, _Count] = OrderedDict()
+
+    def find_wait_s(self, key: bytes) -> float:
+        """How long the next try has to wait."""
+        count = self._find(key)
+        return 0.0 if count is None else count.at_s + self._pace.find_wait_s(count.tries) - self._clock()
+
+    def count(self, key: bytes) -> Callable[[], None]:
+        """One more; what is returned takes it back."""
+        before = self._find(key)
+        self._counts[key] = counted = _Count(1 if before is None else before.tries + 1, self._clock())
+        self._counts.move_to_end(key)
+        if len(self._counts) > self._most:
+            self._counts.popitem(last=False)
+
+        def take_back() -> None:
+            now = self._counts.get(key)
+            if now is counted and before is not None:
+                self._counts[key] = before
+            elif now is counted:
+                del self._counts[key]
+            elif now is not None:
+                self._counts[key] = attrs.evolve(now, tries=max(now.tries - 1, 0))
+
+        return take_back
+
+    def forget(self, key: bytes) -> None:
+        """There were none."""
+        self._counts.pop(key, None)
+
+    def _find(self, key: bytes) -> _Count | None:
+        count = self._counts.get(key)
+        return count if count is not None and self._clock() < count.at_s + FORGOTTEN_S else None
+
+
+class Delays:
+    """Tries of a name from an address; in memory, and forgotten with the process.
+
+    Args:
+        clock: seconds that only go on.
+        most: of each table; what was tried longest ago gives way.
+    """
+
+    def __init__(self, clock: Callable[[], float], *, most: int = MOST) -> None:
+        paces = (OF_PAIR, OF_NAME, OF_ADDRESS)
+        self._pairs, self._names, self._addresses = (_Table(pace, clock, most) for pace in paces)
+        self._most = most
+        self._at_home: OrderedDict[bytes, None] = OrderedDict()
+
+    @contextmanager
+    def attempt(self, name: str, address: str) -> Iterator[None]:
+        """A try, for the length of the block: wrong where that raises ``WrongPassphrase``.
+
+        It counts from its beginning, so that nobody gets more by trying at once. Raises ``RateLimited``.
+        """
+        network = find_subnet(address)
+        pair, named, placed = _key(name, network), _key(name), _key(network)
+        wait_s = self._pairs.find_wait_s(pair)
+        if pair not in self._at_home:
+            wait_s = max(wait_s, self._names.find_wait_s(named), self._addresses.find_wait_s(placed))
+        if wait_s > 0:
+            seconds = math.ceil(wait_s)
+            raise RateLimited(f"Too many wrong tries: wait {seconds} s", retry_after_s=seconds)
+        take_back = [self._pairs.count(pair), self._names.count(named), self._addresses.count(placed)]
+        try:
+            yield
+        except WrongPassphrase:
+            take_back.clear()
+            raise
+        finally:
+            for take in take_back:
+                take()
+        self._pairs.forget(pair)
+        self._note_home(pair)
+
+    def _note_home(self, pair: bytes) -> None:
+        self._at_home[pair] = None
+        self._at_home.move_to_end(pair)
+        if len(self._at_home) > self._most:
+            self._at_home.popitem(last=False)
+
+
+def _key(*parts: str) -> bytes:
+    # What is typed for a name may be a passphrase: no more of it stays here than its digest.
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()

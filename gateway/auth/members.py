@@ -1,0 +1,186 @@
+"""What administrators do about members: let them in, change them, see them out."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.auth.invitations import read_member_name
+from gateway.auth.sessions import digest_reference, make_reference
+from gateway.domain.account import Account, AccountStore
+from gateway.domain.account_spec import write_time
+from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
+from gateway.domain.member import LAST_ADMINISTRATOR, LINK_MS, Link, LinkKind, Member, MemberStore, find_difference
+from gateway.domain.member_spec import InviteSpec, MemberSpec, write_member
+from gateway.errors import Conflict, NotFound
+
+Fields = dict[str, Any]
+_HOUR_MS = 3_600 * 1000
+_SHOWN = ("name", "role", "status")
+"""What the audit trail tells of, as it was and as it is."""
+
+
+class Members:
+    """Members and the links that let them in.
+
+    Args:
+        members: where they live.
+        accounts: where their accounts live.
+        clock: Unix seconds.
+
+    Attributes:
+        changing: held by whoever changes a member; set by the roof to that of the accounts. That an account may go, or
+            a member, is true of both together: one administrator must stay.
+    """
+
+    def __init__(self, members: MemberStore, accounts: AccountStore, *, clock: Callable[[], float]) -> None:
+        self._members = members
+        self._accounts = accounts
+        self._clock = clock
+        self.changing = asyncio.Lock()
+
+    async def list_members(self, account: str | None = None) -> list[Fields]:
+        """Every member; with ``account``, a name, its own. Raises ``NotFound``."""
+        names = await self._name_accounts()
+        wanted = None if account is None else (await self._get_account(account)).id
+        found = await self._members.list_members()
+        return [_show(member, names) for member in found if wanted in {None, member.account_id}]
+
+    async def invite(self, spec: InviteSpec, by: Actor = OPERATOR) -> Fields:
+        """A link for a new member of an account, shown this once. Raises ``NotFound``, ``Conflict``."""
+        account = await self._get_account(spec.account)
+        if account.status != "active":
+            raise Conflict(f"The account {account.name!r} is disabled", param="account")
+        expires_ms = self._now_ms() + spec.hours * _HOUR_MS
+        return await self._link(Link(b"", "invite", account.id, spec.role, 0, expires_ms), by, account.name)
+
+    async def reset(self, member_id: int, by: Actor = OPERATOR) -> Fields:
+        """A link to a new passphrase, shown this once. Raises ``NotFound``, ``Conflict``."""
+        member = await self._get(member_id)
+        if member.status != "active":
+            raise Conflict(f"{member.name} is disabled")
+        expires_ms = self._now_ms() + LINK_MS
+        link = Link(b"", "reset", member.account_id, member.role, 0, expires_ms, member.id)
+        return await self._link(link, by, member.name)
+
+    async def _link(self, link: Link, by: Actor, subject: str) -> Fields:
+        token = make_reference()
+        made = attrs.evolve(
+            link, digest=digest_reference(token), created_ms=self._now_ms(), created_by=by.name or by.kind
+        )
+        detail = {"kind": link.kind, "role": link.role, "id": made.id}
+        audit = self._tell(by, "link.created", link.account_id, subject, detail)
+        await self._members.add_link(made, audit)
+        shown = await self._show_links([made])
+        return {**shown[0], "token": token}
+
+    async def list_links(self) -> list[Fields]:
+        """Every link that is good, the newest first."""
+        now_ms = self._now_ms()
+        return await self._show_links(link for link in await self._members.list_links() if now_ms < link.expires_ms)
+
+    async def delete_link(self, link_id: str, by: Actor = OPERATOR) -> None:
+        """Take a link back. Raises ``NotFound``."""
+        for link in await self._members.list_links():
+            if link.id == link_id:
+                audit = self._tell(by, "link.deleted", link.account_id, link.id, {"kind": link.kind})
+                if await self._members.delete_link(link.digest, audit):
+                    return
+        raise NotFound(f"No link has the id {link_id[:40]!r}")
+
+    async def edit(self, member_id: int, spec: MemberSpec, by: Actor = OPERATOR) -> Fields:
+        """Change what ``spec`` names. Another role or status ends the member's sessions.
+
+        Raises ``NotFound``, ``InvalidRequest``, ``Conflict``.
+        """
+        before = await self._get(member_id)
+        after = attrs.evolve(
+            before,
+            name=before.name if spec.name is None else read_member_name(spec.name),
+            role=spec.role or before.role,
+            status=spec.status or before.status,
+        )
+        if spec.second_factor is False:
+            after = attrs.evolve(after, totp=None, recovery=())
+        different = find_difference(before, after)
+        if different:
+            detail: Fields = {
+                name: [getattr(before, name), getattr(after, name)] for name in _SHOWN if name in different
+            }
+            if before.has_second_factor != after.has_second_factor:
+                detail["second_factor"] = [True, False]
+            audit = self._tell(by, "member.edited", before.account_id, before.name, detail)
+            ends = bool(different & {"role", "status"})
+            async with self.changing:
+                await self._members.put_member(before, after, audit, end_sessions=ends)
+        return _show(after, await self._name_accounts())
+
+    async def delete(self, member_id: int, by: Actor = OPERATOR) -> Member:
+        """Remove a member with its sessions and links. Raises ``NotFound``, ``Conflict``."""
+        member = await self._get(member_id)
+        audit = self._tell(by, "member.deleted", member.account_id, member.name, {"role": member.role})
+        async with self.changing:
+            await self._members.delete_member(member_id, audit)
+        return member
+
+    async def check_account_may_go(self, account_id: int) -> None:
+        """Raise ``Conflict`` where every administrator who is active is of that account."""
+        active = {account.id for account in await self._accounts.list_accounts() if account.status == "active"}
+        homes = {
+            member.account_id
+            for member in await self._members.list_members()
+            if member.role == "administrator" and member.status == "active"
+        }
+        if homes & active == {account_id}:
+            raise Conflict(LAST_ADMINISTRATOR)
+
+    async def _get(self, member_id: int) -> Member:
+        member = await self._members.find_member(member_id)
+        if member is None:
+            raise NotFound(f"No member has the id {member_id}")
+        return member
+
+    async def _get_account(self, name: str) -> Account:
+        for account in await self._accounts.list_accounts():
+            if account.name == name:
+                return account
+        raise NotFound(f"No account is called {name!r}", param="account")
+
+    async def _name_accounts(self) -> dict[int, str]:
+        return {account.id: account.name for account in await self._accounts.list_accounts()}
+
+    async def _show_links(self, links: Iterable[Link]) -> list[Fields]:
+        accounts = await self._name_accounts()
+        members = {member.id: member.name for member in await self._members.list_members()}
+        return [_show_link(link, accounts.get(link.account_id, ""), members.get(link.member_id or 0)) for link in links]
+
+    def _tell(self, by: Actor, action: str, account_id: int, subject: str, detail: Fields) -> AuditRow:
+        told = orjson.dumps(detail).decode()
+        return AuditRow(
+            0, self._now_ms(), by.kind, by.name, by.member_id, by.address, action, account_id, subject, told
+        )
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def _show(member: Member, accounts: dict[int, str]) -> Fields:
+    """A member as JSON shows it to an administrator."""
+    return {**write_member(member), "account": accounts.get(member.account_id, ""), "status": member.status}
+
+
+def _show_link(link: Link, account: str, name: str | None) -> Fields:
+    """A link as JSON shows it, without what makes it one. ``name``: whose passphrase it resets."""
+    kind: LinkKind = link.kind
+    return {
+        "id": link.id,
+        "kind": kind,
+        "account": account,
+        "role": link.role,
+        "name": name,
+        "created_at": write_time(link.created_ms // 1000),
+        "created_by": link.created_by,
+        "expires_at": write_time(link.expires_ms // 1000),
+    }

@@ -1,0 +1,116 @@
+"""The second factor: codes of an authenticator (TOTP, RFC 6238), and codes on paper for when that is lost."""
+# ruff: noqa: PLC0415 - pyotp and segno are imported where somebody has a second factor, or gets one.
+
+import hmac
+import secrets
+from base64 import b32encode
+from hashlib import sha256
+
+import attrs
+import structlog
+
+from gateway.domain.member import Member, Proof, SecondFactorNeeded, WrongPassphrase
+from gateway.errors import InternalError
+from gateway.storage.encryption import Seal, SealBroken
+
+STEP_S = 30
+RECOVERY_CODES = 10
+ISSUER = "Model gateway"
+"""What authenticators call the place that a code is for."""
+_WINDOW = (0, -1, 1)
+"""Steps: a clock may go wrong by that much, and typing take as long (RFC 6238, 5.2)."""
+_DIGITS = 6
+_RECOVERY_BYTES = 10
+_GROUP = 4
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.frozen
+class Enrolment:
+    """What an authenticator is set up with: a secret, as it is typed, as it is opened and as it is photographed."""
+
+    secret: str = attrs.field(repr=False)
+    uri: str = attrs.field(repr=False)
+    qr_svg: str = attrs.field(repr=False)
+
+
+class SecondFactor:
+    """Secrets of authenticators, sealed with ``seal``."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal.derive("totp")
+
+    def enrol(self, name: str) -> Enrolment:
+        """A new secret for the member of that name."""
+        import pyotp
+        import segno
+
+        secret = pyotp.random_base32()
+        uri = pyotp.TOTP(secret).provisioning_uri(name=name, issuer_name=ISSUER)
+        # Light where it is light in a dark page too: not every camera reads it the other way round.
+        drawn = segno.make_qr(uri, error="m").svg_inline(svgclass="qr", lineclass=None, omitsize=True, light="#fff")
+        return Enrolment(secret, uri, drawn)
+
+    def give(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
+        """The member with that second factor, whose first code was of ``step``; and the recovery codes, this once."""
+        codes = [_make_recovery_code() for _ in range(RECOVERY_CODES)]
+        sealed = self._seal.seal(secret.encode(), about=_about(member))
+        digests = tuple(map(_digest, codes))
+        return attrs.evolve(member, totp=sealed, totp_step=step, recovery=digests), codes
+
+    def prove(self, member: Member, code: str | None, now_s: float) -> Proof:
+        """What the code of a member whose passphrase is right is worth.
+
+        Raises ``SecondFactorNeeded`` where there is none, ``WrongPassphrase`` where it is wrong or was used before.
+        """
+        if not member.has_second_factor:
+            return Proof(member.passphrase, is_known=True)
+        typed = _read_code(code or "")
+        if len(typed) == _DIGITS and typed.isascii() and typed.isdigit():
+            step = find_step(self._open(member), typed, now_s)
+            if step is None or step <= member.totp_step:
+                raise WrongPassphrase
+            return Proof(member.passphrase, step=step)
+        if len(typed) != _RECOVERY_BYTES * 8 // 5:
+            raise SecondFactorNeeded
+        digest = _digest(typed)
+        if not any(hmac.compare_digest(digest, known) for known in member.recovery):
+            raise WrongPassphrase
+        return Proof(member.passphrase, recovery=digest)
+
+    def _open(self, member: Member) -> str:
+        try:
+            return self._seal.open(member.totp or b"", about=_about(member)).decode()
+        except SealBroken as broken:
+            log.warning("second_factor_unreadable", member=member.name, error=str(broken))
+            raise InternalError("Your second factor cannot be read here: use a recovery code") from None
+
+
+def find_step(secret: str, code: str, now_s: float) -> int | None:
+    """The time step that ``code`` is of, among those about now; None: of none of them."""
+    import pyotp
+
+    totp, here = pyotp.TOTP(secret), int(now_s) // STEP_S
+    steps = (here + offset for offset in _WINDOW if here + offset >= 0)
+    return next((step for step in steps if hmac.compare_digest(totp.generate_otp(step), code)), None)
+
+
+def _about(member: Member) -> str:
+    return f"member:{member.id}"
+
+
+def _make_recovery_code() -> str:
+    """80 random bits, in groups of four letters and digits that are not mistaken for each other."""
+    text = b32encode(secrets.token_bytes(_RECOVERY_BYTES)).decode().lower()
+    return "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
+
+
+def _read_code(code: str) -> str:
+    """As it was typed -> without what is there for people."""
+    return "".join(mark for mark in code.lower() if mark != "-" and not mark.isspace())
+
+
+def _digest(code: str) -> str:
+    """What is kept of a recovery code: 80 random bits need no key to be hashed under."""
+    return sha256(_read_code(code).encode("utf-8", "surrogatepass")).hexdigest()

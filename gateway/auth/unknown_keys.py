@@ -1,0 +1,81 @@
+"""Whoever shows key after key that nobody has is answered slowly: who guesses, and a program that is set up wrongly.
+
+A key that is good is never looked at here: it works at once, whatever else comes from its address.
+"""
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+import attrs
+
+from gateway.domain.ip_address import find_subnet
+from gateway.errors import RateLimited
+
+FREE = 20
+"""Unknown keys of one address in a window that are answered at once."""
+WINDOW_S = 60.0
+HOLD_S = 1.0
+"""How long an answer to one more is held back."""
+MAX_HELD = 10
+"""Answers to one address that are held back at a time; one more is refused at once."""
+MAX_ADDRESSES = 10_000
+"""Addresses that are remembered; of more, the one that was first seen longest ago is forgotten."""
+
+
+@attrs.define
+class _Window:
+    until_s: float
+    misses: int = 0
+    held: int = 0
+
+
+class UnknownKeys:
+    """Counts unknown keys by address: one of IPv4, or 64 bits of IPv6.
+
+    Args:
+        clock: seconds that only go on.
+        sleep: waits.
+        free: see ``FREE``.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        free: int = FREE,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self.free = free
+        self._windows: OrderedDict[str, _Window] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    async def note(self, address: str | None) -> None:
+        """One more from ``address``; returns when that may be answered. Raises ``RateLimited`` if too many wait."""
+        window = self._find(find_subnet(address or ""))
+        window.misses += 1
+        if window.misses <= self.free:
+            return
+        if window.held >= MAX_HELD:
+            wait_s = max(1, math.ceil(window.until_s - self._clock()))
+            raise RateLimited(f"Too many unknown API keys from your address: wait {wait_s} s", retry_after_s=wait_s)
+        window.held += 1
+        try:
+            await self._sleep(HOLD_S)
+        finally:
+            window.held -= 1
+
+    def _find(self, network: str) -> _Window:
+        now = self._clock()
+        window = self._windows.get(network)
+        if window is None or (now >= window.until_s and not window.held):
+            self._windows.pop(network, None)
+            window = self._windows[network] = _Window(now + WINDOW_S)
+            if len(self._windows) > MAX_ADDRESSES:
+                self._windows.popitem(last=False)
+        return window

@@ -1,0 +1,1 @@
+"""Money: balances, quotas, prices, rate limits, settlement and the ledger."""

@@ -1,0 +1,79 @@
+"""What the cost of a request is made of, line by line.
+
+A row has what was used and what that cost, and no prices. So lines are reckoned with the prices of now: where they come
+to what was charged, they are what it was made of; where they do not, they say so.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+
+from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, cost_nanos
+from gateway.domain.request_log import RequestRow
+from gateway.domain.usage import Usage
+
+_MILLION = 1_000_000
+
+
+@attrs.frozen
+class BillLine:
+    """One line.
+
+    Attributes:
+        what: ``input_tokens``, ``cached_input_tokens``, ``output_tokens``, ``images``, ``seconds``, ``characters``; or
+            ``request``, where nothing is known but what the whole of it cost.
+        per: of how many of it ``unit_usd`` is the price.
+        unit_usd: what the caller pays for those; None where nobody knows.
+        estimated: by prices that are not those that were charged.
+    """
+
+    what: str
+    quantity: float
+    per: int
+    unit_usd: float | None
+    cost_usd: float
+    estimated: bool = False
+
+
+def list_lines(row: RequestRow, price: Price | None, multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
+    """The lines of a request whose model has this price now, times a multiplier; none where nothing was used.
+
+    ``cached_tokens`` are no part of ``input_tokens`` here.
+    """
+    if price is None:
+        usd = row.cost_nanos / NANOS_PER_USD
+        return [BillLine("request", 1, 1, None, usd)] if row.cost_nanos else []
+    estimated = cost_nanos(price, _read_usage(row), multiplier_ppm) != row.cost_nanos
+    return [
+        _write_line(what, quantity, per, nanos * multiplier_ppm / ONE_PPM, estimated=estimated)
+        for what, quantity, per, nanos in _list_parts(row, price)
+        if quantity
+    ]
+
+
+def _read_usage(row: RequestRow) -> Usage:
+    return Usage(
+        row.prompt_tokens,
+        row.completion_tokens,
+        row.cached_tokens,
+        images=row.images,
+        duration_ms=row.duration_ms,
+        characters=row.characters,
+    )
+
+
+def _list_parts(row: RequestRow, price: Price) -> Iterator[tuple[str, float, int, int]]:
+    """What was used, how much of it, and the price in nano-USD of how many of it."""
+    rates = price.find_tier(row.prompt_tokens) or price
+    cached, rate = min(row.cached_tokens, row.prompt_tokens), rates.cached_input_nanos_per_million
+    yield "input_tokens", row.prompt_tokens - cached, _MILLION, rates.input_nanos_per_million
+    yield "cached_input_tokens", cached, _MILLION, rates.input_nanos_per_million if rate is None else rate
+    yield "output_tokens", row.completion_tokens, _MILLION, rates.output_nanos_per_million
+    yield "images", row.images, 1, price.image_nanos
+    yield "seconds", row.duration_ms / 1_000, 1, price.second_nanos
+    yield "characters", row.characters, _MILLION, price.character_nanos_per_million
+
+
+def _write_line(what: str, quantity: float, per: int, nanos: float, *, estimated: bool) -> BillLine:
+    unit_usd = nanos / NANOS_PER_USD
+    return BillLine(what, quantity, per, unit_usd, quantity / per * unit_usd, estimated)

@@ -1,0 +1,143 @@
+"""Prices, groups and settings as people write them, in the configuration file and the admin API; prices as JSON."""
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import attrs
+
+from gateway.domain.account_spec import NAME
+from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, nanos
+from gateway.parsing import between, must
+
+MODEL = must("a model's name or a glob", lambda value: 0 < len(value) <= 256 and value.isprintable())  # noqa: PLR2004
+# With the most of everything in a request (domain/usage.py) and the highest multipliers of a channel and of a group
+# a cost is still a 64-bit integer.
+_TOKEN_PRICE = between(0, 1_000)
+_IMAGE_PRICE = between(0, 100)
+_SECOND_PRICE = between(0, 10)
+_CHARACTER_PRICE = between(0, 1_000)
+
+
+@attrs.frozen
+class SettingSpec:
+    """What a setting is to be; the setting says what that may be."""
+
+    value: Any
+
+
+@attrs.frozen
+class GroupSpec:
+    """``[[group]]``: what the keys of a group pay. A group need not be declared to be used."""
+
+    name: str = attrs.field(metadata=NAME)
+    price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=between(0, 100))
+
+
+@attrs.frozen
+class TierSpec:
+    """``tiers`` of a price: what a whole request costs whose prompt is longer. What it leaves out is as without it."""
+
+    above_tokens: int = attrs.field(metadata=between(1))
+    input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    output_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+
+    def tier(self, price: Price) -> Tier:
+        """The tier in integers, of a price without tiers."""
+        told = {
+            "input_nanos_per_million": self.input_usd_per_million,
+            "cached_input_nanos_per_million": self.cached_input_usd_per_million,
+            "output_nanos_per_million": self.output_usd_per_million,
+            "cache_write_nanos_per_million": self.cache_write_usd_per_million,
+            "cache_write_long_nanos_per_million": self.cache_write_long_usd_per_million,
+        }
+        rates = {name: getattr(price, name) if usd is None else nanos(usd) for name, usd in told.items()}
+        return Tier(above_tokens=self.above_tokens, **rates)
+
+
+@attrs.frozen
+class SizeSpec:
+    """``sizes`` of a price: what a second costs of a video of that size (a glob: ``1920x1080``, ``*x1080``)."""
+
+    size: str = attrs.field(metadata=MODEL)
+    usd_per_second: Decimal = attrs.field(metadata=_SECOND_PRICE)
+
+
+@attrs.frozen
+class PriceSpec:
+    """``[[price]]``: what a model, or every model a glob matches, costs; at one provider or at any."""
+
+    model: str = attrs.field(metadata=MODEL)
+    provider: str | None = attrs.field(default=None, metadata=NAME)
+    input_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
+    cached_input_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    output_usd_per_million: Decimal = attrs.field(default=Decimal(0), metadata=_TOKEN_PRICE)
+    usd_per_image: Decimal = attrs.field(default=Decimal(0), metadata=_IMAGE_PRICE)
+    usd_per_second: Decimal = attrs.field(default=Decimal(0), metadata=_SECOND_PRICE)
+    usd_per_million_characters: Decimal = attrs.field(default=Decimal(0), metadata=_CHARACTER_PRICE)
+    cache_write_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
+    tiers: tuple[TierSpec, ...] = ()
+    sizes: tuple[SizeSpec, ...] = ()
+
+    def find_problems(self) -> Iterator[tuple[str, str]]:
+        """Key and problem for what concerns more than one key."""
+        if len({tier.above_tokens for tier in self.tiers}) < len(self.tiers):
+            yield "tiers", "expected tiers with an above_tokens of their own"
+
+    def price(self) -> Price:
+        """The price in integers."""
+        price = Price(
+            model=self.model,
+            provider=self.provider,
+            input_nanos_per_million=nanos(self.input_usd_per_million),
+            cached_input_nanos_per_million=_find_nanos(self.cached_input_usd_per_million),
+            output_nanos_per_million=nanos(self.output_usd_per_million),
+            image_nanos=nanos(self.usd_per_image),
+            second_nanos=nanos(self.usd_per_second),
+            sizes=tuple((one.size, nanos(one.usd_per_second)) for one in self.sizes),
+            character_nanos_per_million=nanos(self.usd_per_million_characters),
+            cache_write_nanos_per_million=_find_nanos(self.cache_write_usd_per_million),
+            cache_write_long_nanos_per_million=_find_nanos(self.cache_write_long_usd_per_million),
+        )
+        return attrs.evolve(price, tiers=tuple(tier.tier(price) for tier in self.tiers)) if self.tiers else price
+
+
+def _find_nanos(usd: Decimal | None) -> int | None:
+    return None if usd is None else nanos(usd)
+
+
+def write_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
+    """A price in dollars, times what a channel and a group ask; the keys of ``PriceSpec`` can be read back.
+
+    What is null costs as much as the unit that it is a part of: cached input as input, a cache write likewise.
+    """
+    usd = partial(_find_usd, multiplier_ppm)
+    return {
+        "model": price.model,
+        "provider": price.provider,
+        **_write_rates(price, usd),
+        "usd_per_image": usd(price.image_nanos),
+        "usd_per_second": usd(price.second_nanos),
+        "usd_per_million_characters": usd(price.character_nanos_per_million),
+        "tiers": [{"above_tokens": tier.above_tokens, **_write_rates(tier, usd)} for tier in price.tiers],
+        "sizes": [{"size": size, "usd_per_second": usd(amount)} for size, amount in price.sizes],
+    }
+
+
+def _write_rates(rates: Price | Tier, usd: Callable[[int | None], float | None]) -> dict[str, Any]:
+    return {
+        "input_usd_per_million": usd(rates.input_nanos_per_million),
+        "cached_input_usd_per_million": usd(rates.cached_input_nanos_per_million),
+        "output_usd_per_million": usd(rates.output_nanos_per_million),
+        "cache_write_usd_per_million": usd(rates.cache_write_nanos_per_million),
+        "cache_write_long_usd_per_million": usd(rates.cache_write_long_nanos_per_million),
+    }
+
+
+def _find_usd(multiplier_ppm: int, amount_nanos: int | None) -> float | None:
+    return None if amount_nanos is None else amount_nanos * multiplier_ppm / (ONE_PPM * NANOS_PER_USD)

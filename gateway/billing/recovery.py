@@ -1,0 +1,62 @@
+"""What a crash has left: every call that the store does not know gets its row and, if so decided, its charge."""
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import structlog
+
+from gateway.billing.quota import Bank
+from gateway.domain.balance import read_day
+from gateway.domain.ledger import Journal, Ledger, Leftover, OnCrash
+from gateway.domain.request_log import RequestRow
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def recover(
+    leftovers: Sequence[Leftover],
+    ledger: Ledger,
+    journal: Journal,
+    *,
+    on_crash: OnCrash | None,
+    now_ms: int,
+) -> None:
+    """Store every leftover; what the store has already stays as it is. Raises ``StoreUnavailable``.
+
+    A call that had ended is charged what it cost. One that had not is "interrupted": ``on_crash`` says whether
+    what was held for it is released or charged; None leaves it in the journal, for whom it is to decide.
+    """
+    rows = [
+        left.row if left.settled else _interrupt(left.row, now_ms, charged=on_crash == "charge")
+        for left in leftovers
+        if left.settled or on_crash is not None
+    ]
+    if not rows:
+        return
+    await ledger.post_again(rows)
+    journal.forget([row.id for row in rows])
+    for row in rows:
+        if row.ending == "interrupted":
+            log.warning(
+                "request_interrupted",
+                request_id=row.id,
+                account=row.account,
+                key=row.key_name,
+                model=row.model,
+                cost_nanos=row.cost_nanos,
+            )
+    log.info("journal_recovered", rows=len(rows), interrupted=sum(row.ending == "interrupted" for row in rows))
+
+
+async def open_bank(ledger: Ledger, clock: Callable[[], float]) -> Bank:
+    """Every purse as the store knows it, today and the day before. Raises ``StoreUnavailable``."""
+    bank = Bank(clock)
+    today, yesterday = bank.today, read_day(bank.today.start_s - 1)
+    bank.load_before(await ledger.list_spending(yesterday), yesterday)
+    bank.load(await ledger.list_spending(today), today)
+    bank.confirm(yesterday, today, latest=await ledger.find_last_day())
+    return bank
+
+
+def _interrupt(row: RequestRow, now_ms: int, *, charged: bool) -> RequestRow:
+    return attrs.evolve(row, settled_ms=now_ms, cost_nanos=row.reserved_nanos if charged else 0)

@@ -1,0 +1,82 @@
+"""Forgets what nobody asks for any more: answers that could be given again; tellings, jobs and sessions once over."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from gateway.domain.idempotency import KEEP_MS
+from gateway.domain.member import MemberStore
+from gateway.domain.video import VideoStore
+from gateway.domain.webhook import DeliveryStore
+from gateway.errors import StoreUnavailable
+from gateway.proxy.idempotency import Replays
+from gateway.routing.response_owners import ResponseOwners
+
+FIRST_AFTER_S = 30.0
+SWEEP_EVERY_S = 3_600.0
+DELIVERIES_KEPT_MS = 30 * 24 * 3_600 * 1000
+VIDEOS_KEPT_MS = 30 * 24 * 3_600 * 1000
+"""After their files have expired."""
+MOST = 100
+"""Videos forgotten in one commit: whoever else writes waits no longer than for those."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SweepRecords:
+    """The job.
+
+    Args:
+        replays: kept for a day.
+        deliveries: kept for a month after they were over.
+        videos: kept for a month after they failed, or their files expired.
+        members: whose sessions and links go once they are no longer good.
+        clock: Unix seconds.
+        owners: of responses, as long as providers keep those.
+    """
+
+    def __init__(
+        self,
+        replays: Replays,
+        deliveries: DeliveryStore,
+        videos: VideoStore,
+        members: MemberStore,
+        clock: Callable[[], float],
+        *,
+        owners: ResponseOwners | None = None,
+    ) -> None:
+        self._owners = owners
+        self._replays = replays
+        self._deliveries = deliveries
+        self._videos = videos
+        self._members = members
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Sweep soon after the start, and then regularly, for ever."""
+        await asyncio.sleep(FIRST_AFTER_S)
+        while True:
+            await self.sweep()
+            await asyncio.sleep(SWEEP_EVERY_S)
+
+    async def sweep(self) -> None:
+        """Sweep once. A store that fails is swept the next time."""
+        now_ms = int(self._clock() * 1000)
+        try:
+            rows = await self._replays.sweep(now_ms - KEEP_MS)
+            rows += await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
+            rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
+            rows += await self._members.sweep_sessions(now_ms)
+            rows += await self._owners.sweep(now_ms) if self._owners is not None else 0
+        except StoreUnavailable as fault:
+            log.warning("records_not_swept", error=fault.message)
+            return
+        if rows:
+            log.info("records_swept", rows=rows)
+
+    async def _sweep_videos(self, before_ms: int) -> int:
+        swept = gone = await self._videos.sweep_ended(before_ms, MOST)
+        while gone == MOST:
+            swept += (gone := await self._videos.sweep_ended(before_ms, MOST))
+        return swept

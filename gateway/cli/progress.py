@@ -1,0 +1,51 @@
+"""Progress bars for a terminal: one for each video that is being made, and a line for each that has ended."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from gateway.cli.output import Json, clean
+from gateway.cli.output_videos import NOTHING, write_change, write_status
+
+_MODEL_WIDTH = 16
+_LEAST_BAR = 10
+_FULL = 100
+
+
+async def draw_bars(changes: AsyncIterator[Sequence[Json]], console: Console | None = None) -> None:
+    """Bars that grow until there are no more changes."""
+    console = console or Console(highlight=False)
+    live: dict[str, Json] = {}
+    told = False
+    with Live(console=console, auto_refresh=False) as screen:
+        async for changed in changes:
+            told = told or bool(changed)
+            live.update((video["id"], video) for video in changed if video["live"])
+            for video in changed:
+                if not video["live"]:
+                    live.pop(video["id"], None)
+                    console.print(Text(write_change(video, datetime.now(UTC))), soft_wrap=True)
+            screen.update(draw_table(list(live.values()), console.size.height), refresh=True)
+    if not told:
+        click.echo(NOTHING, err=True)
+
+
+def draw_table(videos: Sequence[Json], height: int) -> Group:
+    """As many bars as a terminal of ``height`` lines has room for, in their order; of the rest their number."""
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, max_width=_MODEL_WIDTH, overflow="ellipsis")
+    table.add_column(ratio=1, min_width=_LEAST_BAR)
+    table.add_column(no_wrap=True)
+    room = max(1, height - 2)
+    for video in videos[:room]:
+        bar = ProgressBar(total=_FULL, completed=video["progress"])
+        table.add_row(video["id"], Text(clean(video["model"])), bar, Text(write_status(video)))
+    left_out = len(videos) - room
+    return Group(table, Text(f"… and {left_out} more")) if left_out > 0 else Group(table)

@@ -1,0 +1,1 @@
+"""Configuration: its schema, its sources, and changing it while the gateway runs."""

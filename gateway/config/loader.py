@@ -1,0 +1,193 @@
+"""TOML, ``${ENV}`` and ``GATEWAY_<SECTION>__<KEY>`` into the tree of ``config.py``.
+
+Every problem is reported at once, with the file, the path of the key and what was expected there.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import attrs
+
+from gateway.billing.price_spec import PriceSpec
+from gateway.config.merge import Declared
+from gateway.config.schema import Config
+from gateway.config.word_list import read_words_text
+from gateway.domain.price import PriceList
+from gateway.domain.setting import Source, name_setting
+from gateway.media.word_filter import WordList, read_words
+from gateway.parsing import EnvText, Problem, Problems, join_path, read_table
+
+ENV_PREFIX = "GATEWAY_"
+_ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class ConfigError(Exception):
+    """Every problem of a configuration, one a line, for the operator."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@attrs.frozen
+class _PriceFile:
+    price: tuple[PriceSpec, ...] = ()
+
+
+def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
+    """The configuration of ``path`` (None: no file) and the environment. Raises ``ConfigError``."""
+    return read_declared(path, environ).config
+
+
+def read_declared(path: Path | None, environ: Mapping[str, str]) -> Declared:
+    """The same, with who says what. Raises ``ConfigError``."""
+    label = str(path) if path else "environment"
+    raw, problems = _read_toml(path) if path else ({}, [])
+    expanded = _expand(raw, "", environ, problems)
+    if path:
+        _find_words(expanded, path.parent)
+    sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded), "file")
+    from_env = _overlay(expanded, environ, problems)
+    sources |= dict.fromkeys(from_env, "environment")
+    config = Config()
+    try:
+        config = read_table(expanded, Config)
+    except Problems as error:
+        # What became of a variable that is not set needs no second word.
+        told = [where for where, _ in problems]
+        problems += [problem for problem in error.problems if not _is_within(problem[0], told)]
+    if problems:
+        raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
+    read_words_file(config)  # the words are read again, and kept, by whoever uses them
+    return Declared(config, sources)
+
+
+def _find_words(tables: dict[str, Any], folder: Path) -> None:
+    """A relative path that a file names begins at the file."""
+    safety = tables.get("safety")
+    if isinstance(safety, dict) and isinstance(safety.get("words_file"), str) and safety["words_file"]:
+        safety["words_file"] = str(folder / safety["words_file"])
+
+
+def _list_keys(tables: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of what stands in sections."""
+    for section in _list_sections():
+        table = tables.get(section)
+        yield from (name_setting(section, key) for key in (table if isinstance(table, dict) else ()))
+
+
+def _list_sections() -> set[str]:
+    """The names of the sections in single brackets."""
+    return {field.name for field in attrs.fields(Config) if attrs.has(_plain_type(field.type))}
+
+
+def _is_within(where: str, told: list[str]) -> bool:
+    """Whether a path holds one of those that are ``told``, or is one of them."""
+    return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in told)
+
+
+def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
+    """The file's own ``[[price]]``, asked first and whole, then those of the ``console``, over the list that ships."""
+    layers = ([spec.price() for spec in specs] for specs in (config.price, console))
+    return PriceList(*layers, read_shipped())
+
+
+def read_shipped() -> PriceList:
+    """The prices that ship."""
+    return _read_shipped(find_data("prices.toml"))
+
+
+@lru_cache(1)
+def _read_shipped(path: Path) -> PriceList:
+    """The list that ships, read once a process: it takes longer than a stream should wait while a gateway reloads."""
+    with path.open("rb") as stream:
+        shipped = tomllib.load(stream, parse_float=Decimal)
+    return PriceList([spec.price() for spec in read_table(shipped, _PriceFile).price])
+
+
+def read_words_file(config: Config) -> WordList | None:
+    """The words of ``safety.words_file``; None where none is named. Raises ``ConfigError``."""
+    where = config.safety.words_file
+    if not where:
+        return None
+    try:
+        text = read_words_text(Path(where))
+    except OSError as error:
+        raise ConfigError([f"safety.words_file: {where}: {error.strerror}"]) from None
+    except ValueError as error:
+        raise ConfigError([f"safety.words_file: {error}"]) from None
+    return _build_words(text)
+
+
+@lru_cache(1)
+def _build_words(text: str) -> WordList:
+    """A long list takes up to a second: the same one is built once, however often the configuration is read."""
+    return read_words(text)
+
+
+def find_data(name: str) -> Path:
+    """A data file of ``config/``: beside the package in an installed wheel, beside it in a checkout."""
+    package = Path(str(files("gateway")))
+    inside = package / "_config" / name
+    return inside if inside.exists() else package.parent / "config" / name
+
+
+def _read_toml(path: Path) -> tuple[dict[str, Any], list[Problem]]:
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream, parse_float=Decimal), []
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return {}, [("TOML", str(error))]
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from None
+
+
+def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[Problem]) -> Any:
+    """``value`` with every ``${NAME}`` in its strings replaced."""
+    if isinstance(value, dict):
+        return {key: _expand(item, join_path(where, key), environ, problems) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, f"{where}[{index}]", environ, problems) for index, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def look_up(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in environ:
+            problems.append((where, f"expected the environment variable {name} to be set"))
+        return environ.get(name, "")
+
+    return _ENV_REFERENCE.sub(look_up, value)
+
+
+def _overlay(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
+    """Put ``GATEWAY_<SECTION>__<KEY>`` over ``raw``; returns path -> the variable it came from."""
+    tables = _list_sections()
+    sources: dict[str, str] = {}
+    for name in sorted(environ):
+        section, marked, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
+        if not name.startswith(ENV_PREFIX) or not marked:
+            continue
+        where = f"{section}.{key}"
+        sources[where] = f"environment variable {name}"
+        table = raw.setdefault(section, {}) if section in tables else None
+        if isinstance(table, dict):
+            table[key] = EnvText(environ[name])
+        else:
+            sources[section] = sources[where]
+            problems.append((section, f"expected one of the sections {', '.join(sorted(tables))}"))
+    return sources
+
+
+def _plain_type(kind: Any) -> Any:
+    """``X`` of ``X | None``, else the type itself."""
+    if get_origin(kind) in {Union, UnionType}:
+        return next(part for part in get_args(kind) if part is not type(None))
+    return kind

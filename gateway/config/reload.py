@@ -1,0 +1,275 @@
+"""A new configuration while the gateway runs: validated, applied whole or not at all, and said in words.
+
+What runs is untouched: calls under way keep their channel, their price and their hold.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+import attrs
+import structlog
+
+from gateway.auth.accounts import Administration
+from gateway.billing.abandoned import Abandoned
+from gateway.config.diff import describe_channels, describe_items, describe_section
+from gateway.config.loader import ConfigError, read_prices, read_words_file
+from gateway.config.merge import Declared, Settled, list_sections, read_stored, settle
+from gateway.config.schema import Config
+from gateway.domain.audit_log import FILE, Actor, AuditTrail, write_change
+from gateway.domain.capability import Capability
+from gateway.domain.channel import Channel
+from gateway.domain.ip_address import Networks, read_networks
+from gateway.domain.media import MediaRules
+from gateway.domain.price import ONE_PPM
+from gateway.domain.setting import SettingStore
+from gateway.domain.video import VideoRules
+from gateway.errors import Conflict, Fault, InvalidRequest
+from gateway.media.images import Images
+from gateway.media.word_filter import WordList
+from gateway.routing.channels import Fleet
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.pricing_policy import Tariff
+from gateway.routing.router import Router
+from gateway.videos.submit import Submissions
+
+log = structlog.stdlib.get_logger(__name__)
+
+_AT_START = ("server", "store", "ledger")
+"""Sections that are read once: a socket stays where it is bound, a database where it is open."""
+
+
+def build_tariff(settled: Settled) -> Tariff:
+    """What calls cost."""
+    config = settled.config
+    groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
+    return Tariff(read_prices(config, settled.prices), groups, config.billing.require_price)
+
+
+def build_channels(config: Config) -> list[Channel]:
+    """The channels that ``config`` declares."""
+    return [spec.channel() for spec in config.channel]
+
+
+def build_models(config: Config) -> tuple[Capability, ...]:
+    """What models can do, as ``config`` says."""
+    return tuple(section.capability() for section in config.model)
+
+
+@attrs.define
+class InForce:
+    """The configuration in force, for those who look at it whenever they need it."""
+
+    settled: Settled
+
+    @property
+    def config(self) -> Config:
+        """What all layers of it come to."""
+        return self.settled.config
+
+    def find_link_ttl_s(self) -> float:
+        """How long a new link to a picture is good."""
+        return self.config.media.link_hours * 3_600
+
+    def find_media_rules(self) -> MediaRules:
+        """How long pictures are kept, and how many."""
+        return self.config.media.rules()
+
+    def find_video_rules(self) -> VideoRules:
+        """What becomes of jobs."""
+        return self.config.videos.rules()
+
+    def find_footage_rules(self) -> MediaRules:
+        """How long videos are kept, and how many."""
+        return self.config.videos.media_rules()
+
+    def find_polls(self) -> int:
+        """Answers of one channel about its jobs that are waited for at a time."""
+        return self.config.videos.polls_per_channel
+
+    def find_status_words(self) -> Literal["auto", "spec", "openai"]:
+        """How a job that is under way is called."""
+        return self.config.videos.status_words
+
+    def find_webhook_hosts(self) -> tuple[str, ...]:
+        """Globs of the hosts that a request may have a job's end told to."""
+        return self.config.videos.webhook_hosts
+
+    def find_abandoned(self) -> Abandoned:
+        """What becomes of calls that are broken off."""
+        return self.config.billing.abandoned
+
+    def find_keep_days(self) -> int:
+        """How long rows of requests are kept; 0: for ever."""
+        return self.config.requests.keep_days
+
+    def find_allowed_networks(self) -> Networks:
+        """Private networks from which providers' pictures may be fetched."""
+        return read_networks(self.config.egress.allow)
+
+
+@attrs.frozen
+class Ruled:
+    """Who goes by a configuration.
+
+    Attributes:
+        administration: told of accounts and keys.
+        fleet: told of channels.
+        catalog: the channels in force.
+        router: told of prices, and of what models can do.
+        switchboard: told how calls are spread.
+        images: told of words that nobody is to have painted.
+        submissions: or filmed.
+    """
+
+    administration: Administration
+    fleet: Fleet
+    catalog: Catalog
+    router: Router
+    switchboard: Switchboard
+    images: Images
+    submissions: Submissions
+
+
+class Reloader:
+    """Reads the configuration again, on SIGHUP or when it is asked to.
+
+    Args:
+        in_force: the configuration in force; replaced by what is read.
+        read: reads what is declared anew. Raises ``ConfigError``. None: there is nothing to read it from.
+        settings: what was set in the console.
+        ruled: who goes by it.
+        trail: told of what a reload has changed.
+        clock: Unix seconds.
+
+    Attributes:
+        changing: held by whoever changes the configuration.
+    """
+
+    def __init__(
+        self,
+        in_force: InForce,
+        read: Callable[[], Declared] | None,
+        settings: SettingStore,
+        ruled: Ruled,
+        *,
+        trail: AuditTrail,
+        clock: Callable[[], float],
+    ) -> None:
+        self._in_force = in_force
+        self._at_start = in_force.config
+        self._read = read
+        self._settings = settings
+        self._ruled = ruled
+        self._trail = trail
+        self._clock = clock
+        self.changing = asyncio.Lock()
+
+    def find_sync_interval_s(self) -> float:
+        """How often channels are asked for their models."""
+        return self._in_force.config.routing.sync_interval_s
+
+    async def reload(self, by: Actor = FILE) -> dict[str, Any]:
+        """Apply what is written now, and say what that changed; on record as asked for ``by`` somebody.
+
+        Raises ``InvalidRequest`` with every problem, ``Conflict``, ``StoreUnavailable``; then nothing is changed.
+        """
+        ruled = self._ruled
+        async with self.changing:
+            declared, words = await asyncio.to_thread(self._read_all)
+            settled = settle(declared, read_stored(await self._settings.list_settings()))
+            config = settled.config
+            changes = _describe(self._in_force.settled, settled)
+            if words is not ruled.images.words and config.safety == self._in_force.config.safety:
+                changes.append("the words of safety.words_file changed")
+            restart = [line for name in _AT_START for line in _describe_section(name, self._at_start, config)]
+            tariff = build_tariff(settled)
+            before = {channel.name: channel for channel in ruled.catalog.channels}
+            # The store first, for it alone can refuse; what follows is memory.
+            await ruled.administration.declare(config.account, config.key)
+            await self._note(by, changes)
+            await ruled.fleet.declare(build_channels(config))
+            ruled.router.models = build_models(config)
+            ruled.images.words = ruled.submissions.words = words
+            self._adopt(settled, tariff)
+            fresh = [channel for channel in ruled.catalog.channels if before.get(channel.name) != channel]
+        log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
+        log_ignored(settled)
+        if restart:
+            log.warning("restart_needed", reason=f"read at start only: {', '.join(restart)}")
+        await asyncio.gather(*(ruled.fleet.sync(channel) for channel in fresh))
+        return {"changes": changes, "needs_restart": restart}
+
+    async def _note(self, by: Actor, changes: list[str]) -> None:
+        if changes:
+            detail = write_change({"changes": []}, {"changes": changes})
+            now_ms = int(self._clock() * 1000)
+            await self._trail.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
+
+    def adopt(self, settled: Settled) -> None:
+        """Bring into force what was set in the console. ``changing`` is held; nothing can refuse."""
+        self._adopt(settled, build_tariff(settled))
+
+    def _adopt(self, settled: Settled, tariff: Tariff) -> None:
+        self._ruled.router.tariff = tariff
+        self._ruled.switchboard.settings = settled.config.routing.settings()
+        self._in_force.settled = settled
+
+    async def reload_logged(self) -> None:
+        """The same for a signal, which has nobody to answer to but the log."""
+        try:
+            await self.reload()
+        except Fault as fault:
+            log.error("configuration_not_reloaded", error=fault.message)  # noqa: TRY400 - a refusal, not a bug
+
+    def _read_all(self) -> tuple[Declared, WordList | None]:
+        """What is written now; files that other files name are read with them. To be called in a thread."""
+        if self._read is None:
+            raise Conflict("This gateway was started without a configuration that could be read again")
+        try:
+            declared = self._read()
+            words = read_words_file(declared.config)
+        except ConfigError as error:
+            raise InvalidRequest("\n".join(error.problems)) from None
+        if _declares(self._in_force.config) and not _declares(declared.config):
+            raise InvalidRequest("The configuration declares nothing any more: half a file? Restart where it is meant")
+        return declared, words
+
+
+def _declares(config: Config) -> bool:
+    """Whether there is anything in a file that a slip of an editor could take away."""
+    return bool(config.channel or config.account or config.key)
+
+
+def log_ignored(settled: Settled) -> None:
+    """Say what the store has that is left out."""
+    for path, why in settled.ignored.items():
+        log.warning("setting_ignored", path=path, reason=f"console: {path}: {why}")
+
+
+def _describe(was: Settled, now: Settled) -> list[str]:
+    before, after = was.config, now.config
+    lines = describe_channels(build_channels(before), build_channels(after))
+    for name, _ in list_sections(after):
+        if name not in _AT_START:
+            lines += [f"{line} changed" for line in _describe_section(name, before, after)]
+    for name in ("group", "account", "model"):
+        lines += describe_items(name, getattr(before, name), getattr(after, name))
+    lines += _describe_keys(before, after)
+    if (before.price, was.prices) != (after.price, now.prices):
+        lines.append("prices changed")
+    return lines
+
+
+def _describe_keys(before: Config, after: Config) -> list[str]:
+    """Keys have names of their own within their account only."""
+    lines = []
+    for account in dict.fromkeys(key.account for key in (*before.key, *after.key)):
+        old, new = ([key for key in config.key if key.account == account] for config in (before, after))
+        lines += describe_items(f"account {account!r}: key", old, new)
+    return lines
+
+
+def _describe_section(name: str, before: Config, after: Config) -> list[str]:
+    return describe_section(name, getattr(before, name), getattr(after, name))

@@ -1,0 +1,158 @@
+"""What the demo chat model says: answers, tool calls and JSON in the convention's shapes.
+
+Everything here is pure: the same request gives the same words and the same tool call every time.
+"""
+
+import itertools
+import re
+
+import orjson
+from attrs import frozen
+
+from gateway.demo.requests import AskError, ChatAsk, Json, Tool, typed
+from gateway.demo.schemas import fill, find_form, find_sample, wants_json
+from gateway.demo.text import pieces
+
+_OPENINGS = ("Hello!", "Hi there!", "Good to meet you!")
+_ABOUT = (
+    "I am demo-chat, the gateway's built-in demo model, so I cannot really think about it, but every word you see "
+    "has travelled through the gateway just as a real provider's answer would. "
+    "To talk to a real model, set OPENAI_API_KEY and start the gateway again, or edit config/gateway.toml."
+)
+_FILLER = frozenset(("a", "an", "by", "do", "for", "from", "get", "in", "is", "of", "on", "or", "set", "the", "to"))
+_QUOTE_LENGTH = 600
+_FRAGMENT_LENGTH = 6
+_MESSAGE_TOKENS = 3
+_PICTURE_TOKENS = 85
+_INSTRUCTING = frozenset({"developer", "system"})
+_WORD = re.compile(r"[^\W_]+")
+
+
+@frozen
+class Call:
+    """One call of a tool, its JSON arguments already in the fragments they stream in."""
+
+    name: str
+    fragments: tuple[str, ...]
+
+
+@frozen
+class Answer:
+    """One choice: words, or calls of tools."""
+
+    pieces: tuple[str, ...]
+    calls: tuple[Call, ...]
+    finish_reason: str
+
+    @property
+    def tokens(self) -> int:
+        """One token for each piece that streams."""
+        return len(self.pieces) + sum(len(call.fragments) for call in self.calls)
+
+
+def text_of(message: Json) -> str:
+    """Return a message's text, whichever way its content was given."""
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p["type"] == "text")
+
+
+def pictures_in(message: Json) -> int:
+    """Count the pictures among a message's content parts."""
+    content = message.get("content")
+    return sum(part["type"] == "image_url" for part in content) if isinstance(content, list) else 0
+
+
+def prompt_tokens(ask: ChatAsk) -> int:
+    """Count what was sent: words, pictures, and the tools on offer."""
+    said = sum(len(pieces(text_of(m))) + _PICTURE_TOKENS * pictures_in(m) + _MESSAGE_TOKENS for m in ask.messages)
+    offered = sum(len(fragments(tool.name)) + len(fragments(_dumps(tool.parameters))) for tool in ask.tools)
+    return said + offered
+
+
+def answer(ask: ChatAsk, index: int) -> Answer:
+    """Answer the conversation; the choices of one request differ only in how they say hello."""
+    if tools := _chosen(ask):
+        prompt = text_of(ask.messages[-1])
+        flow = [(at, part) for at, tool in enumerate(tools) for part in fragments(arguments(tool, prompt))]
+        kept = flow[: ask.limit]
+        calls = [Call(tool.name, tuple(part for n, part in kept if n == at)) for at, tool in enumerate(tools)]
+        finish = "tool_calls" if len(kept) == len(flow) else "length"
+        return Answer((), tuple(call for call in calls if call.fragments), finish)
+    words = pieces(_until(_said(ask, index), ask.stops))
+    spoken = words[: ask.limit]
+    return Answer(spoken, (), "stop" if len(spoken) == len(words) else "length")
+
+
+def fragments(text: str) -> tuple[str, ...]:
+    """Cut a tool's arguments into the fragments they stream in, blind to their meaning as real ones are."""
+    return tuple(text[at : at + _FRAGMENT_LENGTH] for at in range(0, len(text), _FRAGMENT_LENGTH))
+
+
+def arguments(tool: Tool, prompt: str) -> str:
+    """Return the JSON arguments of a call: an object with the tool's required properties."""
+    return _dumps(_fill_object(tool.parameters, prompt))
+
+
+def _dumps(value: Json) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError as fault:  # what may be read nests deeper than what may be written
+        raise AskError("A JSON schema nests too deep.") from fault
+
+
+def _chosen(ask: ChatAsk) -> tuple[Tool, ...]:
+    """Return the tools to call: those the user named in full, else in part, else one if one must be called."""
+    if not ask.tools or ask.messages[-1]["role"] != "user":
+        return ()
+    text = text_of(ask.messages[-1]).lower()
+    words = set(_WORD.findall(text)) - _FILLER
+    in_full = tuple(t for t in ask.tools if re.search(rf"(?<!\w){re.escape(t.name.lower())}(?!\w)", text))
+    in_part = tuple(t for t in ask.tools if words.intersection(_WORD.findall(t.name.lower())))
+    chosen = in_full or in_part or (ask.tools[:1] if ask.must_call else ())
+    return chosen if ask.parallel else chosen[:1]
+
+
+def _said(ask: ChatAsk, index: int) -> str:
+    """Return the whole text of a choice, before any stop or limit."""
+    question = next((m for m in reversed(ask.messages) if m["role"] == "user"), {})
+    kind = ask.response_format.get("type")
+    if kind == "json_schema":
+        form = typed(ask.response_format, "json_schema", dict, default={})
+        return _dumps(_fill_object(typed(form, "schema", dict, default={}), text_of(question)))
+    results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(ask.messages)))
+    if results:
+        quoted = " and ".join(f'"{_clipped(text_of(result))}"' for result in reversed(results))
+        said = f"The tool answered: {quoted}. A real model would now put that into its own words. {_ABOUT}"
+    else:
+        said = f"{_OPENINGS[index % len(_OPENINGS)]} {_echo(question)} {_ABOUT}"
+    prompt = "\n".join([*(text_of(m) for m in ask.messages if m["role"] in _INSTRUCTING), text_of(question)])
+    return _dumps(_write_json(prompt, text_of(question), said)) if kind == "json_object" or wants_json(prompt) else said
+
+
+def _write_json(prompt: str, question: str, said: str) -> Json:
+    """Return the object that a prompt asks for: by a schema, by its fields, by a sample, or just any."""
+    form = find_form(prompt)
+    if form is not None:
+        return _fill_object(form, question)
+    return find_sample(prompt) or {"answer": said}
+
+
+def _fill_object(schema: Json, prompt: str) -> Json:
+    value = fill(schema, prompt)
+    return value if isinstance(value, dict) else {}
+
+
+def _echo(question: Json) -> str:
+    text, pictures = text_of(question).strip(), pictures_in(question)
+    asked = f'You asked: "{_clipped(text)}".' if text else "You have not asked anything in words yet."
+    if not pictures:
+        return asked
+    return f"{asked} You also sent {pictures} {'picture' if pictures == 1 else 'pictures'}, which I can only count."
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _QUOTE_LENGTH else text[:_QUOTE_LENGTH] + "…"
+
+
+def _until(text: str, stops: tuple[str, ...]) -> str:
+    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]

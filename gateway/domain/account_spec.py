@@ -1,0 +1,191 @@
+"""Accounts and keys as people write them: in the configuration file, on the command line, in the admin API.
+
+Amounts are dollars here and nano-USD in the nouns; a time without a zone is UTC.
+"""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from ipaddress import ip_network
+from typing import Any, Literal
+
+import attrs
+
+from gateway.domain.account import NAME_SHAPE, Account, ApiKey, Status, is_key_shape
+from gateway.domain.balance import Quota, QuotaPeriod
+from gateway.domain.price import NANOS_PER_USD, nanos
+from gateway.domain.rate_limit import Limits
+from gateway.domain.webhook import find_webhook_problem
+from gateway.parsing import between, must
+
+
+def _is_network(value: str) -> bool:
+    try:
+        ip_network(value, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_moment(value: datetime) -> bool:
+    return 0 <= value.timestamp() < _LAST_S
+
+
+def _is_word(value: str) -> bool:
+    return 0 < len(value) <= 256 and value.isprintable()  # noqa: PLR2004 - as long as a model's name
+
+
+NAME = must(
+    "1 to 64 letters, digits, spaces or ._@/-, beginning with a letter or digit",
+    lambda value: NAME_SHAPE.match(value) is not None,
+)
+_SECRET = must("'sk-' and 13 to 253 letters, digits or ._-", is_key_shape)
+NETWORKS = must("addresses or networks such as 10.0.0.0/8", lambda value: all(map(_is_network, value)))
+_AMOUNT = must("an amount from 0 to 9000000000", lambda value: 0 <= value <= _MAX_USD)
+_CREDIT = must("an amount from -9000000000 to 9000000000", lambda value: -_MAX_USD <= value <= _MAX_USD)
+_REFERENCE = must("1 to 64 printable characters", lambda value: 0 < len(value) <= 64 and value.isprintable())  # noqa: PLR2004
+_NOTE = must("at most 256 printable characters", lambda value: len(value) <= 256 and value.isprintable())  # noqa: PLR2004
+_WEB = must("a plain http or https URL without a user name", lambda value: find_webhook_problem(value, ("*",)) is None)
+_WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
+_END = must("a time from 1970 to 9998", _is_moment)
+_AT_LEAST_ONE = between(1)
+_OVERLAP = between(0, 720)
+_MAX_USD = 9 * 10**9  # in nano-USD still a 64-bit integer
+_LAST_S = 253_370_764_800  # in whatever zone it was meant, a year of four digits in UTC
+
+
+@attrs.frozen
+class AccountSpec:
+    """``[[account]]``."""
+
+    name: str = attrs.field(metadata=NAME)
+    quota_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
+    quota_period: QuotaPeriod | None = None
+    rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    quota_status: Literal[403, 429] | None = None
+    groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    status: Status = "active"
+
+    def apply(self, account: Account) -> Account:
+        """``account`` as this says it should be."""
+        return attrs.evolve(
+            account,
+            name=self.name,
+            status=self.status,
+            quota=_build_quota(self.quota_usd, self.quota_period, self.quota_status),
+            limits=Limits(self.rpm, self.tpm, self.max_concurrency),
+            groups=self.groups,
+        )
+
+
+@attrs.frozen
+class KeySpec:
+    """``[[key]]``. ``secret`` None: one is made."""
+
+    name: str = attrs.field(metadata=NAME)
+    account: str
+    secret: str | None = attrs.field(default=None, metadata=_SECRET, repr=False)
+    quota_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
+    quota_period: QuotaPeriod | None = None
+    models: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    group: str | None = attrs.field(default=None, metadata=NAME)
+    expires_at: datetime | None = attrs.field(default=None, metadata=_END)
+    allow_ips: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
+    rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    quota_status: Literal[403, 429] | None = None
+    status: Status = "active"
+    webhook_url: str | None = attrs.field(default=None, metadata=_WEB)
+
+    def apply(self, key: ApiKey) -> ApiKey:
+        """``key`` as this says it should be; its secret and account stay."""
+        return attrs.evolve(
+            key,
+            name=self.name,
+            status=self.status,
+            quota=_build_quota(self.quota_usd, self.quota_period, self.quota_status),
+            limits=Limits(self.rpm, self.tpm, self.max_concurrency),
+            models=self.models,
+            group=self.group,
+            expires_s=None if self.expires_at is None else int(self.expires_at.timestamp()),
+            allow_ips=self.allow_ips,
+            webhook_url=self.webhook_url,
+        )
+
+
+@attrs.frozen
+class RotateSpec:
+    """A new secret for a key: the one that it has is good for ``overlap_h`` more hours."""
+
+    overlap_h: int = attrs.field(default=24, metadata=_OVERLAP)
+
+
+@attrs.frozen
+class CreditSpec:
+    """Money for a purse.
+
+    ``top_up`` adds ``amount_usd`` to what may be spent (less than 0: takes it away), ``set`` makes it what is left,
+    running requests counted in. A credit of a daily or monthly quota is for that day or month.
+    """
+
+    amount_usd: Decimal = attrs.field(metadata=_CREDIT)
+    kind: Literal["top_up", "set"] = "top_up"
+    reference: str | None = attrs.field(default=None, metadata=_REFERENCE)
+    note: str | None = attrs.field(default=None, metadata=_NOTE)
+
+
+def write_account(account: Account) -> dict[str, Any]:
+    """An account as JSON shows it; the keys of ``AccountSpec`` can be read back."""
+    return {
+        "id": account.id,
+        "name": account.name,
+        "status": account.status,
+        **_write_quota(account.quota),
+        **attrs.asdict(account.limits),
+        "groups": list(account.groups),
+        "declared": account.declared,
+        "created_at": write_time(account.created_ms // 1000),
+    }
+
+
+def write_key(key: ApiKey, account: str) -> dict[str, Any]:
+    """A key as JSON shows it, its secret as its last four characters."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "account": account,
+        "key": key.masked,
+        "status": key.status,
+        "expires_at": None if key.expires_s is None else write_time(key.expires_s),
+        **_write_quota(key.quota),
+        **attrs.asdict(key.limits),
+        "models": list(key.models),
+        "group": key.group,
+        "allow_ips": list(key.allow_ips),
+        "webhook_url": key.webhook_url,
+        "locked": list(key.locked),
+        "declared": key.declared,
+        "created_at": write_time(key.created_ms // 1000),
+    }
+
+
+def _build_quota(usd: Decimal | None, period: QuotaPeriod | None, status: Literal[403, 429] | None) -> Quota:
+    # Without a period of its own an amount is for good: the safer reading of "quota_usd = 5".
+    limit = None if usd is None else nanos(usd)
+    return Quota(limit, period or ("none" if limit is None else "lifetime"), status)
+
+
+def _write_quota(quota: Quota) -> dict[str, Any]:
+    limit = quota.limit_nanos
+    return {
+        "quota_usd": None if limit is None else limit / NANOS_PER_USD,
+        "quota_period": quota.period,
+        "quota_status": quota.status,
+    }
+
+
+def write_time(seconds: int) -> str:
+    """Unix seconds as JSON shows them: ``2027-01-31T12:00:00Z``."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,80 @@
+"""Wire languages by name: what a call is said in towards a provider, and which of them can say what was asked for."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from gateway.domain.inference_request import Operation
+
+Wire = Literal[
+    "openai_chat",
+    "openai_embeddings",
+    "openai_completions",
+    "openai_moderations",
+    "openai_responses",
+    "rerank",
+    "anthropic_messages",
+    "anthropic_count_tokens",
+    "gemini_generate",
+    "gemini_count_tokens",
+    "gemini_embeddings",
+    "openai_images",
+    "openai_edits",
+    "openai_transcriptions",
+    "openai_translations",
+    "openai_speech",
+    "gemini_pictures",
+    "chat_pictures",
+    "dashscope_pictures",
+    "replicate_pictures",
+    "openai_videos",
+    "gemini_videos",
+    "kling_videos",
+    "minimax_videos",
+    "runway_videos",
+    "dashscope_videos",
+    "volcengine_videos",
+]
+
+_VIDEOS: tuple[Wire, ...] = (
+    "openai_videos",
+    "gemini_videos",
+    "kling_videos",
+    "minimax_videos",
+    "runway_videos",
+    "dashscope_videos",
+    "volcengine_videos",
+)
+
+WIRES: Mapping[Operation, tuple[Wire, ...]] = MappingProxyType(
+    {
+        "chat": ("openai_chat", "anthropic_messages", "gemini_generate"),
+        "messages": ("anthropic_messages", "openai_chat", "gemini_generate"),
+        "count_tokens": ("anthropic_count_tokens", "gemini_count_tokens"),
+        "embeddings": ("openai_embeddings", "gemini_embeddings"),
+        "completions": ("openai_completions",),
+        "moderations": ("openai_moderations",),
+        "rerank": ("rerank",),
+        "responses": ("openai_responses",),
+        "images": (
+            "openai_images",
+            "gemini_pictures",
+            "dashscope_pictures",
+            "replicate_pictures",
+            "chat_pictures",
+        ),
+        "image_edits": (
+            "openai_edits",
+            "gemini_pictures",
+            "dashscope_pictures",
+            "replicate_pictures",
+            "chat_pictures",
+        ),
+        "transcriptions": ("openai_transcriptions",),
+        "translations": ("openai_translations",),
+        "speech": ("openai_speech",),
+        "videos": _VIDEOS,
+        "video_remixes": _VIDEOS,
+    },
+)
+"""The languages an operation can be said in, the one it was asked in first: there bytes pass untouched."""

@@ -1,0 +1,59 @@
+"""A fault as Anthropic's clients expect it: as the body of an answer, and as an event of a stream.
+
+Shapes: Anthropic's API documentation, "Errors", and the type ``ErrorResponse`` of its Python library. ``param`` and
+``code`` are ours, as in the convention's object; clients pass over what they do not know. A fault's message is masked
+where it is made.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import orjson
+
+from gateway.errors import Fault, QuotaExhausted
+
+_TYPES: Mapping[int, str] = MappingProxyType(
+    {
+        401: "authentication_error",
+        402: "billing_error",
+        403: "permission_error",
+        404: "not_found_error",
+        408: "timeout_error",
+        409: "conflict_error",
+        413: "request_too_large",
+        429: "rate_limit_error",
+        503: "overloaded_error",  # ours; theirs is 529
+        504: "timeout_error",
+        529: "overloaded_error",
+    },
+)
+_FORBIDDEN = 403
+
+
+def find_error_type(fault: Fault) -> str:
+    """The ``error.type`` for a fault: told by its status, but for a spent quota, which they call a billing error."""
+    if isinstance(fault, QuotaExhausted) and fault.status == _FORBIDDEN:
+        return "billing_error"
+    otherwise = "invalid_request_error" if fault.status < 500 else "api_error"  # noqa: PLR2004
+    return _TYPES.get(fault.status, otherwise)
+
+
+def write_messages_error(fault: Fault, request_id: str) -> bytes:
+    """The error object as a JSON body."""
+    return orjson.dumps(
+        {
+            "type": "error",
+            "error": {
+                "type": find_error_type(fault),
+                "message": f"{fault.message} (request id: {request_id})",
+                "param": fault.param,
+                "code": fault.public_code,
+            },
+            "request_id": request_id,
+        },
+    )
+
+
+def write_messages_error_event(fault: Fault, request_id: str) -> bytes:
+    """The error object as the ``error`` event, with which a stream ends early."""
+    return b"event: error\ndata: " + write_messages_error(fault, request_id) + b"\n\n"

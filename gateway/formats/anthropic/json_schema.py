@@ -1,0 +1,60 @@
+"""A JSON Schema cut to what Anthropic's structured outputs take.
+
+Facts: Anthropic's documentation, "Structured outputs", and what its Python library makes of a schema
+(``transform_schema``). An object names every property it may have; most limits on numbers, texts and lists are unknown.
+A limit that cannot be kept is told in the description instead, where the model reads it.
+"""
+
+from typing import Any
+
+import orjson
+
+from gateway.formats.chat import Json
+
+_SCHEMAS = frozenset({"properties", "$defs", "definitions"})
+_LISTS = frozenset({"anyOf", "allOf", "oneOf"})
+_KEPT = _SCHEMAS | {"anyOf", "allOf", "items", "type", "$ref", "enum", "const", "description", "title", "required"}
+_NOTES = frozenset({"$schema", "$id", "$comment", "additionalProperties", "nullable"})
+"""What limits nothing, or is said again here."""
+_FORMATS = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"},
+)
+
+
+def narrow_schema(schema: Json) -> dict[str, Any]:
+    """A copy of ``schema`` that is taken; whatever satisfies it satisfies what could be kept of ``schema``."""
+    narrowed: dict[str, Any] = {}
+    told: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in _NOTES:
+            continue
+        if name == "oneOf" and "anyOf" not in schema:
+            narrowed["anyOf"] = _narrow(name, value)
+        elif _is_taken(name, value):
+            narrowed[name] = _narrow(name, value)
+        else:
+            told[name] = value
+    if schema.get("type") == "object" or "properties" in schema:
+        narrowed["additionalProperties"] = False
+    if told:
+        limits = orjson.dumps(told).decode()
+        described = narrowed.get("description")
+        narrowed["description"] = f"{described}\n\n{limits}" if isinstance(described, str) and described else limits
+    return narrowed
+
+
+def _narrow(name: str, value: Any) -> Any:
+    """What a keyword says, with every schema in it narrowed."""
+    if name in _SCHEMAS and isinstance(value, dict):
+        return {key: _narrow("items", inner) for key, inner in value.items()}
+    if name in _LISTS and isinstance(value, list):
+        return [_narrow("items", inner) for inner in value]
+    return narrow_schema(value) if name == "items" and isinstance(value, dict) else value
+
+
+def _is_taken(name: str, value: object) -> bool:
+    if name == "format":
+        return isinstance(value, str) and value in _FORMATS
+    if name == "minItems":
+        return value in (0, 1)
+    return name in _KEPT

@@ -1,0 +1,68 @@
+"""A whole message of Anthropic's as the stream that says the same.
+
+Shapes: platform.claude.com/docs/en/api/messages (Message, ContentBlock) and /docs/en/build-with-claude/streaming. Every
+field that a provider says is kept, and so is a block of a kind that nobody knows here: it begins whole.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import Usage
+from gateway.formats.anthropic.response import read_arguments, read_message, read_message_usage, read_text
+from gateway.formats.anthropic.stream import STOP_EVENT, write_event
+from gateway.formats.openai.errors import Secrets
+
+_ENDS = ("stop_reason", "stop_sequence")
+_UNTOLD: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
+
+
+def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """A whole message to a call for a stream -> its events and end mark, and what it used. Raises ``UpstreamError``."""
+    value = read_message(raw, secrets)
+    used = read_message_usage(value, call)
+    blocks = [block for block in value["content"] if isinstance(block, dict)]
+    told = value.get("usage")
+    usage = told if isinstance(told, dict) else {"input_tokens": used.prompt_tokens}
+    begun = value | _UNTOLD | {"usage": usage | {"output_tokens": 0}}
+    delta = {name: value.get(name) for name in _ENDS}
+    if delta["stop_reason"] is None:
+        delta["stop_reason"] = "tool_use" if any(block.get("type") == "tool_use" for block in blocks) else "end_turn"
+    written = [write_event("message_start", {"message": begun})]
+    for index, block in enumerate(blocks):
+        written += _write_block(index, block)
+    written.append(
+        write_event("message_delta", {"delta": delta, "usage": {"output_tokens": used.completion_tokens} | usage})
+    )
+    return b"".join(written) + STOP_EVENT, used
+
+
+def _write_block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
+    begun, deltas = _split_block(block)
+    yield write_event("content_block_start", {"index": index, "content_block": begun})
+    for delta in deltas:
+        yield write_event("content_block_delta", {"index": index, "delta": delta})
+    yield write_event("content_block_stop", {"index": index})
+
+
+def _split_block(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A block as it begins, and the deltas that say the rest of it."""
+    deltas: list[dict[str, Any]] = []
+    match block.get("type"):
+        case "text":
+            cited = block.get("citations")
+            begun = {name: said for name, said in block.items() if name != "citations"} | {"text": ""}
+            if text := read_text(block, "text"):
+                deltas.append({"type": "text_delta", "text": text})
+            for citation in cited if isinstance(cited, list) else ():
+                deltas.append({"type": "citations_delta", "citation": citation})  # noqa: PERF401
+            return begun, deltas
+        case "thinking":
+            if thought := read_text(block, "thinking"):
+                deltas.append({"type": "thinking_delta", "thinking": thought})
+            if signature := read_text(block, "signature"):
+                deltas.append({"type": "signature_delta", "signature": signature})
+            return block | {"thinking": "", "signature": ""}, deltas
+    if isinstance(block.get("input"), dict) and block["input"]:  # of a tool, whoever runs it
+        return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": read_arguments(block)}]
+    return block, deltas

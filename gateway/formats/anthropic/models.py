@@ -1,0 +1,36 @@
+"""The model list as Anthropic's client libraries read it. Models API: platform.claude.com/docs/en/api/models-list."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from gateway.domain.account_spec import write_time
+from gateway.domain.model_info import Listed
+
+
+def _model(listed: Listed) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": listed.id,
+        "display_name": listed.id,
+        "created_at": write_time(listed.created_s),
+        "lifecycle": "active",
+    }
+
+
+def write_model(listed: Listed) -> bytes:
+    """One model object."""
+    return orjson.dumps(_model(listed))
+
+
+def write_models(models: Sequence[Listed]) -> bytes:
+    """The list, whole on one page."""
+    return orjson.dumps(
+        {
+            "data": [_model(listed) for listed in models],
+            "has_more": False,
+            "first_id": models[0].id if models else None,
+            "last_id": models[-1].id if models else None,
+        },
+    )

@@ -1,0 +1,233 @@
+"""A call in Anthropic's language: what is checked of a Messages body, and what its prompt may come to.
+
+Shapes: Anthropic's API documentation, "Create a Message" and "Count tokens in a Message", and the types
+``MessageCreateParams`` and ``MessageCountTokensParams`` of its Python library. Fields and blocks that are not known
+here pass: a provider of the same language may know them.
+"""
+
+from typing import Any
+
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import MAX_TOKENS
+from gateway.errors import InvalidRequest
+from gateway.formats.openai.fields import (
+    Body,
+    kind_of,
+    read_flag,
+    read_integer,
+    read_list,
+    read_model,
+    read_number,
+    read_object,
+)
+from gateway.formats.openai.token_bounds import (
+    MAX_RESERVED_OUTPUT,
+    MESSAGE_TOKENS,
+    PART_TOKENS,
+    bound_json,
+    bound_text,
+)
+
+PAGE_TOKENS = 3_000
+"""One page of a PDF, as text and as a picture. "PDF support" says 1,500 to 3,000 a page."""
+PAGE_BYTES = 32_768
+"""What a page of a PDF weighs, at least as a rule: office documents have 30 to 100 KB a page. How many pages a file has
+is told only by reading it, and what a file of denser pages costs beyond the bound is an overrun."""
+MAX_PAGES = 600
+"""The most pages the API takes in one request."""
+FAR_DOCUMENT_TOKENS = 10 * PAGE_TOKENS
+"""A document that is not in the body: ten pages, for want of any size."""
+TOOLS_TOKENS = 1_000
+"""What the provider's own system prompt about tools comes to, where there are any ("Tool use" says some hundreds)."""
+_MAX_STICKY = 256
+_ROLES = frozenset({"user", "assistant", "system"})
+_NO_PROMPT = frozenset(
+    {"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"},
+)
+"""Lists and objects of a body that do not become a part of the prompt, or are counted by themselves."""
+_OBJECTS = ("tool_choice", "thinking", "output_config", "cache_control")
+
+Size = tuple[int, int]
+"""Characters of text, and tokens they hardly exceed."""
+
+
+def read_messages_call(body: Body, features: str | None = None) -> Call:
+    """A parsed body for ``/v1/messages`` -> the checked call. Raises ``InvalidRequest`` naming the field.
+
+    ``max_tokens`` may be 0, which fills the provider's cache and answers nothing. ``features`` is the caller's
+    ``anthropic-beta``.
+    """
+    model = read_model(body)
+    max_tokens = _check(body)
+    if max_tokens is None:
+        raise InvalidRequest("Missing required field 'max_tokens'", param="max_tokens")
+    chars, tokens = _measure_prompt(body)
+    return Call(
+        operation="messages",
+        model=model,
+        body=body,
+        stream=read_flag(body, "stream"),
+        wants_usage=True,
+        prompt_chars=chars,
+        prompt_bound=tokens,
+        output_bound=min(max_tokens, MAX_RESERVED_OUTPUT),
+        written_bound=tokens if _has_cache_mark(body) else 0,
+        sticky=_read_sticky(body),
+        features=features,
+    )
+
+
+def read_count_call(body: Body, features: str | None = None) -> Call:
+    """A parsed body for ``/v1/messages/count_tokens`` -> the checked call. Raises ``InvalidRequest`` naming the field.
+
+    Nothing is answered, nothing is written into a cache, and nothing has to be set aside: counting is free.
+    """
+    model = read_model(body)
+    _check(body)
+    chars, _ = _measure_prompt(body)
+    return Call(
+        operation="count_tokens",
+        model=model,
+        body=body,
+        wants_usage=True,
+        prompt_chars=chars,
+        sticky=_read_sticky(body),
+        features=features,
+    )
+
+
+def _check(body: Body) -> int | None:
+    """What both kinds of body have; ``max_tokens``, which a count does without."""
+    _check_messages(body)
+    _check_system(body.get("system"))
+    read_number(body, "temperature", 0.0, 1.0)
+    read_number(body, "top_p", 0.0, 1.0)
+    read_integer(body, "top_k", 0, MAX_TOKENS)
+    for index, sequence in enumerate(read_list(body, "stop_sequences") or ()):
+        if not isinstance(sequence, str):
+            where = f"stop_sequences[{index}]"
+            raise InvalidRequest(f"'{where}' must be a string, not {kind_of(sequence)}", param=where)
+    for index, tool in enumerate(read_list(body, "tools") or ()):
+        if not isinstance(tool, dict):
+            raise InvalidRequest(f"'tools[{index}]' must be an object, not {kind_of(tool)}", param=f"tools[{index}]")
+    for name in _OBJECTS:
+        read_object(body, name)
+    return read_integer(body, "max_tokens", 0, MAX_TOKENS)
+
+
+def _check_messages(body: Body) -> None:
+    messages = read_list(body, "messages")
+    if not messages:
+        raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(message)}", param=where)
+        role = message.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise InvalidRequest(f"'{where}.role' must be one of {', '.join(sorted(_ROLES))}", param=f"{where}.role")
+        _check_content(message.get("content"), f"{where}.content")
+
+
+def _check_system(system: object) -> None:
+    if system is None:
+        return
+    _check_content(system, "system")
+    if not isinstance(system, list):
+        return
+    for index, block in enumerate(system):
+        if block["type"] != "text":
+            where = f"system[{index}].type"
+            raise InvalidRequest(f"'{where}' must be 'text'", param=where)
+
+
+def _check_content(content: object, where: str) -> None:
+    if isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
+    for index, block in enumerate(content):
+        here = f"{where}[{index}]"
+        if not isinstance(block, dict):
+            raise InvalidRequest(f"'{here}' must be an object, not {kind_of(block)}", param=here)
+        kind = block.get("type")
+        if not isinstance(kind, str):
+            raise InvalidRequest(f"'{here}.type' must be a string, not {kind_of(kind)}", param=f"{here}.type")
+        if kind == "text" and not isinstance(block.get("text"), str):
+            raise InvalidRequest(
+                f"'{here}.text' must be a string, not {kind_of(block.get('text'))}", param=f"{here}.text"
+            )
+
+
+def _read_sticky(body: Body) -> str | None:
+    user = (read_object(body, "metadata") or {}).get("user_id")
+    return user if isinstance(user, str) and 0 < len(user) <= _MAX_STICKY else None
+
+
+def _measure_prompt(body: Body) -> Size:
+    chars, tokens = _measure(body.get("system") or "")
+    tokens += MESSAGE_TOKENS
+    for message in body["messages"]:
+        more_chars, more_tokens = _measure(message["content"])
+        chars += more_chars
+        tokens += MESSAGE_TOKENS + more_tokens
+    for name, value in body.items():
+        if value and isinstance(value, list | dict) and name not in _NO_PROMPT:
+            tokens += bound_json(value)
+    return chars, tokens + (TOOLS_TOKENS if body.get("tools") else 0)
+
+
+def _measure(content: Any) -> Size:
+    """The size of a text, or of a list of blocks; what is inside a block has not been checked."""
+    if isinstance(content, str):
+        return len(content), bound_text(content)
+    if not isinstance(content, list):
+        return 0, bound_json(content)
+    sizes = [_measure_block(block) for block in content]
+    return sum(chars for chars, _ in sizes), sum(tokens for _, tokens in sizes)
+
+
+def _measure_block(block: Any) -> Size:
+    kind = block.get("type") if isinstance(block, dict) else None
+    match kind:
+        case "text" | "thinking":
+            return _measure(block.get(kind))
+        case "image":
+            return 0, PART_TOKENS
+        case "document":
+            return _measure_document(block)
+        case "tool_result":
+            chars, tokens = _measure(block.get("content") or "")
+            return chars, tokens + MESSAGE_TOKENS
+        case _:
+            return 0, bound_json(block)
+
+
+def _measure_document(block: Body) -> Size:
+    heading = sum(bound_text(text) for name in ("title", "context") if isinstance(text := block.get(name), str))
+    source: Any = block.get("source")
+    if not isinstance(source, dict):
+        return 0, FAR_DOCUMENT_TOKENS + heading
+    kind, data = source.get("type"), source.get("data")
+    if kind == "content":
+        chars, tokens = _measure(source.get("content"))
+        return chars, tokens + heading
+    if kind == "text" and isinstance(data, str):
+        return len(data), bound_text(data) + heading
+    if kind == "base64" and isinstance(data, str):
+        pages = 1 + len(data) * 3 // 4 // PAGE_BYTES
+        return 0, min(pages, MAX_PAGES) * PAGE_TOKENS + heading
+    return 0, FAR_DOCUMENT_TOKENS + heading
+
+
+def _has_cache_mark(body: Body) -> bool:
+    contents = [message["content"] for message in body["messages"]]
+    return bool(body.get("cache_control")) or any(map(_marks, (body.get("system"), body.get("tools"), *contents)))
+
+
+def _marks(blocks: object) -> bool:
+    if not isinstance(blocks, list):
+        return False
+    return any(
+        isinstance(block, dict) and bool(block.get("cache_control") or _marks(block.get("content"))) for block in blocks
+    )

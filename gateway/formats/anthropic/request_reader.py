@@ -1,0 +1,295 @@
+"""A checked Messages body -> the hub's conversation.
+
+Shapes: Anthropic's API documentation, "Create a Message", and the types ``MessageCreateParams`` and
+``ContentBlockParam`` of its Python library. What only Anthropic can do (tools that run at its side, files that lie
+there) is refused by name; what is a mere wish (``service_tier``, ``speed``, ``citations``) is lost.
+"""
+
+from typing import Any, cast, get_args
+
+import orjson
+
+from gateway.domain.usage import read_count
+from gateway.errors import InvalidRequest
+from gateway.formats.chat import (
+    Blob,
+    Conversation,
+    Effort,
+    Format,
+    Json,
+    NamedTool,
+    Part,
+    Text,
+    Thought,
+    Tool,
+    ToolChoice,
+    ToolResult,
+    ToolUse,
+    Turn,
+)
+from gateway.formats.openai.fields import Body, kind_of
+
+_EFFORTS = frozenset(get_args(Effort))
+_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
+_OFF = frozenset({"disabled", "between_tools"})
+_OWN_FIELDS = ("mcp_servers", "container")
+"""Top-level fields that make something happen at Anthropic, not merely differ."""
+_ROLE_OF = {
+    "tool_use": "assistant",
+    "thinking": "assistant",
+    "redacted_thinking": "assistant",
+    "tool_result": "user",
+}
+
+
+def read_conversation(body: Body) -> Conversation:
+    """The conversation of a body that ``read_messages_call`` or ``read_count_call`` has checked.
+
+    System messages in the middle stay where they are. A plain-text document becomes text, its title and context
+    before it. Adaptive thinking without an effort says nothing: it is for the model to decide, as without the field.
+
+    Raises:
+        InvalidRequest: for what cannot be said in another language, naming the field.
+    """
+    for name in _OWN_FIELDS:
+        if body.get(name):
+            raise _only_there(name, f"'{name}'")
+    if body.get("max_tokens") == 0:
+        raise _only_there("max_tokens", "'max_tokens' of 0")
+    choice, parallel = _read_tool_choice(body.get("tool_choice") or {})
+    thinking_tokens, effort = _read_thinking(body)
+    return Conversation(
+        turns=_read_turns(body),
+        max_tokens=body.get("max_tokens"),
+        temperature=body.get("temperature"),
+        top_p=body.get("top_p"),
+        top_k=body.get("top_k"),
+        stop=tuple(body.get("stop_sequences") or ()),
+        tools=tuple(_read_tool(tool, f"tools[{index}]") for index, tool in enumerate(body.get("tools") or ())),
+        tool_choice=choice,
+        parallel_tools=parallel,
+        format=_read_format(body),
+        thinking_tokens=thinking_tokens,
+        effort=effort,
+        user=_find_text(body.get("metadata") or {}, "user_id"),
+    )
+
+
+def _only_there(param: str, what: str) -> InvalidRequest:
+    return InvalidRequest(f"{what} only works with a channel that speaks Anthropic's own language", param=param)
+
+
+def _read_turns(body: Body) -> tuple[Turn, ...]:
+    turns = []
+    if body.get("system"):
+        turns.append(Turn("system", tuple(_read_content(body["system"], "system", "system"))))
+    for index, message in enumerate(body["messages"]):
+        role = message["role"]
+        turns.append(Turn(role, tuple(_read_content(message["content"], role, f"messages[{index}].content"))))
+    return tuple(turns)
+
+
+def _read_content(content: str | list[Any], role: str, where: str) -> list[Part]:
+    if isinstance(content, str):
+        return [Text(content)]
+    parts: list[Part] = []
+    for index, block in enumerate(content):
+        parts += _read_block(block, role, f"{where}[{index}]")
+    return parts
+
+
+def _read_block(block: Any, role: str, where: str) -> list[Part]:
+    kind = _get_text(block, "type", where)
+    if _ROLE_OF.get(kind, role) != role or (role == "system" and kind != "text"):
+        raise InvalidRequest(f"'{where}': a block of type '{kind}' does not belong to the {role}", param=where)
+    match kind:
+        case "thinking":
+            return [Thought(_get_text(block, "thinking", where), _find_text(block, "signature"))]
+        case "redacted_thinking":
+            return [Thought(redacted=_get_text(block, "data", where))]
+        case "tool_use":
+            return [_read_tool_use(block, where)]
+        case "tool_result":
+            return [_read_tool_result(block, where)]
+        case _:
+            return [*_read_matter(block, where)]
+
+
+def _read_matter(block: Any, where: str) -> list[Text | Blob]:
+    """A block that may also stand in a tool's result: text, a picture or a document."""
+    kind = _get_text(block, "type", where)
+    match kind:
+        case "text":
+            return [Text(_get_text(block, "text", where), _find_cache(block))]
+        case "image":
+            return [_read_image(block, where)]
+        case "document":
+            return _read_document(block, where)
+        case _:
+            raise _only_there(f"{where}.type", f"'{where}': a block of type '{kind}'")
+
+
+def _read_image(block: Body, where: str) -> Blob:
+    source, kind = _read_source(block, where)
+    here = f"{where}.source"
+    if kind == "base64":
+        return Blob(
+            "image",
+            media_type=_get_text(source, "media_type", here),
+            data=_get_text(source, "data", here),
+            cache=_find_cache(block),
+        )
+    if kind == "url":
+        return Blob("image", url=_get_text(source, "url", here), cache=_find_cache(block))
+    raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
+
+
+def _read_document(block: Body, where: str) -> list[Text | Blob]:
+    source, kind = _read_source(block, where)
+    here = f"{where}.source"
+    title, context, cache = _find_text(block, "title"), _find_text(block, "context"), _find_cache(block)
+    before: list[Text | Blob] = [Text(context)] if context else []
+    match kind:
+        case "base64":
+            media_type, data = _get_text(source, "media_type", here), _get_text(source, "data", here)
+            return [*before, Blob("file", media_type=media_type, data=data, name=title, cache=cache)]
+        case "url":
+            url = _get_text(source, "url", here)
+            return [*before, Blob("file", media_type="application/pdf", url=url, name=title, cache=cache)]
+        case "text":
+            words = _get_text(source, "data", here)
+            return [*before, Text(f"{title}\n\n{words}" if title else words, cache)]
+        case "content":
+            return [
+                *before,
+                *([Text(title)] if title else []),
+                *_read_matters(source.get("content"), f"{here}.content"),
+            ]
+        case _:
+            raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
+
+
+def _read_matters(content: object, where: str) -> list[Text | Blob]:
+    if isinstance(content, str):
+        return [Text(content)]
+    if not isinstance(content, list):
+        raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
+    parts: list[Text | Blob] = []
+    for index, block in enumerate(content):
+        # Only a document can hold blocks in its turn, and they hold text and pictures: a document in one is refused,
+        # so that nothing here goes deeper than a body may.
+        here = f"{where}[{index}]"
+        if isinstance(block, dict) and block.get("type") == "document" and ".source" in where:
+            raise InvalidRequest(f"'{here}': a document holds text and pictures only", param=here)
+        parts += _read_matter(block, here)
+    return parts
+
+
+def _read_tool_use(block: Body, where: str) -> ToolUse:
+    arguments = block.get("input")
+    if not isinstance(arguments, dict):
+        raise InvalidRequest(f"'{where}.input' must be an object, not {kind_of(arguments)}", param=f"{where}.input")
+    return ToolUse(
+        id=_get_text(block, "id", where),
+        name=_get_text(block, "name", where),
+        arguments=orjson.dumps(arguments).decode(),
+        cache=_find_cache(block),
+    )
+
+
+def _read_tool_result(block: Body, where: str) -> ToolResult:
+    content = block.get("content")
+    return ToolResult(
+        id=_get_text(block, "tool_use_id", where),
+        parts=() if content is None else tuple(_read_matters(content, f"{where}.content")),
+        failed=block.get("is_error") is True,
+        cache=_find_cache(block),
+    )
+
+
+def _read_tool(tool: Body, where: str) -> Tool:
+    kind = tool.get("type")
+    if kind is not None and kind != "custom":
+        raise _only_there(f"{where}.type", f"'{where}': a tool of type '{kind}'")
+    schema, strict = tool.get("input_schema"), tool.get("strict")
+    if schema is not None and not isinstance(schema, dict):
+        here = f"{where}.input_schema"
+        raise InvalidRequest(f"'{here}' must be an object, not {kind_of(schema)}", param=here)
+    return Tool(
+        name=_get_text(tool, "name", where),
+        description=_find_text(tool, "description"),
+        schema=schema,
+        strict=strict if isinstance(strict, bool) else None,
+        cache=_find_cache(tool),
+    )
+
+
+def _read_tool_choice(choice: Body) -> tuple[ToolChoice | None, bool | None]:
+    parallel = False if choice.get("disable_parallel_tool_use") is True else None
+    if not choice:
+        return None, parallel
+    kind = _get_text(choice, "type", "tool_choice")
+    if kind == "tool":
+        return NamedTool(_get_text(choice, "name", "tool_choice")), parallel
+    if kind not in _CHOICES:
+        raise InvalidRequest("'tool_choice.type' must be auto, any, tool or none", param="tool_choice.type")
+    return _CHOICES[kind], parallel
+
+
+def _read_thinking(body: Body) -> tuple[int | None, Effort | None]:
+    """The tokens to think with, and how hard. Where thinking is off, an effort only says how terse the answer is."""
+    thinking = body.get("thinking") or {}
+    kind = _get_text(thinking, "type", "thinking") if thinking else None
+    if kind in _OFF:
+        return 0, None
+    tokens = None
+    if kind == "enabled":
+        tokens = read_count(thinking.get("budget_tokens"))
+        if tokens is None:
+            where = "thinking.budget_tokens"
+            raise InvalidRequest(f"'{where}' must be an integer", param=where)
+    elif kind not in {None, "adaptive"}:
+        raise _only_there("thinking.type", f"'thinking' of type '{kind}'")
+    effort = (body.get("output_config") or {}).get("effort")
+    if effort is not None and (not isinstance(effort, str) or effort not in _EFFORTS):
+        raise _only_there("output_config.effort", "This effort")
+    return tokens, cast("Effort | None", effort)
+
+
+def _read_format(body: Body) -> Format | None:
+    """``output_config.format``; ``output_format`` is what it was called in its beta, and still works."""
+    where = "output_config.format"
+    form = (body.get("output_config") or {}).get("format")
+    if form is None:
+        where, form = "output_format", body.get("output_format")
+    if form is None:
+        return None
+    if not isinstance(form, dict) or form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
+        raise InvalidRequest(f"'{where}' must be an object of type 'json_schema' with a 'schema'", param=where)
+    return Format("schema", form["schema"])
+
+
+def _read_source(block: Body, where: str) -> tuple[Body, str]:
+    source = block.get("source")
+    if not isinstance(source, dict):
+        raise InvalidRequest(f"'{where}.source' must be an object, not {kind_of(source)}", param=f"{where}.source")
+    return source, _get_text(source, "type", f"{where}.source")
+
+
+def _get_text(holder: Any, name: str, where: str) -> str:
+    if not isinstance(holder, dict):
+        raise InvalidRequest(f"'{where}' must be an object, not {kind_of(holder)}", param=where)
+    value = holder.get(name)
+    if not isinstance(value, str):
+        raise InvalidRequest(f"'{where}.{name}' must be a string, not {kind_of(value)}", param=f"{where}.{name}")
+    return value
+
+
+def _find_text(holder: Body, name: str) -> str | None:
+    value = holder.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _find_cache(block: Body) -> Json | None:
+    mark = block.get("cache_control")
+    return mark if isinstance(mark, dict) else None

@@ -1,0 +1,347 @@
+"""Whole answers of Anthropic's Messages API, both ways; and what its streams share with them.
+
+Shapes: platform.claude.com/docs/en/api/messages (Message, ContentBlock, Usage, StopReason) and
+/docs/en/api/messages-count-tokens. ``input_tokens`` there are those that came from no cache and went into none: the
+prompt is the sum of all three.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.domain.inference_request import Call
+from gateway.domain.token_estimate import estimate_text
+from gateway.domain.usage import Usage, read_count
+from gateway.errors import UpstreamError
+from gateway.formats.anthropic.content_blocks import ID_BEGINS, Block, Layout
+from gateway.formats.chat import (
+    ENDED,
+    Event,
+    Failed,
+    Finished,
+    Json,
+    Reason,
+    Started,
+    TextDelta,
+    ThoughtDelta,
+    ThoughtRedacted,
+    ThoughtSigned,
+    ToolDelta,
+    ToolStarted,
+    Used,
+)
+from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.prompt_tokens import estimate_prompt
+
+_REASONS: Mapping[str, Reason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+_STOPS: Mapping[Reason, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+_PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+# Usage.
+
+
+def read_usage(raw: object) -> Usage | None:
+    """A usage object -> ``Usage``; None where it is missing or a count in it cannot be believed."""
+    if not isinstance(raw, Mapping):
+        return None
+    fresh, cached, written = (read_count(0 if (said := raw.get(name)) is None else said) for name in _PROMPT_COUNTS)
+    completion = read_count(raw.get("output_tokens"))
+    if fresh is None or cached is None or written is None or completion is None or raw.get("input_tokens") is None:
+        return None
+    prompt = read_count(fresh + cached + written)
+    if prompt is None:
+        return None
+    lasting = raw.get("cache_creation")
+    long = read_count(lasting.get("ephemeral_1h_input_tokens")) if isinstance(lasting, Mapping) else None
+    return Usage(
+        prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=min(long or 0, written)
+    )
+
+
+def read_begun(raw: object) -> Usage | None:
+    """The usage of ``message_start``: its prompt is a count, its completion hardly one yet.
+
+    None also where the prompt is 0: servers that count at the end only write that.
+    """
+    usage = read_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
+    return usage if usage is not None and usage.prompt_tokens else None
+
+
+def read_used(begun: object, raw: object) -> Used | None:
+    """The usage of a ``message_delta`` over that of ``message_start``, as the client libraries lay them.
+
+    Every count is a total and replaces; what is not said stays, and so does a prompt that is said to be 0.
+    """
+    if not isinstance(raw, Mapping):
+        return None
+    said = {name: value for name, value in raw.items() if value is not None}
+    if not any(said.get(name) for name in _PROMPT_COUNTS):
+        said = {name: value for name, value in said.items() if name not in _PROMPT_COUNTS}
+    before = begun if isinstance(begun, Mapping) else {}
+    return _read_used({**before, "output_tokens": None, **said})
+
+
+def _read_used(raw: Mapping[str, Any]) -> Used | None:
+    usage = read_usage(raw)
+    if usage is None:
+        return None
+    details = raw.get("output_tokens_details")
+    thinking = read_count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None
+    return Used(usage, min(thinking or 0, usage.completion_tokens))
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """A ``Usage`` -> the usage object, without the parts of what was written."""
+    return {
+        "input_tokens": max(usage.prompt_tokens - usage.cached_tokens - usage.written_tokens, 0),
+        "cache_creation_input_tokens": usage.written_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.completion_tokens,
+    }
+
+
+def write_written(usage: Usage) -> dict[str, Any]:
+    """The parts of what was written into the cache: a whole message and ``message_start`` have them."""
+    long = usage.written_long_tokens
+    short = max(usage.written_tokens - long, 0)
+    return {"cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long}}
+
+
+def write_reasoning(used: Used) -> dict[str, Any]:
+    """How much of the completion was thought, where that is known."""
+    return {"output_tokens_details": {"thinking_tokens": used.reasoning_tokens}} if used.reasoning_tokens else {}
+
+
+# Why an answer ended.
+
+
+def read_finish(reason: object, sequence: object, *, called: bool = False) -> Finished:
+    """``stop_reason`` and ``stop_sequence`` -> the end; one that is not said, or unknown, is a ``stop``.
+
+    ``called``: there were tool calls, which is the reason where none is said.
+    """
+    if not isinstance(reason, str):
+        return Finished("tool_calls" if called else "stop")
+    stopped_at = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None
+    return Finished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
+
+
+def write_finish(finished: Finished | None, *, called: bool) -> dict[str, Any]:
+    """The end -> ``stop_reason`` and ``stop_sequence``.
+
+    A client runs its tools only at ``tool_use``, and servers of the convention say ``stop`` there now and then.
+    """
+    if finished is not None and finished.stop_sequence is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": finished.stop_sequence}
+    reason: Reason = "stop" if finished is None else finished.reason
+    if reason == "stop" and called:
+        reason = "tool_calls"
+    return {"stop_reason": _STOPS[reason], "stop_sequence": None}
+
+
+# Blocks, in.
+
+
+def read_tool(block: Json, index: int, message_id: str) -> ToolStarted:
+    """A ``tool_use`` block -> the call it begins. Raises ``UpstreamError`` where it has no name."""
+    name = block.get("name")
+    if not isinstance(name, str) or not name:
+        raise UpstreamError("The provider's answer calls a tool without a name")
+    said = block.get("id")
+    made = f"toolu_{message_id.removeprefix(ID_BEGINS)}_{index}"
+    return ToolStarted(index, said if isinstance(said, str) and said else made, name)
+
+
+def read_arguments(block: Json) -> str:
+    """The input of a ``tool_use`` block as JSON text, ``{}`` where it has none. Raises ``UpstreamError``."""
+    value = block.get("input")
+    try:
+        return orjson.dumps(value if isinstance(value, dict) else {}).decode()
+    except orjson.JSONEncodeError:  # nested deeper than we can write
+        raise UpstreamError("The provider's answer calls a tool with arguments that cannot be read") from None
+
+
+def read_text(block: Json, name: str) -> str:
+    """A text in a block or a delta, empty where there is none."""
+    value = block.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def read_words(block: Json) -> list[Event]:
+    """What a block of text, thought or sealed thought says by itself; nothing for a block of any other kind."""
+    events: list[Event] = []
+    match block.get("type"):
+        case "text" if text := read_text(block, "text"):
+            events.append(TextDelta(text))
+        case "thinking" if text := read_text(block, "thinking"):
+            events.append(ThoughtDelta(text))
+        case "redacted_thinking" if data := read_text(block, "data"):
+            events.append(ThoughtRedacted(data))
+    return events
+
+
+def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
+    """A whole message -> what happens in it. Raises ``UpstreamError`` for anything but a message.
+
+    ``answer_id`` is what the ids of tool calls are made of where the provider has none.
+    """
+    value = read_message(raw, secrets)
+    message_id = read_text(value, "id")
+    events: list[Event] = [Started(message_id, read_text(value, "model"))]
+    calls = 0
+    for block in value["content"]:
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "tool_use":
+            events += [read_tool(block, calls, message_id or answer_id), ToolDelta(calls, read_arguments(block))]
+            calls += 1
+            continue
+        events += read_words(block)
+        if block.get("type") == "thinking" and (signature := read_text(block, "signature")):
+            events.append(ThoughtSigned(signature))
+    events.append(read_finish(value.get("stop_reason"), value.get("stop_sequence"), called=calls > 0))
+    usage = value.get("usage")
+    used = _read_used(usage) if isinstance(usage, dict) else None
+    return [*events, used, ENDED] if used is not None else [*events, ENDED]
+
+
+def read_passed_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
+    """A whole message that goes to the caller as it lies -> its usage. Raises ``UpstreamError`` where it is none."""
+    return read_message_usage(read_message(raw, secrets), call)
+
+
+def read_message_usage(value: Mapping[str, Any], call: Call) -> Usage:
+    """What a parsed message says it used, else an estimate."""
+    usage = read_usage(value.get("usage"))
+    if usage is not None:
+        return usage
+    said = "".join(map(read_said, value["content"]))
+    return Usage(estimate_prompt(call), estimate_text(said), source="estimate")
+
+
+def read_said(part: object) -> str:
+    """What a block or a delta says, in whichever of their fields, for an estimate.
+
+    A thought that was sealed is billed, too: of its seal in base64 half is taken for what was thought.
+    """
+    if not isinstance(part, dict):
+        return ""
+    sealed = read_text(part, "data")
+    said = "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + sealed[: len(sealed) // 2]
+    try:
+        return said + (read_arguments(part) if part.get("input") else "")
+    except UpstreamError:
+        return said
+
+
+def read_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
+    """A whole message, parsed; its content is a list. Raises ``UpstreamError`` for anything else."""
+    value = read_answer_object(raw, secrets)
+    if value.get("type") == "error":
+        raise UpstreamError("The provider reported an error: The provider gave no reason")
+    if not isinstance(value.get("content"), list):
+        raise UpstreamError("The provider's answer has no content")
+    return value
+
+
+def read_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
+    """The answer to a count of tokens. Raises ``UpstreamError`` where it is none."""
+    tokens = read_count(read_answer_object(raw, secrets).get("input_tokens"))
+    if tokens is None:
+        raise UpstreamError("The provider's answer has no count of tokens")
+    return tokens
+
+
+def write_count_answer(tokens: int) -> bytes:
+    """A count of tokens as an answer."""
+    return orjson.dumps({"input_tokens": tokens})
+
+
+# A whole message, out.
+
+
+def write_id(said: str, message_id: str) -> str:
+    """The id of a message: the provider's where it is one of this dialect, else one made of ``message_id``."""
+    if said.startswith(ID_BEGINS):
+        return said
+    return message_id if message_id.startswith(ID_BEGINS) else ID_BEGINS + message_id
+
+
+def write_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[str, Any]:
+    """A message that has no content yet and has not ended."""
+    return {
+        "id": message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
+
+
+def write_answer(events: Iterable[Event], *, model: str, message_id: str) -> bytes:
+    """What happened in an answer -> a whole message. Raises the fault of a ``Failed``."""
+    layout = Layout(message_id)
+    finished: Finished | None = None
+    used = Used(Usage())
+    said = ""
+    for event in events:
+        match event:
+            case Started():
+                said = event.id
+            case Finished():
+                finished = event if event.choice == 0 else finished
+            case Used():
+                used = event
+            case Failed():
+                raise event.fault
+            case _:
+                layout.place(event)
+    usage = write_usage(used.usage) | write_written(used.usage) | write_reasoning(used)
+    message = write_message(write_id(said, message_id), model, usage)
+    message["content"] = [_write_block(block) for block in layout.blocks]
+    return orjson.dumps(message | write_finish(finished, called=layout.called))
+
+
+def _write_block(block: Block) -> dict[str, Any]:
+    match block.kind:
+        case "text":
+            return block.start | {"text": "".join(delta["text"] for delta in block.deltas)}
+        case "thinking":
+            said = {"thinking": "".join(delta.get("thinking", "") for delta in block.deltas)}
+            return block.start | said | {"signature": block.deltas[-1].get("signature", "")}
+        case "tool_use":
+            return block.start | {"input": _write_input("".join(block.arguments))}
+    return block.start
+
+
+def _write_input(arguments: str) -> dict[str, Any]:
+    """Arguments -> the object a client expects. Those a limit of tokens cut off are no JSON: they travel in a wrap.
+
+    The wrap is the one of platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.
+    """
+    if not arguments:
+        return {}
+    try:
+        value = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        value = None
+    return value if isinstance(value, dict) else {"INVALID_JSON": arguments}

@@ -1,0 +1,369 @@
+"""The stream of Anthropic's Messages API, both ways.
+
+Shapes: platform.claude.com/docs/en/build-with-claude/streaming (event types, deltas, errors) and, for what the client
+libraries make of them, ``accumulate_event`` of the Python library. Event types, blocks and deltas that are not known
+here are left out: new ones may come at any time, says the page.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.usage import Usage
+from gateway.errors import UpstreamError, UpstreamFault
+from gateway.formats import sse
+from gateway.formats.anthropic.content_blocks import Block, Layout
+from gateway.formats.anthropic.response import (
+    read_arguments,
+    read_begun,
+    read_finish,
+    read_text,
+    read_tool,
+    read_used,
+    read_words,
+    write_finish,
+    write_id,
+    write_message,
+    write_reasoning,
+    write_usage,
+    write_written,
+)
+from gateway.formats.chat import (
+    ENDED,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Json,
+    Started,
+    TextDelta,
+    ThoughtDelta,
+    ThoughtSigned,
+    ToolDelta,
+    Used,
+)
+from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
+
+MAX_HELD = 16 * 1024 * 1024
+"""Bytes, about, of a stream's tool calls that wait for each other, or for their own end."""
+MAX_OPEN = 64
+"""Content blocks of a provider that may be open at once; the documentation has them one after another."""
+STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+_NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
+
+
+def read_event(event: bytes, payload: bytes) -> tuple[str, object]:
+    """One event and its data -> its type and its JSON, None where that is broken.
+
+    The type is what the data says, else the event's name, else empty.
+    """
+    try:
+        value = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        value = None
+    said = value.get("type") if isinstance(value, dict) else None
+    if isinstance(said, str):
+        return said, value
+    if isinstance(value, dict) and value.get("error"):
+        return "error", value
+    names = _NAME.findall(event)  # the last one counts, says the standard
+    return (names[-1].decode(errors="replace") if names else ""), value
+
+
+def read_failure(value: object, secrets: Secrets) -> UpstreamError:
+    """The data of an ``error`` event -> the fault it reports."""
+    error = read_error_value(value, secrets)
+    reason = "The provider gave no reason" if error is None else error.message
+    return write_reported(reason)
+
+
+def is_end(rest: bytes) -> bool:
+    """Whether what is left of a stream is its end mark, which then lacks its blank line."""
+    return read_event(rest, sse.read_data(rest) or b"")[0] == "message_stop"
+
+
+@attrs.define
+class _Open:
+    """A content block that has begun: what it is, and what can be said only at its end."""
+
+    kind: object
+    call: int = -1
+    arguments: str = ""
+    signature: str = ""
+
+
+class MessagesReader:
+    """A provider's stream as events; see ``gate.Reader``.
+
+    Args:
+        secrets: what must not stand in an error's text.
+        answer_id: what the ids of tool calls are made of where the provider has none.
+    """
+
+    __slots__ = (
+        "_begun", "_begun_usage", "_calls", "_closed", "_fault", "_finished", "_id", "_open", "_secrets", "_splitter"
+    )  # fmt: skip
+
+    def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
+        self._secrets = secrets
+        self._splitter = sse.EventSplitter()
+        self._begun = False
+        self._begun_usage: object = None
+        self._id = answer_id
+        self._open: dict[int, _Open] = {}
+        self._calls = 0
+        self._finished = False
+        self._closed = False
+        self._fault: UpstreamFault | None = None
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What the events that ``data`` completes say."""
+        if self._closed:
+            return []
+        try:
+            pieces = self._splitter.split(data)
+        except sse.EventTooLong as error:
+            return [self._fail(UpstreamError(str(error), phase="stream"))]
+        return [event for piece in pieces for event in self._read(piece)]
+
+    def finish(self) -> list[Event]:
+        """The transport has ended. The end mark may lack its blank line, or be missing after all else was said."""
+        if self._fault is not None:
+            raise self._fault
+        if self._closed:
+            return []
+        rest = self._splitter.take()
+        if is_end(rest) or (not rest.strip() and self._finished and not self._open):
+            return self._end()
+        raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+
+    @property
+    def held_bytes(self) -> int:
+        """See ``gate.Reader``."""
+        return self._splitter.held_bytes
+
+    @property
+    def noise(self) -> int:
+        """See ``gate.Gate``."""
+        return self._splitter.noise
+
+    def _read(self, event: bytes) -> list[Event]:
+        event = event.removeprefix(sse.BOM)
+        payload = sse.read_data(event)
+        if self._closed or not payload:
+            self._splitter.noise += len(event)
+            return []
+        kind, value = read_event(event, payload)
+        if kind == "error":
+            return [self._fail(read_failure(value, self._secrets))]
+        if not isinstance(value, dict):
+            return [self._fail(UpstreamError("The provider sent an event that makes no sense", phase="stream"))]
+        try:
+            return self._tell(kind, value)
+        except UpstreamError as fault:
+            fault.phase = "stream"
+            return [self._fail(fault)]
+
+    def _tell(self, kind: str, value: Json) -> list[Event]:
+        events: list[Event] = []
+        match kind:
+            case "content_block_delta":
+                events = self._change(value)
+            case "content_block_start":
+                events = self._start(value)
+            case "content_block_stop":
+                events = self._stop(_index(value))
+            case "message_start":
+                events = self._begin(value)
+            case "message_delta":
+                events = self._close_message(value)
+            case "message_stop":
+                events = self._end()
+        return events
+
+    def _begin(self, value: Json) -> list[Event]:
+        message = value.get("message")
+        if self._begun or not isinstance(message, dict):
+            return []
+        self._begun = True
+        self._begun_usage = message.get("usage")
+        said = read_text(message, "id")
+        self._id = said or self._id
+        return [Started(said, read_text(message, "model"), usage=read_begun(self._begun_usage))]
+
+    def _start(self, value: Json) -> list[Event]:
+        block = value.get("content_block")
+        if not isinstance(block, dict):
+            return []
+        opened = _Open(block.get("type"), signature=read_text(block, "signature"))
+        before = self._stop(_index(value))  # one that was not stopped
+        self._open[_index(value)] = opened
+        if len(self._open) > MAX_OPEN:
+            raise UpstreamError("The provider's answer has too many content blocks open at once")
+        if opened.kind != "tool_use":
+            return before + read_words(block)
+        opened.call = self._calls
+        opened.arguments = read_arguments(block)
+        self._calls += 1
+        return [*before, read_tool(block, opened.call, self._id)]
+
+    def _change(self, value: Json) -> list[Event]:
+        delta = value.get("delta")
+        if not isinstance(delta, dict):
+            return []
+        opened = self._open.get(_index(value))
+        match delta.get("type"):
+            case "text_delta" if text := read_text(delta, "text"):
+                return [TextDelta(text)]
+            case "thinking_delta" if text := read_text(delta, "thinking"):
+                return [ThoughtDelta(text)]
+            case "signature_delta" if opened is not None:
+                opened.signature = read_text(delta, "signature")
+            case "input_json_delta" if opened is not None and opened.call >= 0:
+                if text := read_text(delta, "partial_json"):
+                    opened.arguments = ""  # what it began with was not yet all
+                    return [ToolDelta(opened.call, text)]
+        return []
+
+    def _stop(self, index: int) -> list[Event]:
+        """What can be said only now: a tool call's arguments where no delta brought any, a thought's signature."""
+        opened = self._open.pop(index, None)
+        if opened is None:
+            return []
+        if opened.call >= 0 and opened.arguments:
+            return [ToolDelta(opened.call, opened.arguments)]
+        return [ThoughtSigned(opened.signature)] if opened.kind == "thinking" and opened.signature else []
+
+    def _close_message(self, value: Json) -> list[Event]:
+        events: list[Event] = []
+        delta = value.get("delta")
+        if isinstance(delta, dict) and delta.get("stop_reason") is not None and not self._finished:
+            events += self._finish_with(delta.get("stop_reason"), delta.get("stop_sequence"))
+        used = read_used(self._begun_usage, value.get("usage"))
+        return [*events, used] if used is not None else events
+
+    def _finish_with(self, reason: object, sequence: object) -> list[Event]:
+        self._finished = True
+        return [*self._say_open(), read_finish(reason, sequence, called=self._calls > 0)]
+
+    def _say_open(self) -> list[Event]:
+        """The last words of blocks that were not stopped; they stay open, for a stream that is cut is not whole."""
+        events: list[Event] = []
+        for index, opened in list(self._open.items()):
+            events += self._stop(index)
+            self._open[index] = attrs.evolve(opened, arguments="", signature="")
+        return events
+
+    def _end(self) -> list[Event]:
+        self._closed = True
+        return [ENDED] if self._finished else [*self._finish_with(None, None), ENDED]
+
+    def _fail(self, fault: UpstreamFault) -> Failed:
+        self._closed = True
+        self._fault = fault
+        return Failed(fault)
+
+
+def _index(value: Json) -> int:
+    index = value.get("index")
+    return index if type(index) is int else 0
+
+
+def write_event(kind: str, body: dict[str, Any]) -> bytes:
+    """One event. The client libraries go by its name, which is its type."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **body}))
+
+
+class MessagesWriter:
+    """Events as a stream for a client of this dialect; see ``gate.Writer``.
+
+    ``message_delta`` carries the reason and the usage at once, and the convention says the usage last: so it waits for
+    the end. Tool calls that other dialects mix are written one after another; see ``Layout``. Where too much would have
+    to wait for that, ``write`` raises ``UpstreamError``.
+
+    Args:
+        model: as the caller named it.
+        message_id: what the message is called where the provider has no name of this dialect for it.
+    """
+
+    __slots__ = ("_begun", "_finished", "_index", "_layout", "_message_id", "_model", "_used")
+
+    def __init__(self, model: str, message_id: str) -> None:
+        self._model = model
+        self._message_id = message_id
+        self._layout = Layout(message_id)
+        self._begun = False
+        self._index = 0
+        self._finished: Finished | None = None
+        self._used: Used | None = None
+
+    def write(self, event: Event) -> bytes:
+        """The bytes that say ``event``."""
+        written = b""
+        match event:
+            case Started():
+                written = self._begin(event)
+            case Used():
+                self._used = event
+            case Ended():
+                written = self._end()
+            case Failed():
+                pass
+            case Finished():
+                if event.choice == 0 and self._finished is None:
+                    written = self._finish(event)
+            case _ if self._finished is None:
+                self._layout.place(event)
+                written = self._write_blocks()
+                if self._layout.held > MAX_HELD:
+                    raise UpstreamError("The provider's answer has tool calls without an end", phase="stream")
+        return written if self._begun or not written else self._begin() + written
+
+    def _begin(self, event: Started | None = None) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        usage = (event.usage if event is not None else None) or Usage()
+        name = write_id(event.id if event is not None else "", self._message_id)
+        message = write_message(name, self._model, write_usage(usage) | write_written(usage))
+        return write_event("message_start", {"message": message})
+
+    def _write_blocks(self) -> bytes:
+        written = []
+        blocks = self._layout.blocks
+        while blocks:
+            written += self._write_block(blocks[0])
+            if not blocks[0].over:
+                break
+            written.append(write_event("content_block_stop", {"index": self._index}))
+            self._layout.drop()
+            self._index += 1
+        return b"".join(written)
+
+    def _write_block(self, block: Block) -> list[bytes]:
+        written = []
+        if not block.shown:
+            block.shown = True
+            written.append(write_event("content_block_start", {"index": self._index, "content_block": block.start}))
+        for delta in self._layout.take(block):
+            written.append(write_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
+        return written
+
+    def _finish(self, event: Finished) -> bytes:
+        self._finished = event
+        self._layout.close()
+        return self._write_blocks()
+
+    def _end(self) -> bytes:
+        self._layout.close()
+        blocks = self._write_blocks()
+        delta = write_finish(self._finished, called=self._layout.called)
+        return blocks + write_event("message_delta", {"delta": delta, "usage": _write_totals(self._used)}) + STOP_EVENT
+
+
+def _write_totals(used: Used | None) -> Mapping[str, Any]:
+    """The totals. Where nobody counted only the completion is said, for the client keeps the rest of the beginning."""
+    return {"output_tokens": 0} if used is None else write_usage(used.usage) | write_reasoning(used)

@@ -1,0 +1,96 @@
+"""Sizes of models that are told an aspect ratio and a tier of resolution instead: Gemini's, wherever they are served.
+
+ai.google.dev/gemini-api/docs/image-generation, "Aspect ratios and image size": a table a model. Sizes of the tiers 2K
+and 4K are twice and four times those of 1K, those of 512 half. 512 of 21:9 is left out: the table has a slip there.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import attrs
+
+from gateway.errors import InvalidRequest
+
+Ratios = Mapping[str, tuple[int, int]]
+
+DEFAULT_TIER = "1K"
+"""What a model paints that is told no tier."""
+
+
+@attrs.frozen
+class Shape:
+    """What a model is told instead of a size."""
+
+    ratio: str
+    tier: str = DEFAULT_TIER
+
+
+_FIRST: Ratios = MappingProxyType(
+    {
+        "1:1": (1024, 1024),
+        "2:3": (832, 1248),
+        "3:2": (1248, 832),
+        "3:4": (864, 1184),
+        "4:3": (1184, 864),
+        "4:5": (896, 1152),
+        "5:4": (1152, 896),
+        "9:16": (768, 1344),
+        "16:9": (1344, 768),
+        "21:9": (1536, 672),
+    }
+)
+_USUAL: Ratios = MappingProxyType(
+    {
+        "1:1": (1024, 1024),
+        "2:3": (848, 1264),
+        "3:2": (1264, 848),
+        "3:4": (896, 1200),
+        "4:3": (1200, 896),
+        "4:5": (928, 1152),
+        "5:4": (1152, 928),
+        "9:16": (768, 1376),
+        "16:9": (1376, 768),
+        "21:9": (1584, 672),
+    }
+)
+_EXTREME: Ratios = MappingProxyType(
+    {"1:4": (512, 2048), "4:1": (2048, 512), "1:8": (384, 3072), "8:1": (3072, 384)},
+)
+_TIERS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
+"""Each in halves of 1K, in the order in which a caller is told of them."""
+
+
+def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, Shape]:
+    return {
+        f"{width * _TIERS[tier] // 2}x{height * _TIERS[tier] // 2}": Shape(ratio, tier)
+        for tier in tiers
+        for ratio, (width, height) in ratios.items()
+        if (ratio, tier) != ("21:9", "512")
+    }
+
+
+_ALL_TIERS = tuple(_TIERS)
+_SHAPES: Mapping[str, Shape] = MappingProxyType(
+    _list(_FIRST, ("1K",)) | _list(_USUAL, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS),
+)
+"""No size is of two models and means something else to each."""
+
+FIRST_SIZES = tuple(_list(_FIRST, ("1K",)))
+"""Of gemini-2.5-flash-image."""
+SMALL_SIZES = tuple(_list(_USUAL, ("1K",)))
+"""Of gemini-3.1-flash-lite-image."""
+USUAL_SIZES = tuple(_list(_USUAL, ("1K", "2K", "4K")))
+"""Of gemini-3-pro-image."""
+WIDE_SIZES = (*USUAL_SIZES, *_list(_EXTREME, ("1K", "2K", "4K")))
+"""Of gemini-nano-banana-2.1."""
+WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL, ("512",)), *_list(_EXTREME, ("512",)))
+"""Of gemini-3.1-flash-image."""
+
+
+def read_shape(size: str, allowed: tuple[str, ...] | None) -> Shape:
+    """What to tell for ``size``. Raises ``InvalidRequest`` with what is ``allowed``, where no ratio gives that size."""
+    shape = _SHAPES.get(size)
+    if shape is None:
+        known = [one for one in allowed or USUAL_SIZES if one in _SHAPES]
+        raise InvalidRequest(f"'size' must be one of {', '.join(known) or 'auto'}", param="size")
+    return shape

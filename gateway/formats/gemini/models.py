@@ -1,0 +1,39 @@
+"""Gemini's model list, read.
+
+Shape: ai.google.dev/api/models, ``models.list``: ``{"models": [{"name": "models/…", "supportedGenerationMethods":
+[…]}], "nextPageToken"}``. A page has 50 models unless ``pageSize`` asks for more, at most 1,000: it is asked for with
+``?pageSize=1000``, and there is no second page to ask for.
+"""
+
+from typing import Any
+
+from gateway.domain.model_info import Listed
+from gateway.errors import UpstreamError
+from gateway.formats.openai.chat import read_answer_object
+
+_METHODS = frozenset(
+    {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"},
+)
+"""What a model must know one of to be of use here; the others make pictures in another way, or talk over a socket."""
+
+
+def read_models(raw: bytes, *, owned_by: str, now_s: int) -> list[Listed]:
+    """The list -> what of it can be called; Gemini says neither when a model was made nor by whom.
+
+    Raises ``UpstreamError`` where the answer is no list: a failed listing must not look like an empty one.
+    """
+    items = read_answer_object(raw).get("models")
+    if not isinstance(items, list):
+        raise UpstreamError("The provider's model list has no 'models' array")
+    names = dict.fromkeys(_read_name(item) for item in items if isinstance(item, dict) and _is_callable(item))
+    return [Listed(name, now_s, owned_by) for name in names if name]
+
+
+def _is_callable(item: dict[str, Any]) -> bool:
+    methods = item.get("supportedGenerationMethods")
+    return not isinstance(methods, list) or any(isinstance(method, str) and method in _METHODS for method in methods)
+
+
+def _read_name(item: dict[str, Any]) -> str:
+    name = item.get("name")
+    return name.removeprefix("models/") if isinstance(name, str) else ""

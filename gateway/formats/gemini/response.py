@@ -1,0 +1,363 @@
+"""Gemini's answers as events: the stream of ``:streamGenerateContent?alt=sse``, and whole ones.
+
+Shapes: ai.google.dev/api/generate-content, ``GenerateContentResponse`` (a chunk of a stream has the same shape as a
+whole answer); google/ai/generativelanguage/v1beta/generative_service.proto; the types of Google's SDK. Signatures:
+ai.google.dev/gemini-api/docs/thought-signatures.
+
+The dialect has no end mark: an answer is whole where the transport has ended and every candidate has said why it
+stopped. An error that comes in the middle is often no event at all but bare JSON behind the last one.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.usage import Usage, read_count
+from gateway.errors import UpstreamError, UpstreamFault, UpstreamRefused
+from gateway.formats import sse
+from gateway.formats.chat import (
+    ENDED,
+    GEMINI_MARK,
+    Event,
+    Failed,
+    Finished,
+    PictureMade,
+    Reason,
+    Started,
+    TextDelta,
+    ThoughtDelta,
+    ThoughtSigned,
+    ToolDelta,
+    ToolStarted,
+    Used,
+)
+from gateway.formats.openai.chunk_reader import MAX_CALLS
+from gateway.formats.openai.errors import Secrets, mask, read_error_value, write_reported
+from gateway.formats.openai.fields import MAX_CHOICES
+
+_FILTERED = frozenset(
+    {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
+     "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION", "MODEL_ARMOR"},
+)  # fmt: skip
+_TOO_LONG = frozenset({"MAX_TOKENS", "CONTINUATION"})
+_SPOILED = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE",
+     "MISSING_THOUGHT_SIGNATURE"},
+)  # fmt: skip
+"""Reasons that say the answer is none, whatever came before: the model spoiled it, or was not let finish. The
+convention has no word for them, and "stop" would pass half an answer off as a whole one; asked again it may succeed."""
+_UNSAID = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"})
+_CUT = "The provider's stream ended before it was complete"
+
+
+class GenerateReader:
+    """A stream as events; see ``gate.Reader``. Every ``Finished`` comes with the end: until then there may be more.
+
+    Args:
+        answer_id: the answer's id where Gemini gives none, and what the ids of its tool calls are made of.
+        model: what the answer's model is called where Gemini does not say.
+        secrets: what is masked in the errors Gemini reports.
+    """
+
+    __slots__ = ("_answer", "_begun", "_closed", "_splitter")
+
+    def __init__(self, answer_id: str, model: str, secrets: Secrets = ()) -> None:
+        self._answer = _Answer(answer_id, model, secrets, "stream")
+        self._splitter = sse.EventSplitter()
+        self._begun = False
+        self._closed = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What the events that ``data`` completes say. Never raises, and never gives ``Ended``."""
+        if self._closed:
+            return []
+        events: list[Event] = []
+        try:
+            for event in self._splitter.split(data):
+                events.extend(self._read(event))
+        except sse.EventTooLong as error:
+            self._closed = True
+            events.append(Failed(UpstreamError(str(error), phase="stream")))
+        except UpstreamFault as fault:
+            self._closed = True
+            events.append(Failed(fault))
+        return events
+
+    def finish(self) -> list[Event]:
+        """The transport has ended. Raises ``UpstreamError`` where the stream was cut."""
+        if self._closed:
+            return []
+        self._closed = True
+        rest = self._splitter.take()
+        return [*self._read(rest, last=True), *self._answer.finish()]
+
+    @property
+    def held_bytes(self) -> int:
+        """See ``gate.Reader``."""
+        return self._splitter.held_bytes
+
+    @property
+    def noise(self) -> int:
+        """See ``gate.Gate``."""
+        return self._splitter.noise
+
+    def _read(self, event: bytes, *, last: bool = False) -> Iterator[Event]:
+        if not self._begun:
+            self._begun = True
+            event = event.removeprefix(sse.BOM)
+        payload = sse.read_data(event)
+        if payload:
+            try:
+                value = orjson.loads(payload)
+            except orjson.JSONDecodeError:
+                message = _CUT if last else "The provider's stream has an event that is not JSON"
+                raise UpstreamError(message, phase="stream") from None
+            yield from self._answer.read(value)
+            return
+        self._splitter.noise += len(event)
+        if payload is None:
+            yield from self._read_bare(event.strip(), last=last)
+
+    def _read_bare(self, text: bytes, *, last: bool) -> Iterator[Event]:
+        """What has no data: a comment, or an error as bare JSON. Anything else is nothing, as the standard has it."""
+        if not text.startswith((b"{", b"[")):
+            return
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            if last:
+                raise UpstreamError(_CUT, phase="stream") from None
+            return
+        if read_error_value(value) is not None:
+            yield from self._answer.read(value)
+
+
+def read_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
+    """A whole answer as events, up to ``Ended``.
+
+    Raises ``UpstreamRefused`` where the prompt was blocked, ``UpstreamError`` where it is no answer.
+    """
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise UpstreamError("The provider's answer is not JSON") from None
+    answer = _Answer(answer_id, model, secrets, "answer")
+    # A stream that is not asked for as events, or not understood so, is an array of chunks.
+    chunks = value if isinstance(value, list) and value else [value]
+    return [*(event for chunk in chunks for event in answer.read(chunk)), *answer.finish()]
+
+
+@attrs.define
+class _Candidate:
+    """One of the answers, so far.
+
+    Attributes:
+        tools: its tool calls.
+        thinking: what it said last was a thought without a signature.
+        said: it has said something that is not a thought.
+        reason: why it stopped.
+    """
+
+    tools: int = 0
+    thinking: bool = False
+    said: bool = False
+    reason: str | None = None
+
+
+class _Answer:
+    """Chunks of one answer as events; ``phase`` is for the faults. Both methods raise ``UpstreamFault``."""
+
+    __slots__ = ("_begun", "_candidates", "_id", "_model", "_phase", "_secrets", "_silent")
+
+    def __init__(self, answer_id: str, model: str, secrets: Secrets, phase: str) -> None:
+        self._id = answer_id
+        self._model = model
+        self._secrets = secrets
+        self._phase = phase
+        self._candidates: dict[int, _Candidate] = {}
+        self._begun = False
+        self._silent = True  # nothing has been said at all, not even a thought
+
+    def read(self, value: object) -> Iterator[Event]:
+        """What a chunk says; a whole answer is its only one."""
+        error = read_error_value(value, self._secrets)
+        if error is not None:
+            raise write_reported(error.message, self._phase)
+        if not isinstance(value, dict):
+            raise self._fault("The provider's answer is not a JSON object")
+        self._check_prompt(value.get("promptFeedback"))
+        metadata = value.get("usageMetadata")
+        used = _read_usage(metadata)
+        if not self._begun:
+            self._begun = True
+            yield Started(
+                _text(value.get("responseId")) or self._id,
+                _text(value.get("modelVersion")) or self._model,
+                usage=used.usage if used else None,
+            )
+        for candidate in self._list(value.get("candidates")):
+            yield from self._read_candidate(self._object(candidate))
+        if used is not None and (_has_completion(metadata) or (self._silent and self._stopped)):
+            yield used
+
+    def finish(self) -> list[Event]:
+        """The answer is over."""
+        if self._phase == "stream" and not self._stopped:
+            raise self._fault(_CUT)
+        if not self._candidates:
+            raise self._fault("The provider's answer has no candidates")
+        finished = [
+            Finished(self._find_reason(candidate), index) for index, candidate in sorted(self._candidates.items())
+        ]
+        return [*finished, ENDED]
+
+    @property
+    def _stopped(self) -> bool:
+        return bool(self._candidates) and all(candidate.reason for candidate in self._candidates.values())
+
+    def _find_reason(self, candidate: _Candidate) -> Reason:
+        """The reason in the convention's words; an unknown one ends as ``STOP`` does, where there is an answer."""
+        reason = candidate.reason or "STOP"
+        if reason in _FILTERED:
+            return "content_filter"
+        if reason in _TOO_LONG:
+            return "length"
+        if reason != "STOP" and not candidate.said:
+            raise self._spoiled(f"The model gave no answer: {mask(reason, self._secrets)}")
+        return "tool_calls" if candidate.tools else "stop"
+
+    def _check_prompt(self, feedback: object) -> None:
+        reason = feedback.get("blockReason") if isinstance(feedback, dict) else None
+        if not isinstance(reason, str) or reason in _UNSAID:
+            return
+        raise UpstreamRefused(
+            f"The provider blocked the prompt: {mask(reason, self._secrets)}",
+            status=400,
+            type="upstream_error",
+            code="content_policy_violation",
+        )
+
+    def _read_candidate(self, raw: Mapping[str, Any]) -> Iterator[Event]:
+        index = raw.get("index") or 0
+        if type(index) is not int or not 0 <= index < MAX_CHOICES:
+            raise self._fault("The provider's answer has a candidate whose index makes no sense")
+        candidate = self._candidates.setdefault(index, _Candidate())
+        content = raw.get("content")
+        for part in self._list(self._object(content).get("parts")) if content is not None else ():
+            for event in self._read_part(self._object(part), index, candidate):
+                self._silent = False
+                yield event
+        reason = raw.get("finishReason")
+        if reason is not None and not isinstance(reason, str):
+            raise self._fault("The provider's answer has a candidate that stopped for no reason")
+        if reason is None or reason in _UNSAID:
+            return
+        if reason in _SPOILED:
+            detail = _text(raw.get("finishMessage"))
+            raise self._spoiled(f"The model spoiled its answer: {mask(f'{reason} {detail}', self._secrets)}")
+        candidate.reason = reason
+
+    def _read_part(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
+        signature = _text(part.get("thoughtSignature"))
+        text = _text(part.get("text"))
+        if part.get("thought") is True and "functionCall" not in part:
+            if text:
+                candidate.thinking = True
+                yield ThoughtDelta(text, index)
+            yield from _sign(signature, index, candidate)
+            return
+        # Google signs what a thought led to; in the hub the thought itself is signed, while it is the last thing said.
+        yield from _sign(signature, index, candidate)
+        spoken = [*self._read_call(part, index, candidate), *_read_picture(part, index)]
+        if text:
+            spoken.append(TextDelta(text, index))
+        if spoken:
+            candidate.thinking = False
+            candidate.said = True
+        yield from spoken
+
+    def _read_call(self, part: Mapping[str, Any], index: int, candidate: _Candidate) -> Iterator[Event]:
+        raw = part.get("functionCall")
+        if raw is None:
+            return
+        call = self._object(raw)
+        name = _text(call.get("name"))
+        if not name:
+            raise self._fault("The provider's answer has a tool call without a name")
+        number = candidate.tools
+        candidate.tools += 1
+        if candidate.tools > MAX_CALLS:
+            raise self._fault("The provider's answer has too many tool calls")
+        call_id = _text(call.get("id")) or f"call_{self._id}_{index}_{number}"
+        yield ToolStarted(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
+        yield ToolDelta(number, self._write_arguments(call.get("args")), index)
+
+    def _write_arguments(self, args: object) -> str:
+        try:
+            return orjson.dumps({} if args is None else self._object(args)).decode()
+        except orjson.JSONEncodeError:
+            raise self._fault("The provider's answer has a tool call that is nested too deeply") from None
+
+    def _object(self, value: object) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        raise self._fault("The provider's answer has something else where an object should be")
+
+    def _list(self, value: object) -> list[Any]:
+        """An array; none where it is absent."""
+        if value is None or isinstance(value, list):
+            return value or []
+        raise self._fault("The provider's answer has something else where an array should be")
+
+    def _fault(self, message: str) -> UpstreamError:
+        return UpstreamError(message, phase=self._phase)
+
+    def _spoiled(self, message: str) -> UpstreamError:
+        """A fault of the model's, which says nothing against the channel."""
+        fault = self._fault(message)
+        fault.blame = "nobody"
+        fault.answered = True
+        return fault
+
+
+def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[Event]:
+    if signature and candidate.thinking:
+        candidate.thinking = False
+        yield ThoughtSigned(GEMINI_MARK + signature, index)
+
+
+def _read_picture(part: Mapping[str, Any], index: int) -> Iterator[Event]:
+    """A picture; sound and what else comes as data has no place in an answer of words."""
+    blob = part.get("inlineData")
+    if not isinstance(blob, dict):
+        return
+    media_type, data = _text(blob.get("mimeType")), _text(blob.get("data"))
+    if media_type.startswith("image/") and data:
+        yield PictureMade(media_type, data, index)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _read_usage(raw: object) -> Used | None:
+    """The totals so far; None where they cannot be believed. A count of zero is left out of the JSON."""
+    if not isinstance(raw, dict) or raw.get("promptTokenCount") is None:
+        return None
+    names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+    counts = [read_count(0 if raw.get(name) is None else raw[name]) for name in names]
+    if None in counts:
+        return None
+    asked, found, answered, thought = (count or 0 for count in counts)
+    cached = read_count(raw.get("cachedContentTokenCount")) or 0
+    prompt = asked + found
+    usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
+    return Used(usage, thought)
+
+
+def _has_completion(raw: object) -> bool:
+    """Whether it counts what was answered. In the first chunks only the prompt may be counted."""
+    names = ("candidatesTokenCount", "thoughtsTokenCount")
+    return isinstance(raw, dict) and any(raw.get(name) is not None for name in names)

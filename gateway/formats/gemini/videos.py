@@ -1,0 +1,205 @@
+"""Videos of Veo at Google's own API: long-running operations, which are asked after by name until they are done.
+
+ai.google.dev/gemini-api/docs/veo ("Veo API parameters and specifications", "Handling asynchronous operations",
+"Limitations": a video is kept for two days) and .../docs/deprecations (Veo 2 and 3 were shut down on 30 June 2026).
+What the page leaves to the client libraries is as github.com/googleapis/python-genai has it for this API
+(``google/genai/models.py``, ``_GenerateVideosParameters_to_mldev``, ``_Image_to_mldev``): a picture is
+``bytesBase64Encoded``, and an answer's videos are in ``response.generateVideoResponse.generatedSamples``. Words of
+refusals: docs.cloud.google.com, "Responsible AI for Veo".
+
+Left out: a last frame, further pictures and the lengthening of videos, for which the convention has no words; progress,
+cancelling and deleting, which are not described for these operations; videos that stand in the answer themselves
+(``encodedVideo``), which this API is not said to send.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+from gateway.domain.video import Reference
+from gateway.errors import (
+    ContentBlocked,
+    InvalidRequest,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamRefused,
+)
+from gateway.formats.image_backend import Ask
+from gateway.formats.image_data import is_web_url
+from gateway.formats.image_task import read_field
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.request_body import Body, Inline
+from gateway.formats.video_backend import Place, Shot, Take, Task, Variant, read_object, read_video_fault, write_error
+
+SECONDS = (8, 4, 6)
+"""Lengths of Veo 3.1; the first is that of whoever names none."""
+SIZES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "1280x720": ("16:9", "720p"),
+        "720x1280": ("9:16", "720p"),
+        "1920x1080": ("16:9", "1080p"),
+        "1080x1920": ("9:16", "1080p"),
+        "3840x2160": ("16:9", "4k"),
+        "2160x3840": ("9:16", "4k"),
+    },
+)
+"""``aspectRatio`` and ``resolution`` of each."""
+_SMALL = "720p"
+_WHOLE = 8
+"""Seconds: the only length of videos that are larger than ``_SMALL``."""
+_TEXTS = ("negativePrompt", "personGeneration")
+_NUMBERS = ("seed",)
+_UNSAYABLE = ("lastFrame", "referenceImages", "video", "image")
+_NAME = re.compile(r"(?:models/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/)?operations/[A-Za-z0-9_-]{1,256}\Z", re.ASCII)
+_BLOCKS = ("usage guidelines", "responsible ai practices", "safety filters")
+_MAX_URL = 4_096
+_HTTP = range(400, 600)
+
+
+class GeminiFilmmaker:
+    """``Filmmaker``; see there. A task's id is its operation's name with ``~`` for every ``/``."""
+
+    __slots__ = ()
+
+    takes_urls = False
+
+    def submit(self, shot: Shot) -> Ask:
+        """One video. Raises ``InvalidRequest``."""
+        stray = next((name for name in _UNSAYABLE if shot.extra.get(name) not in (None, "")), None)
+        if stray is not None:
+            raise InvalidRequest(f"'{stray}' is not taken: a picture to start from is 'input_reference'", param=stray)
+        instance: Body = {"prompt": shot.prompt}
+        if shot.reference is not None:
+            instance["image"] = _write_image(shot.reference)
+        said: Body = {"instances": [instance]}
+        parameters = _write_parameters(shot)
+        if parameters:
+            said["parameters"] = parameters
+        return Ask(said, begins=True)
+
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
+        """An operation; it may have come to its end already."""
+        value = read_object(raw)
+        if "name" not in value:
+            raise _find_error(value, raw, secrets)
+        name = value["name"]
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise UpstreamError("The provider gave its task no usable id")
+        return attrs.evolve(_read_operation(value, secrets), id=name.replace("/", "~"))
+
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+        """Google's error object; a block is said in words alone."""
+        fault = read_video_fault(status, raw, secrets, rest_s=rest_s)
+        if type(fault) is UpstreamRefused and _is_block(fault.message):
+            return ContentBlocked(fault.message)
+        return fault
+
+    def poll(self, task: Task) -> Ask:
+        """Ask after the operation."""
+        name = "/".join(quote(part, safe="") for part in task.id.split("~"))
+        return Ask(method="GET", path=f"/{name}", passing=True)
+
+    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+        """What has become of it."""
+        value = read_object(raw)
+        if "name" not in value and "done" not in value:
+            raise UpstreamError("The provider's answer says nothing of the task")
+        return _read_operation(value, secrets)
+
+    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+        """At an address that wants the key."""
+        if variant != "video" or task.clue is None:
+            return None
+        return Place(url=task.clue, signed=True)
+
+    def read_content(self, raw: bytes, secrets: Secrets) -> Place:  # noqa: ARG002 - nothing is asked
+        """Never: the place is known."""
+        raise UpstreamError("The provider was not asked where its video is")
+
+    def remix(self, task: Task, shot: Shot) -> Ask | None:  # noqa: ARG002 - nothing is offered
+        """A video is lengthened here, not made anew."""
+        return None
+
+    def cancel(self, task: Task) -> Ask | None:  # noqa: ARG002 - nothing is offered
+        """Not described."""
+        return None
+
+    def delete(self, task: Task) -> Ask | None:  # noqa: ARG002 - nothing is offered
+        """Not described; videos are gone after two days."""
+        return None
+
+
+def _write_image(reference: Reference) -> Body:
+    if reference.upload is not None:
+        return {"bytesBase64Encoded": Inline(reference.upload), "mimeType": reference.upload.media_type}
+    head, _, data = (reference.url or "").partition(";base64,")
+    if not head.startswith("data:image/") or not data:
+        raise InvalidRequest("'input_reference' must be a file, or a data: URL of a picture", param="input_reference")
+    media_type = head.removeprefix("data:")
+    return {"bytesBase64Encoded": data, "mimeType": "image/jpeg" if media_type == "image/jpg" else media_type}
+
+
+def _write_parameters(shot: Shot) -> Body:
+    said: Body = {name: shot.extra[name] for name in _TEXTS if shot.extra.get(name) is not None}
+    said |= {name: read_field(shot.extra[name]) for name in _NUMBERS if shot.extra.get(name) is not None}
+    tier = _SMALL
+    if shot.size is not None:
+        if shot.size not in SIZES:
+            raise InvalidRequest(f"'size' must be one of {', '.join(SIZES)}", param="size")
+        said["aspectRatio"], tier = SIZES[shot.size]
+        said["resolution"] = tier
+    if shot.seconds is not None:
+        if shot.seconds not in SECONDS:
+            raise InvalidRequest(f"'seconds' must be one of {', '.join(map(str, SECONDS))}", param="seconds")
+        if tier != _SMALL and shot.seconds != _WHOLE:
+            raise InvalidRequest(f"'seconds' must be {_WHOLE} for videos of that size", param="seconds")
+        said["durationSeconds"] = shot.seconds
+    return said
+
+
+def _read_operation(value: Body, secrets: Secrets) -> Take:
+    if value.get("done") is not True:
+        return Take("processing")
+    error, response = value.get("error"), value.get("response")
+    if isinstance(error, dict):
+        return _write_failure(error.get("message"), secrets, blocked=_is_block(error.get("message")))
+    if not isinstance(response, dict):
+        raise UpstreamError("The provider's task is done, and nothing is said of how")
+    made: Any = response.get("generateVideoResponse")
+    made = made if isinstance(made, dict) else {}
+    url = _find_url(made.get("generatedSamples"))
+    if url is not None:
+        return Take("completed", progress=100, clue=url)
+    reasons = made.get("raiMediaFilteredReasons")
+    told = [text for text in reasons if isinstance(text, str)] if isinstance(reasons, list) else []
+    count = made.get("raiMediaFilteredCount")
+    return _write_failure(" ".join(told), secrets, blocked=bool(told) or (type(count) is int and count > 0))
+
+
+def _write_failure(message: object, secrets: Secrets, *, blocked: bool) -> Take:
+    error = write_error("content_filter" if blocked else None, message, secrets)
+    return Take("failed", error=error)
+
+
+def _find_url(samples: object) -> str | None:
+    first: Any = samples[0] if isinstance(samples, list) and samples else None
+    video = first.get("video") if isinstance(first, dict) else None
+    url = video.get("uri") if isinstance(video, dict) else None
+    return url if isinstance(url, str) and len(url) <= _MAX_URL and is_web_url(url) else None
+
+
+def _is_block(message: object) -> bool:
+    return isinstance(message, str) and any(words in message.lower() for words in _BLOCKS)
+
+
+def _find_error(value: Body, raw: bytes, secrets: Secrets) -> UpstreamFault:
+    """The fault of an answer that is no operation, though its status was a good one."""
+    error = value.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if type(code) is int and code in _HTTP:
+        return GeminiFilmmaker().read_refused(code, raw, secrets)
+    return UpstreamError("The provider gave its task no usable id")

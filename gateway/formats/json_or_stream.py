@@ -1,0 +1,70 @@
+"""The gate of a stream whose provider answers with one whole JSON answer; see ``gate.Gate``."""
+
+from collections.abc import Callable
+
+from gateway.domain.usage import NO_USAGE, Usage
+from gateway.errors import UpstreamError
+from gateway.formats.stream import Ending
+
+MAX_WHOLE_BYTES = 64 * 1024 * 1024
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+"""What may stand before a stream or a JSON answer: line ends, and the byte order mark."""
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""What a line of an event stream begins with (WHATWG HTML, 9.2.6)."""
+
+
+def strip_beginning(data: bytes) -> bytes:
+    """The first bytes of an answer without the blanks before it; empty if there is nothing else yet."""
+    return data.lstrip(_BLANK)
+
+
+def is_json(begun: bytes) -> bool:
+    """Whether an answer that begins so is JSON: no line of an event stream begins with a bracket."""
+    return begun.startswith((b"{", b"["))
+
+
+def is_event_stream(begun: bytes) -> bool:
+    """Whether an answer that begins so is an event stream. A first piece may end within a field's name."""
+    return begun.startswith(_FIELDS) or any(field.startswith(begun) for field in _FIELDS)
+
+
+class WholeGate(Ending):
+    """Keeps a whole answer until it has ended, and writes it as the stream that says the same.
+
+    Args:
+        write: a whole answer -> its events, end mark included, and what it used. Raises an ``UpstreamFault``.
+    """
+
+    __slots__ = ("_held", "_held_bytes", "_usage", "_write", "events")
+
+    def __init__(self, write: Callable[[bytes], tuple[bytes, Usage]]) -> None:
+        super().__init__()
+        self._write = write
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._usage = NO_USAGE
+        self.events = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """A piece in; nothing leaves before the answer has ended."""
+        self._held_bytes += len(data)
+        if self._held_bytes > MAX_WHOLE_BYTES:
+            self._held.clear()
+            self.fault = UpstreamError(f"The provider's answer is larger than {MAX_WHOLE_BYTES} bytes", phase="body")
+        else:
+            self._held.append(data)
+        return b""
+
+    def finish(self) -> bytes:
+        """The transport has ended: the whole stream. Raises an ``UpstreamFault`` if the answer is none."""
+        if self.fault is not None:
+            raise self.fault
+        raw = b"".join(self._held)
+        self._held.clear()
+        written, self._usage = self._write(raw)
+        self.events, self.ended = 1, True
+        return written
+
+    def read_usage(self) -> Usage:
+        """What the answer says it used."""
+        return self._usage

@@ -1,0 +1,196 @@
+"""Pictures from chat models that answer with them: ``/chat/completions`` with ``modalities``.
+
+OpenRouter's shape: its "Image Generation" guide (``modalities``, ``image_config`` with ``aspect_ratio`` and
+``image_size``, ``message.images[].image_url.url``), the ``ChatAssistantImages`` of its SDK (an address, or base64), and
+openrouter.ai/docs/api/reference/errors-and-debugging (errors under status 200, what a block looks like). Other servers
+of that kind put the picture into ``message.content``, as a part or as Markdown.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.capability import Capability
+from gateway.domain.image import MAX_PICTURES, Picture, PictureAsk, Pictures
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import read_usage
+from gateway.errors import ImageBlocked, UpstreamError
+from gateway.formats.aspect_ratios import DEFAULT_TIER, read_shape
+from gateway.formats.content_filter import find_block, write_block
+from gateway.formats.gemini.images import BLOCKED, check_expressible, write_unpainted, write_words
+from gateway.formats.image_backend import Ask
+from gateway.formats.image_data import Found, estimate_usage, is_web_url, read_base64, read_url, write_told
+from gateway.formats.openai.errors import Secrets, read_error_value
+from gateway.formats.request_body import write_data_url
+
+Body = dict[str, Any]
+
+_IN_TEXT = re.compile(
+    r"""(data:image/[a-z0-9.+-]{1,64};base64,[^\s()<>"'\]]++)|\]\(\s{0,4}+<?(https?://[^\s()<>"']{1,4096}+)""",
+)
+"""A data URL anywhere, and the address of a Markdown link, which is a picture's where an exclamation mark begins it."""
+_LONGEST_ALT = 512
+_BLOCKED_TYPES = frozenset({"content_policy_violation", "refusal"})
+_PICTURE_PARTS = frozenset({"image_url", "output_image", "image"})
+
+
+class ChatPainter:
+    """See ``painting.Painter``."""
+
+    __slots__ = ("_call", "_capability", "_count", "_model", "_picture")
+
+    def __init__(self, call: Call, model: str, _mark: str, capability: Capability) -> None:
+        self._call = call
+        self._model = model
+        self._picture = call.picture or PictureAsk("")
+        self._capability = capability
+        self._count = 1
+
+    def begin(self, count: int) -> Ask:
+        """Ask for a picture. Raises ``InvalidRequest``: for several, a mask, another format, a size it has not."""
+        check_expressible(self._call, count)
+        self._count = count
+        body: Body = {
+            "model": self._model,
+            "messages": [{"role": "user", "content": self._write_content()}],
+            "modalities": ["image", "text"],
+        }
+        if self._picture.size is not None:
+            shape = read_shape(self._picture.size, self._capability.sizes)
+            body["image_config"] = {"aspect_ratio": shape.ratio}
+            if shape.tier != DEFAULT_TIER:
+                body["image_config"]["image_size"] = shape.tier
+        user = self._call.body.get("user")
+        if isinstance(user, str) and user:
+            body["user"] = user
+        return Ask(body)
+
+    def _write_content(self) -> str | list[Body]:
+        sources = [file for file in self._call.files if file.field == "image"]
+        if not sources:
+            return self._picture.prompt
+        pictures = ({"type": "image_url", "image_url": {"url": write_data_url(file)}} for file in sources)
+        return [{"type": "text", "text": self._picture.prompt}, *pictures]
+
+    def read(self, raw: bytes, secrets: Secrets) -> Pictures:
+        """The pictures; what the model says beside them is left out."""
+        try:
+            value = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            raise UpstreamError("The provider's answer is not JSON") from None
+        _check_error(value, secrets)
+        if not isinstance(value, dict):
+            raise UpstreamError("The provider's answer is not a JSON object")
+        choices = _list_objects(value.get("choices"))
+        messages = [message for choice in choices if isinstance(message := choice.get("message"), dict)]
+        found = tuple(one for message in messages for one in _find_pictures(message))[-self._count :]
+        if not found:
+            raise _find_reason(choices, messages, secrets)
+        usage = read_usage(value.get("usage"), completes=True)
+        return Pictures(
+            tuple(one.picture for one in found),
+            attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._call, len(found)),
+            write_told(found),
+        )
+
+    def abandon(self) -> None:
+        """Nothing goes on there once the connection is closed."""
+
+
+def _check_error(value: object, secrets: Secrets) -> None:
+    """Raise the fault that an answer, or a choice of it, says it is."""
+    error = read_error_value(value, secrets)
+    if error is None:
+        return
+    if _read_error_type(value) in _BLOCKED_TYPES:
+        raise write_block(error.message, secrets)
+    raise find_block(value, secrets) or UpstreamError(f"The provider reported an error: {error.message}")
+
+
+def _read_error_type(value: object) -> str:
+    """OpenRouter's own name of an error; none where it has none."""
+    for name in ("error", "metadata"):
+        value = value.get(name) if isinstance(value, dict) else None
+    return _text(value.get("error_type")) if isinstance(value, dict) else ""
+
+
+def _find_pictures(message: Mapping[str, Any]) -> list[Found]:
+    """The pictures of a message, from where it has any: several places tell of the same ones."""
+    listed = [one for item in _list(message.get("images")) for one in _read_part(item)]
+    if listed:
+        return listed
+    content = message.get("content")
+    if isinstance(content, str):
+        return list(_find_in_text(content))
+    return [one for part in _list(content) for one in _read_content_part(part)]
+
+
+def _read_content_part(part: object) -> Iterator[Found]:
+    if not isinstance(part, dict):
+        return
+    if _text(part.get("type")) in _PICTURE_PARTS:
+        yield from _read_part(part)
+    elif isinstance(part.get("text"), str):
+        yield from _find_in_text(part["text"])
+
+
+def _read_part(part: object) -> Iterator[Found]:
+    """A picture as ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or an address."""
+    url: object = part
+    if isinstance(part, dict):
+        url = part.get("image_url", part.get("url"))
+        if isinstance(url, dict):
+            url = url.get("url")
+        if url is None and part.get("b64_json") is not None:
+            yield Found(Picture(data=read_base64(part["b64_json"])))
+    if isinstance(url, str) and url:
+        yield read_url(url)
+
+
+def _find_in_text(text: str) -> Iterator[Found]:
+    """At most ``MAX_PICTURES`` that are shown in a text. A link to one is none."""
+    found = 0
+    for match in _IN_TEXT.finditer(text):
+        data, url = match.groups()
+        if data is None and not (is_web_url(url) and _is_shown(text, match.start())):
+            continue
+        shown = read_url(data or url)
+        yield attrs.evolve(shown, picture=attrs.evolve(shown.picture, quoted=True))
+        found += 1
+        if found == MAX_PICTURES:
+            return
+
+
+def _is_shown(text: str, end: int) -> bool:
+    """Whether what closes at ``end`` began with an exclamation mark, and is no link behind a picture."""
+    opened = text.rfind("![", max(end - _LONGEST_ALT, 0), end)
+    return opened >= 0 and text.find("](", opened, end) < 0
+
+
+def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) -> UpstreamError | ImageBlocked:
+    """Why there is no picture. Raises what a choice says went wrong."""
+    for choice in choices:
+        _check_error(choice, secrets)
+        reasons = {_text(choice.get("finish_reason")), _text(choice.get("native_finish_reason"))}
+        if "content_filter" in reasons or reasons & BLOCKED:
+            return write_block(None, secrets)
+    refusal = next(filter(None, (_text(message.get("refusal")) for message in messages)), "")
+    if refusal:
+        return write_block(refusal, secrets)
+    said = "".join(_text(message.get("content")) for message in messages)
+    return write_unpainted(write_words(said, secrets))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _list_objects(value: object) -> list[Body]:
+    return [item for item in _list(value) if isinstance(item, dict)]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

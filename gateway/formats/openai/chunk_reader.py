@@ -1,0 +1,305 @@
+"""Parsed chat chunks of the convention as hub events: what one says, and which tool call a fragment belongs to.
+
+Shapes: the convention's OpenAPI document, ``CreateChatCompletionStreamResponse``. What vendors do beside it, as they
+document it: thoughts as ``reasoning_content`` (DeepSeek) or ``reasoning`` (OpenRouter, vLLM) or as parts of ``content``
+(Mistral: reasoning), pictures as ``images`` (OpenRouter: image generation), usage within the last choice (Moonshot),
+Gemini's signature of a tool call in ``extra_content`` (Google: thought signatures).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+
+from gateway.domain.usage import read_count, read_usage
+from gateway.errors import UpstreamError
+from gateway.formats.chat import (
+    ENDED,
+    Event,
+    Failed,
+    Finished,
+    PictureMade,
+    Reason,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ThoughtDelta,
+    ToolDelta,
+    ToolStarted,
+    Used,
+)
+from gateway.formats.openai.content_parts import find_signature, split_data_url
+from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
+from gateway.formats.openai.fields import MAX_CHOICES
+
+_REASONS: Mapping[str, Reason] = MappingProxyType(
+    {
+        "stop": "stop", "length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter",
+        "function_call": "tool_calls", "model_length": "length",
+    },
+)  # fmt: skip
+_BROKEN = frozenset({"error", "insufficient_system_resource"})
+"""Finish reasons that say the answer is not whole (Mistral and OpenRouter; DeepSeek)."""
+_NO_ID = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_ID = 26
+"""Of an answer's id, in the ids of its tool calls: with the rest they have 40 characters at most, see
+``providers/quirks``."""
+MAX_CALLS = 1_024
+MAX_EARLY = 1024 * 1024
+"""Tool calls of one answer, and characters of arguments that may come before their tool's name: both are kept."""
+_THOUGHTS = ("reasoning_content", "reasoning")
+
+
+class _ToolCall:
+    """One call while its fragments come in. ``index`` is ours; ``id`` is the provider's, empty where it had none."""
+
+    __slots__ = ("early", "early_chars", "id", "index", "name")
+
+    def __init__(self, index: int, identity: str) -> None:
+        self.index = index
+        self.id = identity
+        self.early: list[str] = []  # arguments that came before the name
+        self.early_chars = 0
+        self.name = ""
+
+    @property
+    def started(self) -> bool:
+        """Whether its tool is known."""
+        return bool(self.name)
+
+    def keep(self, arguments: str) -> None:
+        """Keep what came before the name."""
+        self.early.append(arguments)
+        self.early_chars += len(arguments)
+
+    def is_other(self, identity: str, name: str) -> bool:
+        """Whether a fragment with this id and name begins another call, though it has the same index."""
+        if not name:
+            return False
+        return bool(self.id and identity != self.id) if identity else bool(self.name and name != self.name)
+
+
+class _Choice:
+    """What is known of one answer."""
+
+    __slots__ = ("calls", "finished", "keys", "prefix")
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix  # of the ids of calls that have none
+        self.finished = False
+        self.calls: list[_ToolCall] = []
+        self.keys: dict[object, _ToolCall] = {}
+
+    def find_call(self, fragment: dict[str, Any], name: str) -> _ToolCall:
+        """The call that ``fragment`` belongs to.
+
+        The convention tells them apart by index. Some vendors leave it out, or write 0 for each of several whole calls;
+        there another id, or without ids another name, begins another call.
+        """
+        index, given = fragment.get("index"), fragment.get("id")
+        identity = given if isinstance(given, str) else ""
+        if type(index) is int:
+            call = self.keys.get(index)
+        elif identity:
+            call = self.keys.get(identity)
+        else:
+            call = self.calls[-1] if self.calls and not name else None
+        if call is None or call.is_other(identity, name):
+            call = _ToolCall(len(self.calls), identity)
+            self.calls.append(call)
+        call.id = call.id or identity
+        self.keys[index if type(index) is int else identity] = call
+        return call
+
+    def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> ToolStarted:
+        """The event that begins ``call``."""
+        call.name = name
+        return ToolStarted(call.index, call.id or f"call_{self.prefix}{choice}_{call.index}", name, choice, signature)
+
+
+class ChunkReader:
+    """Parsed chunks of one answer as events.
+
+    Args:
+        secrets: what must not stand in an error's text.
+        answer_id: what the ids of tool calls are made of, where the provider has none for them nor for the answer.
+
+    Attributes:
+        begun: something of an answer has come.
+        finished: how many of its choices have finished.
+    """
+
+    __slots__ = ("_choices", "_late", "_prefix", "_secrets", "_used", "begun", "finished")
+
+    def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
+        self._secrets = secrets
+        self._choices: dict[int, _Choice] = {}
+        self._prefix = _make_prefix(answer_id)
+        self._used: Used | None = None
+        self._late = False  # a choice has finished since the usage was said
+        self.begun = False
+        self.finished = 0
+
+    def read(self, value: object, *, named_error: bool = False) -> Iterator[Event]:
+        """What one chunk says. ``named_error``: its event's name says that it is an error."""
+        if not isinstance(value, dict):
+            yield fail("The provider sent a chunk that is no JSON object")
+            return
+        error = read_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
+        if error is not None:
+            yield Failed(write_reported(error.message))
+            return
+        listed = value.get("choices")
+        choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
+        if not self.begun and (choices or value.get("id")):
+            yield self._start(value)
+        for choice in choices:
+            yield from self._read_choice(choice)
+        for usage in (value.get("usage"), *[choice.get("usage") for choice in choices]):
+            if usage is not None:
+                yield from self._use(usage)
+
+    def end(self) -> Iterator[Event]:
+        """What is still to be said of an answer that is whole. Usage is said (again) after every finish."""
+        for index, choice in self._choices.items():
+            if not choice.finished:
+                yield self._finish(index, choice, "stop")
+        if self._used is not None and self._late:
+            yield self._used
+        yield ENDED
+
+    def _start(self, value: dict[str, Any]) -> Started:
+        self.begun = True
+        name, model, created = value.get("id"), value.get("model"), value.get("created")
+        name = name if isinstance(name, str) else ""
+        self._prefix = _make_prefix(name) or self._prefix
+        believable = type(created) is int and 0 < created < 2**53
+        return Started(name, model if isinstance(model, str) else "", created if believable else None)
+
+    def _read_choice(self, value: dict[str, Any]) -> Iterator[Event]:
+        at = value.get("index")
+        index = at if type(at) is int and 0 <= at < MAX_CHOICES else 0
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice(self._prefix)
+        if choice.finished:
+            return
+        delta = value.get("delta")
+        if isinstance(delta, dict):
+            yield from self._read_delta(delta, index, choice)
+        reason = value.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            if reason in _BROKEN:
+                yield fail("The provider could not complete its answer")
+            else:
+                yield self._finish(index, choice, _REASONS.get(reason, "stop"))
+
+    def _read_delta(self, delta: dict[str, Any], index: int, choice: _Choice) -> Iterator[Event]:
+        for name in _THOUGHTS:
+            thought = delta.get(name)
+            if isinstance(thought, str) and thought:
+                yield ThoughtDelta(thought, index)
+                break
+        content = delta.get("content")
+        if isinstance(content, str):
+            if content:
+                yield TextDelta(content, index)
+        elif isinstance(content, list):
+            yield from _read_parts(content, index)
+        refusal = delta.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            yield RefusalDelta(refusal, index)
+        if delta.get("images"):
+            yield from _read_images(delta["images"], index)
+        if delta.get("tool_calls"):
+            yield from _read_fragments(delta["tool_calls"], index, choice)
+        if delta.get("function_call"):
+            yield from _read_fragments([{"index": 0, "function": delta["function_call"]}], index, choice)
+
+    def _finish(self, index: int, choice: _Choice, reason: Reason) -> Finished:
+        choice.finished = self._late = True
+        self.finished += 1
+        # A tool the caller insisted on ends with a plain "stop" in the convention, and any call does with some vendors.
+        called = any(call.started for call in choice.calls)
+        return Finished("tool_calls" if reason == "stop" and called else reason, index)
+
+    def _use(self, value: object) -> Iterator[Used]:
+        usage = read_usage(value, completes=True)
+        if usage is None:
+            return
+        details: Any = value.get("completion_tokens_details") if isinstance(value, dict) else None
+        reasoning = read_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        used = Used(usage, min(reasoning or 0, usage.completion_tokens))
+        if used != self._used or self._late:
+            self._used, self._late = used, False
+            yield used
+
+
+def _make_prefix(answer_id: str) -> str:
+    return f"{_NO_ID.sub('', answer_id)[-_LONGEST_ID:]}_" if answer_id else ""
+
+
+def fail(message: str) -> Failed:
+    """The event of a stream that makes no sense."""
+    return Failed(UpstreamError(message, phase="stream"))
+
+
+def _read_parts(content: list[Any], index: int) -> Iterator[Event]:
+    """Content in parts: text, and Mistral's ``{"type": "thinking", "thinking": [text parts]}``."""
+    for part in content:
+        if not isinstance(part, dict):
+            continue
+        text = part.get("text")
+        if isinstance(text, str) and text:
+            yield TextDelta(text, index)
+        for inner in part["thinking"] if isinstance(part.get("thinking"), list) else ():
+            thought = inner.get("text") if isinstance(inner, dict) else None
+            if isinstance(thought, str) and thought:
+                yield ThoughtDelta(thought, index)
+
+
+def _read_images(images: object, index: int) -> Iterator[PictureMade]:
+    """Pictures as data URLs. A picture at an address cannot be passed on: the hub has no place for one."""
+    for image in images if isinstance(images, list) else ():
+        address = image.get("image_url") if isinstance(image, dict) else None
+        url = address.get("url") if isinstance(address, dict) else None
+        found = split_data_url(url) if isinstance(url, str) else None
+        if found is not None:
+            yield PictureMade(found[0], found[1], index)
+
+
+def _read_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[Event]:
+    for fragment in fragments if isinstance(fragments, list) else ():
+        function = fragment.get("function") if isinstance(fragment, dict) else None
+        if not isinstance(function, dict):
+            continue
+        named = function.get("name")
+        name = named if isinstance(named, str) else ""
+        call = choice.find_call(fragment, name)
+        if len(choice.calls) > MAX_CALLS or call.early_chars > MAX_EARLY:
+            yield fail("The provider's answer has too many tool calls, or one without a name")
+            return
+        arguments = _read_arguments(function.get("arguments"))
+        if not call.started:
+            if not name:
+                call.keep(arguments)
+                continue
+            yield choice.begin(call, name, index, find_signature(fragment))
+            arguments = "".join([*call.early, arguments])
+            call.early.clear()
+        if arguments:
+            yield ToolDelta(call.index, arguments, index)
+
+
+def _read_arguments(value: object) -> str:
+    """Arguments as JSON text; some vendors send the object itself."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        return ""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # nested deeper than can be written
+        return ""

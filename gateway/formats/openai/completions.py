@@ -1,0 +1,94 @@
+"""Legacy completions in the convention: the call, and the usage of its answer.
+
+Shapes: the convention's OpenAPI document, ``CreateCompletionRequest`` and ``CreateCompletionResponse``; a stream's
+frames are answers too, ended by the same mark as a chat's.
+"""
+
+from typing import Any
+
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS
+from gateway.errors import InvalidRequest
+from gateway.formats.openai.chat import (
+    ChatGate,
+    check_sampling,
+    find_sticky,
+    read_stream,
+    write_chat_body,
+)
+from gateway.formats.openai.fields import MAX_CHOICES, Body, kind_of, read_integer, read_model, read_text
+from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, bound_text
+
+CompletionsGate = ChatGate
+"""What of a stream may leave; see there."""
+
+
+def read_completions_call(body: Body) -> Call:
+    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
+
+    Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. Every prompt
+    gets ``n`` answers.
+    """
+    model = read_model(body)
+    prompts = _list_prompts(body.get("prompt"))
+    chars = sum(_count_prompt(prompt, where) for prompt, where in prompts)
+    stream, wants_usage = read_stream(body)
+    check_sampling(body)
+    read_text(body, "user")
+    suffix = read_text(body, "suffix") or ""
+    answers = read_integer(body, "n", 1, MAX_CHOICES) or 1
+    return Call(
+        operation="completions",
+        model=model,
+        body=body,
+        stream=stream,
+        choices=answers * len(prompts),
+        wants_usage=wants_usage,
+        prompt_chars=chars + len(suffix),
+        prompt_bound=sum(_bound_prompt(prompt) for prompt, _ in prompts) + bound_text(suffix),
+        output_bound=_bound_output(body, answers),
+        sticky=find_sticky(body),
+    )
+
+
+def _list_prompts(value: object) -> list[tuple[Any, str]]:
+    """Every prompt with its place in the body. None at all is one too: the model then begins a text of its own."""
+    if value is None or isinstance(value, str):
+        return [(value or "", "prompt")]
+    if not isinstance(value, list):
+        raise InvalidRequest(f"'prompt' must be a string or an array, not {kind_of(value)}", param="prompt")
+    if not value:
+        raise InvalidRequest("'prompt' must not be an empty array", param="prompt")
+    if all(type(item) is int for item in value):
+        return [(value, "prompt")]
+    return [(item, f"prompt[{index}]") for index, item in enumerate(value)]
+
+
+def _count_prompt(prompt: object, where: str) -> int:
+    """Characters of a prompt, token ids counted as the text they stand for."""
+    if isinstance(prompt, str):
+        return len(prompt)
+    if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
+        return len(prompt) * CHARS_PER_TOKEN
+    raise InvalidRequest(f"'{where}' must be a string or a non-empty array of token ids", param=where)
+
+
+def _bound_prompt(prompt: Any) -> int:
+    """Tokens of a checked prompt: its ids, or at most its bytes, and the mark that a text begins with."""
+    return 1 + (bound_text(prompt) if isinstance(prompt, str) else len(prompt))
+
+
+def _bound_output(body: Body, answers: int) -> int:
+    """Tokens to set aside for one answer: also for the tries that ``best_of`` makes and does not return.
+
+    A call that says no ``max_tokens`` gets 16 by the convention, and as much as fits from many servers.
+    """
+    asked = read_integer(body, "max_tokens", 0, MAX_TOKENS)
+    tries = max(read_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
+    longest = MAX_RESERVED_OUTPUT if asked is None else min(asked, MAX_RESERVED_OUTPUT)
+    return -(-longest * tries // answers)
+
+
+def write_completions_body(call: Call, model: str) -> Body:
+    """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed."""
+    return write_chat_body(call, model)

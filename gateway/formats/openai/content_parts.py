@@ -1,0 +1,160 @@
+"""The parts of a message in the convention: text, pictures, recordings and files, as the hub has them.
+
+Shapes: the convention's OpenAPI document, ``ChatCompletionRequestUserMessageContentPart`` and its siblings; a file's
+address in place of its data is OpenRouter's (PDF inputs), which also documents ``cache_control`` on a part.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.chat import Blob, Json, Text
+from gateway.formats.openai.fields import Body, kind_of
+
+_DATA_URL = re.compile(r"data:([A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+)(?:;[^;,]*)*?;base64,", re.IGNORECASE)
+_WEB = ("http://", "https://")
+AUDIO_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "wav": "audio/wav", "mp3": "audio/mpeg", "aac": "audio/aac", "aiff": "audio/aiff", "flac": "audio/flac",
+        "ogg": "audio/ogg",
+    },
+)  # fmt: skip
+"""``input_audio.format`` -> media type: the convention's two, and what other vendors take besides."""
+_PDF = "application/pdf"
+"""What a file without a media type is: the convention takes no other (File inputs: Chat Completions)."""
+_ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "system": frozenset({"text"}),
+        "user": frozenset({"text", "image_url", "input_audio", "file"}),
+        "assistant": frozenset({"text", "refusal"}),
+        # Text alone in the convention; several vendors take pictures here, and the hub has room for them.
+        "tool": frozenset({"text", "image_url", "file"}),
+        "pictures": frozenset({"image_url"}),
+    },
+)
+
+
+def refuse(where: str, message: str) -> InvalidRequest:
+    """The fault that names ``where``."""
+    return InvalidRequest(message, param=where)
+
+
+def expect_text(value: object, where: str) -> str:
+    """A required string. Raises ``InvalidRequest``."""
+    if not isinstance(value, str):
+        raise refuse(where, f"'{where}' must be a string, not {kind_of(value)}")
+    return value
+
+
+def expect_object(value: object, where: str) -> Body:
+    """A required object. Raises ``InvalidRequest``."""
+    if not isinstance(value, dict):
+        raise refuse(where, f"'{where}' must be an object, not {kind_of(value)}")
+    return value
+
+
+def expect_list(value: object, where: str) -> list[Any]:
+    """A required array. Raises ``InvalidRequest``."""
+    if not isinstance(value, list):
+        raise refuse(where, f"'{where}' must be an array, not {kind_of(value)}")
+    return value
+
+
+def read_cache(values: Body, where: str) -> Json | None:
+    """The cache mark of a part, a tool or a tool's message."""
+    cache = values.get("cache_control")
+    return None if cache is None else expect_object(cache, f"{where}.cache_control")
+
+
+def find_signature(call: Body) -> str | None:
+    """Gemini's thought signature of a tool call, as Google lays it into the convention."""
+    extra = call.get("extra_content")
+    google = extra.get("google") if isinstance(extra, dict) else None
+    signature = google.get("thought_signature") if isinstance(google, dict) else None
+    return signature if isinstance(signature, str) and signature else None
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """``data:image/png;base64,...`` -> media type and base64; None where it is no such address."""
+    found = _DATA_URL.match(url)
+    if found is None:
+        return None
+    media_type = found[1].lower()
+    return ("image/jpeg" if media_type == "image/jpg" else media_type), url[found.end() :]
+
+
+def read_parts(content: str | Iterable[Any], where: str, role: str) -> tuple[Text | Blob, ...]:
+    """A message's content -> its parts, without empty text. Raises ``InvalidRequest`` naming the part's field."""
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    parts = [
+        _read_part(expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role) for at, part in enumerate(content)
+    ]
+    return tuple([part for part in parts if not isinstance(part, Text) or part.text])
+
+
+def _read_part(part: Body, where: str, role: str) -> Text | Blob:
+    kind = part.get("type")
+    allowed = _ALLOWED[role]
+    if not isinstance(kind, str) or kind not in allowed:
+        raise refuse(f"{where}.type", f"'{where}.type' must be one of {', '.join(sorted(allowed))}")
+    if kind in {"text", "refusal"}:
+        return Text(expect_text(part.get(kind), f"{where}.{kind}"), read_cache(part, where))
+    if kind == "image_url":
+        return _read_picture(part, where)
+    return _read_audio(part, where) if kind == "input_audio" else _read_file(part, where)
+
+
+def _read_picture(part: Body, where: str) -> Blob:
+    cache = read_cache(part, where)
+    picture = part.get("image_url")
+    if isinstance(picture, str):  # not the convention's form, but what a good many write
+        return _read_address(picture, f"{where}.image_url", detail=None, cache=cache)
+    picture = expect_object(picture, f"{where}.image_url")
+    url = expect_text(picture.get("url"), f"{where}.image_url.url")
+    detail = picture.get("detail")
+    if detail is not None:
+        detail = expect_text(detail, f"{where}.image_url.detail")
+    return _read_address(url, f"{where}.image_url.url", detail=detail, cache=cache)
+
+
+def _read_address(url: str, where: str, *, detail: str | None, cache: Json | None) -> Blob:
+    if url[:8].lower().startswith(_WEB):
+        return Blob("image", url=url, detail=detail, cache=cache)
+    found = split_data_url(url)
+    if found is None:
+        raise refuse(where, f"'{where}' must be an http(s) address or a data URL in base64")
+    return Blob("image", found[0], found[1], detail=detail, cache=cache)
+
+
+def _read_audio(part: Body, where: str) -> Blob:
+    audio = expect_object(part.get("input_audio"), f"{where}.input_audio")
+    data = expect_text(audio.get("data"), f"{where}.input_audio.data")
+    form = expect_text(audio.get("format"), f"{where}.input_audio.format")
+    if form not in AUDIO_TYPES:
+        raise refuse(f"{where}.input_audio.format", f"'{where}.input_audio.format' must be wav or mp3")
+    return Blob("audio", AUDIO_TYPES[form], data, cache=read_cache(part, where))
+
+
+def _read_file(part: Body, where: str) -> Blob:
+    file = expect_object(part.get("file"), f"{where}.file")
+    if file.get("file_id") is not None:
+        raise refuse(
+            f"{where}.file.file_id",
+            "An uploaded file only works with a channel that speaks the convention; send file_data",
+        )
+    data = expect_text(file.get("file_data"), f"{where}.file.file_data")
+    name = file.get("filename")
+    if name is not None:
+        name = expect_text(name, f"{where}.file.filename")
+    cache = read_cache(part, where)
+    if data[:8].lower().startswith(_WEB):
+        return Blob("file", url=data, name=name, cache=cache)
+    if not data.startswith("data:"):
+        return Blob("file", _PDF, data, name=name, cache=cache)
+    found = split_data_url(data)
+    if found is None:
+        raise refuse(f"{where}.file.file_data", f"'{where}.file.file_data' must be base64 or a data URL in base64")
+    return Blob("file", found[0], found[1], name=name, cache=cache)

@@ -1,0 +1,138 @@
+"""Embeddings in the convention, and the one conversion the client libraries force on us.
+
+The SDKs ask for base64 (little-endian float32) when their caller says nothing; providers may answer either way.
+"""
+
+import array
+import base64
+import binascii
+import math
+import sys
+from typing import Any
+
+import orjson
+
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import CHARS_PER_TOKEN, Usage, read_usage
+from gateway.errors import InvalidRequest, UpstreamError
+from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.fields import Body, kind_of, read_integer, read_model, read_text
+from gateway.formats.openai.token_bounds import bound_text
+from gateway.formats.prompt_tokens import estimate_prompt
+
+MAX_DIMENSIONS = 65_536
+_FLOAT32 = 4
+
+
+def read_embeddings_call(body: Body) -> Call:
+    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
+    model = read_model(body)
+    chars = _count_input(body.get("input"))
+    read_integer(body, "dimensions", 1, MAX_DIMENSIONS)
+    read_text(body, "user")
+    encoding = read_text(body, "encoding_format")
+    if encoding not in {None, "float", "base64"}:
+        raise InvalidRequest("'encoding_format' must be 'float' or 'base64'", param="encoding_format")
+    return Call(
+        operation="embeddings",
+        model=model,
+        body=body,
+        encoding="base64" if encoding == "base64" else "float",
+        prompt_chars=chars,
+        prompt_bound=_bound_input(body["input"]),
+    )
+
+
+def _count_input(value: object) -> int:
+    """Characters of the input, token ids counted as the text they stand for."""
+    if isinstance(value, str):
+        if value:
+            return len(value)
+        raise InvalidRequest("'input' must not be empty", param="input")
+    if value is None:
+        raise InvalidRequest("Missing required field 'input'", param="input")
+    if not isinstance(value, list):
+        raise InvalidRequest(f"'input' must be a string or an array, not {kind_of(value)}", param="input")
+    if not value:
+        raise InvalidRequest("'input' must not be empty", param="input")
+    if all(type(item) is int for item in value):
+        return len(value) * CHARS_PER_TOKEN
+    return sum(_count_item(item, index) for index, item in enumerate(value))
+
+
+def _count_item(item: object, index: int) -> int:
+    if isinstance(item, str):
+        return len(item)
+    if isinstance(item, list) and item and all(type(token) is int for token in item):
+        return len(item) * CHARS_PER_TOKEN
+    raise InvalidRequest(
+        f"'input[{index}]' must be a string or a non-empty array of token ids",
+        param=f"input[{index}]",
+    )
+
+
+def _bound_input(value: Any) -> int:
+    """Tokens of a checked input: its ids, or at most the bytes of its texts and the mark that each of them ends in."""
+    if isinstance(value, str):
+        return 1 + bound_text(value)
+    return sum(
+        1 + bound_text(item) if isinstance(item, str) else 1 if type(item) is int else len(item) for item in value
+    )
+
+
+def write_embeddings_body(call: Call, model: str) -> Body:
+    """The body for the provider, under the provider's name of the model."""
+    return call.body | {"model": model}
+
+
+def read_embeddings_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """A provider's answer -> the bytes for the caller, in the encoding it asked for, and the usage.
+
+    Bytes that need no conversion pass untouched. Raises ``UpstreamError`` where it is no embedding answer.
+    """
+    value = read_answer_object(raw, secrets)
+    items = value.get("data")
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise UpstreamError("The provider's answer has no embeddings")
+    usage = read_usage(value.get("usage")) or Usage(estimate_prompt(call), 0, 0, "estimate")
+    wanted = str if call.encoding == "base64" else list
+    if all(isinstance(item.get("embedding"), wanted) for item in items):
+        return raw, usage
+    for item in items:
+        item["embedding"] = _convert(item.get("embedding"), call.encoding)
+    return orjson.dumps(value), usage
+
+
+def _convert(vector: Any, encoding: str) -> Any:
+    if encoding == "base64":
+        return vector if isinstance(vector, str) else write_base64(vector)
+    return vector if isinstance(vector, list) else _read_base64(vector)
+
+
+def write_base64(vector: object) -> str:
+    """Numbers as base64 of little-endian float32. Raises ``UpstreamError`` where ``vector`` is no array of numbers."""
+    if not isinstance(vector, list):
+        raise UpstreamError("The provider's answer has an embedding that is neither numbers nor base64")
+    try:
+        floats = array.array("f", vector)
+    except (TypeError, OverflowError):
+        raise UpstreamError("The provider's answer has an embedding that is not made of numbers") from None
+    if sys.byteorder == "big":
+        floats.byteswap()
+    return base64.b64encode(floats.tobytes()).decode()
+
+
+def _read_base64(text: object) -> list[float]:
+    try:
+        raw = base64.b64decode(text, validate=True) if isinstance(text, str) else b"\0"
+    except (binascii.Error, ValueError):
+        raw = b"\0"
+    if len(raw) % _FLOAT32:
+        raise UpstreamError("The provider's answer has an embedding that is neither numbers nor base64")
+    floats = array.array("f", raw)
+    if sys.byteorder == "big":
+        floats.byteswap()
+    if not all(map(math.isfinite, floats)):
+        raise UpstreamError("The provider's answer has an embedding with a number that is none")
+    return floats.tolist()

@@ -1,0 +1,241 @@
+"""The convention's error object, both ways.
+
+Ours: ``{"error": {"message", "type", "param", "code"}}``, all four keys always, the request id at the message's end.
+Theirs: read from whatever a provider answered, with addresses, keys and account ids masked.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.error_status import STATUS
+from gateway.errors import (
+    ContextExceeded,
+    Fault,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+)
+
+_MAX_MESSAGE = 2_000
+_MAX_MASKED = 32_000
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>)\]]+", re.IGNORECASE)
+# An id has a digit or a capital in it; a word such as account_deactivated has neither. It is looked for nearby only:
+# a text of nothing but such words would be looked through from each of them to its end.
+_SECRET = re.compile(
+    r"\b(?:sk|rk|pk|gsk|xai|AIza|Bearer)[-_ ]?[A-Za-z0-9*._-]{12,}"
+    r"|\bkey[-_ ]?(?=[a-z*._-]{0,64}[A-Z0-9])[A-Za-z0-9*._-]{12,}"
+    r"|\b(?:org|proj|acct|account|user|team)[-_](?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}"
+    r"|\b(?<=[Aa]ccount )[0-9]{6,}|(?<=account id )[0-9]{6,}|(?<=project_number:)[0-9]{6,}",
+)
+_SHORTEST_SECRET = 6
+
+Secrets = Sequence[str]
+"""What a channel knows and nobody may hear: its keys and the values of its headers."""
+
+
+_TOO_MANY_REQUESTS = STATUS["rate_limit_exceeded"]
+_NOT_FOUND = STATUS["not_found"]
+"""What this provider has not, another may have: a model that left its list, a path that an older server lacks."""
+_BAD_REQUEST, _UNAUTHORIZED = 400, 401
+_NO_KEY = re.compile(rb'"reason"\s*:\s*"API_KEY_INVALID"')
+"""In an error of Google's, which has the status of the caller's mistakes."""
+_CODES: Mapping[int, str] = MappingProxyType(
+    {_BAD_REQUEST: "invalid_request", _NOT_FOUND: "not_found", _TOO_MANY_REQUESTS: "rate_limit_exceeded"}
+    | {413: "request_too_large", 415: "unsupported_media_type", 422: "invalid_request"}
+)
+"""The code of a refusal in which the provider says none."""
+_CREDENTIALS = frozenset({401, 402, 403})
+_PASSING_TROUBLE = frozenset({408, 425})
+_LASTING_TROUBLE = frozenset({501, 505})
+_BROKE_DOWN = 500
+_TOO_LONG = frozenset({400, 413, 422})
+_CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "context_window_exceeded"})
+_CONTEXT = re.compile(
+    r"maximum context length|prompt is too long|exceeds? the (?:available |model'?s? )?(?:maximum )?context"
+    r"|input token count .{0,40}exceeds the maximum|context (?:length|window|size) .{0,40}exceeded"
+    r"|range of input length should be",
+    re.IGNORECASE,
+)
+"""How OpenAI, vLLM and OpenRouter; Anthropic; llama.cpp and LM Studio; Gemini; DashScope say it."""
+_MOST_SEARCHED = 1_000
+_MAX_RETRY_AFTER_S = 120
+_USED_UP = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error"}
+)
+"""What providers call an account with nothing left, under the status of a rate limit: OpenAI, Moonshot."""
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?\Z", re.ASCII)
+_LONGEST_DATE = 64
+_DAY_S = 86_400.0
+
+
+@attrs.frozen
+class ProviderError:
+    """A provider's error as it may be shown: ``message`` is masked; the rest is None where it did not say."""
+
+    message: str
+    type: str | None = None
+    param: str | None = None
+    code: str | None = None
+
+
+def write_error(fault: Fault, request_id: str) -> bytes:
+    """The error object as a JSON body."""
+    return orjson.dumps(
+        {
+            "error": {
+                "message": f"{fault.message} (request id: {request_id})",
+                "type": fault.type,
+                "param": fault.param,
+                "code": fault.public_code,
+            },
+        },
+    )
+
+
+def write_error_event(fault: Fault, request_id: str) -> bytes:
+    """The error object as one event of a stream, the form the client libraries raise ``APIError`` from."""
+    return b"data: " + write_error(fault, request_id) + b"\n\n"
+
+
+def mask(text: str, secrets: Secrets = ()) -> str:
+    """``text`` without ``secrets``, addresses, keys and provider account ids, on one line of bounded length.
+
+    What is far behind what is shown is not looked at: a secret that is cut there is not shown either.
+    """
+    text = text[:_MAX_MASKED]
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, "[masked]")
+    text = _SECRET.sub("[masked]", _URL.sub("[address]", text))
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + "…"
+
+
+def read_error(raw: bytes, secrets: Secrets = ()) -> ProviderError | None:
+    """A provider's error answer -> what it said, or None where it is not an error object at all."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return read_error_value(value, secrets)
+
+
+def read_error_value(value: object, secrets: Secrets = ()) -> ProviderError | None:
+    """The same for parsed JSON. ``{"error": {...}}``, ``{"error": "text"}`` and ``[{"error": ...}]`` count."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, dict):
+        return None
+    error: Any = value.get("error")
+    if isinstance(error, str) and error:
+        return ProviderError(mask(error, secrets))
+    if not isinstance(error, dict) or not error:
+        return None
+    message = error.get("message")
+    code = error.get("code")
+    return ProviderError(
+        message=mask(message, secrets) if isinstance(message, str) and message else "The provider gave no reason",
+        type=_word(error.get("type"), secrets),
+        param=_word(error.get("param"), secrets),
+        code=str(code) if isinstance(code, int) and not isinstance(code, bool) else _word(code, secrets),
+    )
+
+
+def _word(value: object, secrets: Secrets) -> str | None:
+    return mask(value, secrets)[:100] if isinstance(value, str) and value else None
+
+
+def read_fault(
+    status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
+) -> UpstreamFault:
+    """A provider's answer outside 2xx -> the fault it is.
+
+    The caller's own mistakes (4xx) go to the caller with the provider's words; the provider's trouble (5xx, a
+    redirect) and ours with it (401, 402, 403, a used-up account) do not. Every one of ``secrets`` is masked.
+    ``rest_s`` is its ``Retry-After``; see ``read_retry_after``. ``path`` is what was asked for, behind the channel's
+    base URL: a 404 that is no error object was not said of a model, but by a server that has nothing there.
+    """
+    if status == _BAD_REQUEST and _NO_KEY.search(raw):
+        status = _UNAUTHORIZED
+    fault = _find_fault(status, read_error(raw, secrets) or ProviderError(_find_reason(status, path)))
+    fault.rest_s = rest_s
+    if isinstance(fault, UpstreamLimited):
+        fault.retry_after_s = min(max(math.ceil(rest_s or 1), 1), _MAX_RETRY_AFTER_S)
+    return fault
+
+
+def _find_reason(status: int, path: str | None) -> str:
+    """What is said of an answer that gives no reason."""
+    if status == _NOT_FOUND and path is not None:
+        return f"The provider has nothing at the path {path} (status {status})"
+    return "The provider gave no reason"
+
+
+def _find_fault(status: int, error: ProviderError) -> UpstreamFault:
+    message, code = error.message, error.code
+    if code is None or code == str(status):
+        code = _CODES.get(status)
+    if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
+        return UpstreamDenied("The provider refused the gateway's credentials", should_retry=False)
+    if status == _TOO_MANY_REQUESTS:
+        return UpstreamLimited(message, status=status, type=error.type, param=error.param, code=code)
+    if _exceeds_context(status, error):
+        code = error.code or "context_length_exceeded"
+        return ContextExceeded(message, status=status, type=error.type, param=error.param, code=code)
+    if 400 <= status < 500 and status not in _PASSING_TROUBLE:  # noqa: PLR2004
+        refused = UpstreamRefused(message, status=status, type=error.type, param=error.param, code=code)
+        refused.retryable = status == _NOT_FOUND
+        return refused
+    if status < 500:  # noqa: PLR2004
+        fault = UpstreamError(f"The provider answered with status {status}")
+        fault.passing = status in _PASSING_TROUBLE
+        return fault
+    fault = UpstreamError(f"The provider failed with status {status}: {message}")
+    fault.passing = status not in _LASTING_TROUBLE
+    fault.may_be_prompt = status == _BROKE_DOWN
+    return fault
+
+
+def _exceeds_context(status: int, error: ProviderError) -> bool:
+    """Whether a provider says that the prompt is longer than the context of the model that it runs."""
+    if status not in _TOO_LONG:
+        return False
+    return error.code in _CONTEXT_CODES or _CONTEXT.search(error.message[:_MOST_SEARCHED]) is not None
+
+
+def write_reported(message: str, phase: str = "stream") -> UpstreamError:
+    """The fault of an answer that began as a good one and says itself that it failed."""
+    fault = UpstreamError(f"The provider reported an error: {message}", phase=phase)
+    fault.declined = True
+    return fault
+
+
+def _read_date(text: str) -> datetime:
+    """A date of RFC 9110, 5.6.7; the form without a zone is of UTC too."""
+    date = parsedate_to_datetime(text)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+def read_retry_after(value: str | None, now_s: float) -> float | None:
+    """``Retry-After`` in seconds from ``now_s`` (Unix time): RFC 9110, 10.2.3, a number of seconds or a date.
+
+    None where it is missing, negative, past or nonsense; at most a day.
+    """
+    if value is None:
+        return None
+    text = value.strip()[:_LONGEST_DATE]
+    try:
+        seconds = float(text) if _NUMBER.match(text) else _read_date(text).timestamp() - now_s
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(seconds, _DAY_S) if seconds > 0 else None

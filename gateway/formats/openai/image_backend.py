@@ -1,0 +1,70 @@
+"""Pictures from providers that speak the convention: whole answers to generations and to edits."""
+
+import attrs
+
+from gateway.domain.capability import Capability
+from gateway.domain.image import PictureForm, Pictures
+from gateway.domain.inference_request import Call
+from gateway.formats.image_backend import Ask
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.fields import Body
+from gateway.formats.openai.images import read_images_answer, write_edits_form, write_images_body
+from gateway.formats.request_body import Form
+
+
+class OpenAiPainter:
+    """One call for pictures, as JSON or, for an edit, as a form; see ``painting.Painter``.
+
+    Args:
+        call: what is asked for.
+        model: the provider's own name of the model.
+        _mark: not needed: nothing of the body's is ours to name.
+        capability: what the model can be asked to answer with.
+    """
+
+    def __init__(self, call: Call, model: str, _mark: str, capability: Capability) -> None:
+        self._call = call
+        self._model = model
+        self._form = _choose_form(call, capability)
+        self._shaped = capability.sizes == ()
+        self._count = 1
+
+    def begin(self, count: int) -> Ask:
+        """The one request. How many is not said where it is one, and the caller did not say it either.
+
+        Raises ``InvalidRequest`` where a size is said in a vendor's own words.
+        """
+        self._count = count
+        if self._call.operation == "image_edits":
+            form = write_edits_form(self._call, self._model, shaped=self._shaped)
+            return Ask(Form(self._shape(form.fields), form.files))
+        return Ask(self._shape(write_images_body(self._call, self._model, shaped=self._shaped)))
+
+    def _shape(self, body: Body) -> Body:
+        """The body without what is for streams, in the form and number that are wanted of this provider."""
+        said = body.pop("n", None)
+        for name in ("stream", "partial_images"):
+            body.pop(name, None)
+        if self._count > 1 or said is not None:
+            body["n"] = self._count
+        if self._form is not None:
+            body["response_format"] = self._form
+        return body
+
+    def read(self, raw: bytes, secrets: Secrets) -> Pictures:
+        """The answer: no more pictures than were asked for."""
+        pictures = read_images_answer(raw, self._call, secrets)
+        items = pictures.items[: self._count]
+        return attrs.evolve(pictures, items=items, usage=attrs.evolve(pictures.usage, images=len(items)))
+
+    def abandon(self) -> None:
+        """Nothing goes on once the request has been broken off."""
+
+
+def _choose_form(call: Call, capability: Capability) -> PictureForm | None:
+    """What the provider is asked to answer with; None: it is not asked. The caller's own form saves a conversion."""
+    wanted: PictureForm = "b64_json" if call.stream or call.picture is None else call.picture.form
+    formats = capability.response_formats
+    if formats is None:
+        return wanted if call.body.get("response_format") is not None else None
+    return wanted if wanted in formats else next(iter(formats), None)

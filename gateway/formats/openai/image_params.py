@@ -1,0 +1,105 @@
+"""Fields of a call for pictures that say how many or how large in other words than ``n`` and ``size``.
+
+These two are checked, set aside for and charged. Vendors know the same by other names, and whoever knows one believes
+it, beside ours or before it: ``batch_size`` and ``image_size`` (docs.siliconflow.com, "Image Generation"), ``width``,
+``height``, ``resolution`` and ``aspect_ratio`` (docs.together.ai/docs/inference/images/parameters, docs.x.ai, "Image
+Generation"), ``num_images`` and ``image_size`` (fal.ai), ``num_outputs``, ``batches`` and ``megapixels`` (models at
+replicate.com), ``max_images`` and ``sequential_image_generation`` (Seedream's), ``enable_sequential`` (Wan 2.7's),
+``num_images_per_prompt`` (diffusers), ``n_iter`` (AUTOMATIC1111), ``sampleCount`` (Imagen), ``numberResults``
+(Runware). They are refused by name: a wish that is dropped is missed, and one that passes is not paid for.
+
+Names are compared as the least strict server does: in any case (Go's encoding/json takes ``N`` for ``n``), with or
+without what is between their words, and in objects too, which some servers lay over the body (``extra_body``).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.openai.fields import Body
+
+COUNTS = (
+    "n", "batch_count", "batch_size", "batches", "count", "enable_sequential", "image_count", "images_count",
+    "images_per_prompt", "max_images", "max_outputs", "n_images", "n_iter", "n_samples", "num_batches",
+    "num_generations", "num_image", "num_images", "num_images_per_prompt", "num_of_images", "num_outputs",
+    "num_outputs_per_prompt", "num_pictures", "num_results", "num_samples", "num_variations", "number_of_images",
+    "number_results", "quantity", "sample_count", "samples", "sequential_image_generation",
+)  # fmt: skip
+"""How many."""
+SIZES = (
+    "size", "aspect_ratio", "dimensions", "height", "image_height", "image_ratio", "image_resolution", "image_size",
+    "image_width", "megapixels", "output_height", "output_megapixels", "output_resolution", "output_size",
+    "output_width", "ratio", "resolution", "target_height", "target_size", "target_width", "upscale",
+    "upscale_factor", "width",
+)  # fmt: skip
+"""How large, or of what shape."""
+_SHAPE = "aspect_ratio"
+_OURS = (
+    "model", "prompt", "n", "size", "quality", "response_format", "output_format", "stream", "partial_images",
+    "frame_count",
+)  # fmt: skip
+"""The convention's that the gateway relies on."""
+_NOTHING = (None, False, "", "false", "disabled")
+"""Values that ask for nothing: Seedream's own examples say ``disabled``."""
+_APART = frozenset({"svg", "metadata"})
+"""Objects whose fields are no server's to lay over the body."""
+_SHOWN_CHARS = 64
+
+
+def _fold(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
+
+
+_COUNTS = frozenset(map(_fold, COUNTS))
+_SIZES = frozenset(map(_fold, SIZES))
+_SPELLED = {_fold(name): name for name in _OURS}
+
+
+def is_count(name: str) -> bool:
+    """Whether a field of that name says how many."""
+    return _fold(name) in _COUNTS
+
+
+def check_fields(body: Body, *, sized: bool) -> None:
+    """Raise ``InvalidRequest`` for what says how many beside ``n``, and for the convention's own in another spelling.
+
+    ``sized``: there is a ``size``, beside which nothing else may say how large.
+    """
+    for name in body:
+        spelled = _SPELLED.get(_fold(name), name)
+        if spelled != name:
+            raise _refuse(name, f"is spelled '{spelled}'")
+    for path, name in _list_fields(body):
+        if _fold(name) in _COUNTS and path != "n":
+            raise _refuse(path, "is not taken: how many pictures are wanted is said as 'n'")
+    if sized:
+        check_size(body)
+
+
+def check_size(body: Body, *, shaped: bool = False) -> None:
+    """Raise ``InvalidRequest`` for what says how large beside ``size``.
+
+    ``shaped``: the model takes no size, but a shape, which may be said.
+    """
+    for path, name in _list_fields(body):
+        if _fold(name) in _SIZES and path != "size" and not (shaped and path == _SHAPE):
+            raise _refuse(path, "is not taken: how large pictures are to be is said as 'size'")
+
+
+def _list_fields(body: Body) -> Iterator[tuple[str, str]]:
+    """Where fields stand that ask for something, ``extra_body.width``, and their names."""
+    waiting: list[tuple[str, dict[str, Any]]] = [("", body)]
+    while waiting:
+        place, fields = waiting.pop()
+        for name, value in fields.items():
+            if value in _NOTHING:
+                continue
+            path = f"{place}{name}"
+            yield path, name
+            if isinstance(value, dict) and path not in _APART:
+                waiting.append((f"{path[:_SHOWN_CHARS]}.", value))
+
+
+def _refuse(path: str, why: str) -> InvalidRequest:
+    shown = path[:_SHOWN_CHARS]
+    return InvalidRequest(f"'{shown}' {why}", param=shown)

@@ -1,0 +1,125 @@
+"""Pictures as the convention's callers are given them, whoever painted them.
+
+Shapes: the convention's OpenAPI document, ``ImagesResponse``, ``ImageGenCompletedEvent``, ``ImageEditCompletedEvent``.
+Nothing passes that a provider said beside what these have.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.domain.image import AUTO, Picture, PictureForm, Pictures
+from gateway.domain.inference_request import Call
+from gateway.domain.media import sniff_picture
+from gateway.domain.usage import Usage
+from gateway.errors import UpstreamError
+from gateway.formats.openai.chat import DONE_EVENT
+from gateway.formats.openai.images import is_size, read_details
+
+_WORDS = {
+    "background": frozenset({"transparent", "opaque"}),
+    "output_format": frozenset({"png", "webp", "jpeg", "gif", "svg"}),
+    "quality": frozenset({"low", "medium", "high", "xhigh", "max"}),
+}
+_STREAMED_FORMATS = frozenset({"png", "webp", "jpeg"})
+_HEAD_CHARS = 64
+"""Of base64: a picture's first 48 bytes, which say what it is."""
+
+
+def write_answer(pictures: Pictures, form: PictureForm, *, created_s: int) -> bytes:
+    """The answer; every picture has to be there in the ``form`` that is wanted, or an ``UpstreamError`` is raised.
+
+    ``created_s`` is Unix time. An estimate of what was used is not told.
+    """
+    answer: dict[str, Any] = {"created": created_s, "data": [_write_picture(one, form) for one in pictures.items]}
+    answer |= {name: word for name, word in _list_told(pictures.told).items() if word is not None}
+    usage = _find_usage(pictures)
+    if usage is not None:
+        answer["usage"] = usage
+    return orjson.dumps(answer)
+
+
+def _write_picture(picture: Picture, form: PictureForm) -> dict[str, str]:
+    value = picture.url if form == "url" else picture.data
+    if value is None:
+        raise UpstreamError("The provider's picture is not in the form that was asked for")
+    written: dict[str, str] = {form: value}
+    if picture.revised_prompt is not None:
+        written["revised_prompt"] = picture.revised_prompt
+    return written
+
+
+def _list_told(told: Mapping[str, Any]) -> dict[str, str | None]:
+    """What the pictures' provider said of them in the convention's words; None for what it did not."""
+    found: dict[str, str | None] = {name: _find_word(told.get(name), words) for name, words in _WORDS.items()}
+    return found | {"size": told["size"] if is_size(told.get("size")) else None}
+
+
+def _find_word(value: object, words: frozenset[str]) -> str | None:
+    return value if isinstance(value, str) and value in words else None
+
+
+def _find_usage(pictures: Pictures) -> dict[str, Any] | None:
+    used = pictures.usage
+    if used.source != "upstream":
+        return None
+    return read_details(pictures.told.get("usage")) or _write_usage(used)
+
+
+def _write_usage(used: Usage) -> dict[str, Any]:
+    """A usage whose parts nobody told: the whole prompt counts as text."""
+    return {
+        "input_tokens": used.prompt_tokens,
+        "input_tokens_details": {"image_tokens": 0, "text_tokens": used.prompt_tokens},
+        "output_tokens": used.completion_tokens,
+        "total_tokens": used.prompt_tokens + used.completion_tokens,
+    }
+
+
+def write_completed(pictures: Pictures, call: Call, created_s: int) -> bytes:
+    """The stream that says what a whole answer does: a ``completed`` event for each picture, and the end mark.
+
+    What was used is in the last event; the others say that they used nothing. Raises ``UpstreamError`` where a picture
+    is there as an address only.
+    """
+    kind = "image_edit.completed" if call.operation == "image_edits" else "image_generation.completed"
+    last = len(pictures.items) - 1
+    nothing = _write_usage(Usage())
+    written: list[bytes] = []
+    for number, picture in enumerate(pictures.items):
+        data = _write_picture(picture, "b64_json")["b64_json"]
+        usage = _find_usage(pictures) if number == last else None
+        event = {
+            "type": kind,
+            "b64_json": data,
+            "created_at": created_s,
+            **_describe(pictures, call, data),
+            "usage": usage or nothing,
+        }
+        written += (b"event: ", kind.encode(), b"\ndata: ", orjson.dumps(event), b"\n\n")
+    return b"".join((*written, DONE_EVENT))
+
+
+def _describe(pictures: Pictures, call: Call, data: str) -> dict[str, str]:
+    """What a picture is: by its provider's word, else as it was asked for."""
+    told = _list_told(pictures.told)
+    asked = {name: _find_word(call.body.get(name), words) for name, words in _WORDS.items()}
+    size = call.picture.size if call.picture else None
+    return {
+        "background": told["background"] or asked["background"] or AUTO,
+        "output_format": _find_format(data) or _find_word(told["output_format"], _STREAMED_FORMATS) or "png",
+        "quality": told["quality"] or asked["quality"] or AUTO,
+        "size": told["size"] or size or AUTO,
+    }
+
+
+def _find_format(data: str) -> str | None:
+    """What a picture's own first bytes say that it is."""
+    try:
+        head = base64.b64decode(data[:_HEAD_CHARS], validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return _find_word((sniff_picture(head) or "").removeprefix("image/"), _STREAMED_FORMATS)

@@ -1,0 +1,195 @@
+"""The gate of the convention's stream of pictures; see ``gate.Gate``. And streams of what came whole.
+
+Shapes: the convention's OpenAPI document, ``ImageGenStreamEvent`` and ``ImageEditStreamEvent``: partial pictures, and
+a ``completed`` event for each picture that is done, with what it used. The end mark is not always sent.
+"""
+
+import re
+
+import attrs
+import orjson
+
+from gateway.domain.image import MAX_PICTURE_BYTES
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import NO_USAGE, Usage
+from gateway.errors import UpstreamError, UpstreamFault
+from gateway.formats import sse
+from gateway.formats.content_filter import find_block, read_words
+from gateway.formats.image_data import check_whole
+from gateway.formats.openai.chat import DONE_EVENT
+from gateway.formats.openai.errors import Secrets, write_reported
+from gateway.formats.openai.image_response import write_completed
+from gateway.formats.openai.images import (
+    ESTIMATED_PICTURE_TOKENS,
+    estimate_usage,
+    read_images_answer,
+    read_images_usage,
+)
+from gateway.formats.openai.stream_tail import DONE
+from gateway.formats.stream import PassingGate
+
+_PARTIAL = ".partial_image"
+_COMPLETED = ".completed"
+_TYPE = re.compile(rb'"type"\s*:\s*"((?:image_generation|image_edit)\.[a-z_]{1,32})"')
+_NAME = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
+_HEAD_BYTES = 128
+"""Of an event: its name is in them, and mostly the type in its data."""
+_INDEX = b'"partial_image_index"'
+_INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
+MAX_IMAGE_EVENT_BYTES = MAX_PICTURE_BYTES * 4 // 3 + 64 * 1024
+"""An image in base64, with what is said of it."""
+_UNNUMBERED = 10
+"""Where partial pictures are counted that do not say which of their picture's they are; those that do, from 0 to 9."""
+
+
+class ImagesGate(PassingGate):
+    """What of a provider's stream may leave: whole events, until as many pictures are done as were asked for.
+
+    A partial picture is not looked into. The end mark is written by us, right behind the last picture: whatever else
+    the provider sends is dropped.
+    """
+
+    __slots__ = ("_call", "_completed", "_failed", "_under_way", "_usage")
+
+    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+        super().__init__(secrets)
+        self._splitter = sse.EventSplitter(MAX_IMAGE_EVENT_BYTES)
+        self._call = call
+        self._under_way = [0] * (_UNNUMBERED + 1)
+        self._completed = 0
+        self._failed = False
+        self._usage: Usage | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """A piece in, what may leave out."""
+        return self._feed_slowly(data)
+
+    def _pass(self, event: bytes) -> bytes:
+        if not self.closed and self._begun and b'"error"' not in event and _find_kind(event).endswith(_PARTIAL):
+            return self._note_partial(event)
+        return super()._pass(event)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        if payload.startswith(DONE):
+            return self._end(b"")
+        try:
+            value = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            value = None
+        kind = _read_kind(event, value)
+        if kind == "error" or (isinstance(value, dict) and value.get("error")):
+            self.fault = _read_failure(value, self._secrets)
+            return b""
+        if kind.endswith(_PARTIAL):
+            return self._note_partial(event)
+        return self._note_completed(event, value) if kind.endswith(_COMPLETED) else event
+
+    def _note_partial(self, event: bytes) -> bytes:
+        """Every picture has each index once: as often as one has been seen, so many pictures are under way."""
+        self.events += 1
+        index = _find_index(event)
+        self._under_way[index] = 1 if index == _UNNUMBERED else self._under_way[index] + 1
+        return event
+
+    def _note_completed(self, event: bytes, value: object) -> bytes:
+        self.events += 1
+        self._completed += 1
+        self._under_way = [max(seen - 1, 0) for seen in self._under_way]
+        used = read_images_usage(value.get("usage")) if isinstance(value, dict) else None
+        if used is not None:
+            self._usage = _add(self._usage or Usage(source="upstream"), used)
+        return self._end(event) if self._completed >= self._call.choices else event
+
+    def _end(self, event: bytes) -> bytes:
+        if self._completed:
+            self.ended = True
+            return event + DONE_EVENT
+        self.fault = UpstreamError("The provider's stream ended without a picture", phase="stream")
+        return b""
+
+    def finish(self) -> bytes:
+        """The transport has ended; the end mark, where pictures are done. Raises an ``UpstreamFault`` otherwise."""
+        if self.ended:
+            return b""
+        rest = self._splitter.take().strip()
+        if self.fault is None and self._completed and (not rest or (sse.read_data(rest) or b"").startswith(DONE)):
+            return self._end(b"")
+        self._failed = True
+        raise self.fault or UpstreamError("The provider's stream ended before it was complete", phase="stream")
+
+    def read_usage(self) -> Usage:
+        """The provider's word, else an estimate.
+
+        A picture that is done is charged for, however the stream ends, and one that failed is not. One whose caller
+        left when it had seen a part of it is: it is painted.
+        """
+        failed = self._failed or self.ended or self.fault is not None
+        left = 0 if failed else min(max(self._under_way), self._call.choices - self._completed)
+        if not self._completed and not left:
+            return NO_USAGE
+        used = self._usage or estimate_usage(self._call, self._completed)
+        if left:
+            tokens = used.completion_tokens + ESTIMATED_PICTURE_TOKENS * left
+            used = attrs.evolve(used, completion_tokens=tokens, source="estimate")
+        return attrs.evolve(used, images=self._completed + left)
+
+
+def _find_kind(event: bytes) -> str:
+    """The type of an event, told without reading it: by its name, else by the first that looks like one.
+
+    In a string of JSON a quotation mark has a backslash before it: no text can say what ``_TYPE`` looks for.
+    """
+    name = _NAME.search(event[:_HEAD_BYTES])
+    if name is not None:
+        return name[1].decode()
+    start = event.find(b'"type"')
+    while start >= 0:
+        found = _TYPE.match(event, start)
+        if found is not None:
+            return found[1].decode()
+        start = event.find(b'"type"', start + 1)
+    return ""
+
+
+def _find_index(event: bytes) -> int:
+    """Which of its picture's a partial one is, told like ``_find_kind``."""
+    start = event.find(_INDEX)
+    found = _INDEX_VALUE.match(event, start + len(_INDEX)) if start >= 0 else None
+    return int(found[1]) if found else _UNNUMBERED
+
+
+def _read_kind(event: bytes, value: object) -> str:
+    """The same of an event that has been read: its data's word is what clients go by."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) else _find_kind(event)
+
+
+def _read_failure(value: object, secrets: Secrets) -> UpstreamFault:
+    block = find_block(value, secrets)
+    if block is not None:
+        return block
+    words = read_words(value, secrets) or "The provider gave no reason"
+    return write_reported(words)
+
+
+def _add(one: Usage, other: Usage) -> Usage:
+    return attrs.evolve(
+        one,
+        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
+        completion_tokens=one.completion_tokens + other.completion_tokens,
+    )
+
+
+def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """A whole answer to a call for a stream -> the stream that says the same, and what was used.
+
+    No more pictures than were asked for. Raises ``ImageBlocked``, or ``UpstreamError`` where one is none, or is there
+    as an address only.
+    """
+    pictures = read_images_answer(raw, call, secrets)
+    items = pictures.items[: call.choices]
+    for picture in items:
+        if picture.data is not None:
+            check_whole(picture.data)
+    pictures = attrs.evolve(pictures, items=items, usage=attrs.evolve(pictures.usage, images=len(items)))
+    return write_completed(pictures, call, pictures.told.get("created", 0)), pictures.usage

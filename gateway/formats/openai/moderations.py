@@ -1,0 +1,70 @@
+"""Moderations in the convention: the call, and the usage of its answer.
+
+Shapes: the convention's OpenAPI document, ``CreateModerationRequest`` and ``CreateModerationResponse``.
+"""
+
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import Usage, read_usage
+from gateway.errors import InvalidRequest, UpstreamError
+from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.fields import Body, kind_of, read_model
+from gateway.formats.openai.token_bounds import PART_TOKENS, bound_text
+from gateway.formats.prompt_tokens import estimate_prompt
+
+DEFAULT_MODEL = "omni-moderation-latest"
+"""What the convention takes where the caller names no model."""
+
+
+def read_moderations_call(body: Body) -> Call:
+    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
+    model = DEFAULT_MODEL if body.get("model") is None else read_model(body)
+    counts = [_count_item(item, where) for item, where in _list_input(body.get("input"))]
+    return Call(
+        operation="moderations",
+        model=model,
+        body=body,
+        prompt_chars=sum(chars for chars, _ in counts),
+        prompt_bound=sum(bound for _, bound in counts),
+    )
+
+
+def _list_input(value: object) -> list[tuple[object, str]]:
+    """Every text or part with its place in the body."""
+    if value is None:
+        raise InvalidRequest("Missing required field 'input'", param="input")
+    if isinstance(value, str):
+        return [(value, "input")]
+    if not isinstance(value, list):
+        raise InvalidRequest(f"'input' must be a string or an array, not {kind_of(value)}", param="input")
+    if not value:
+        raise InvalidRequest("'input' must not be an empty array", param="input")
+    return [(item, f"input[{index}]") for index, item in enumerate(value)]
+
+
+def _count_item(item: object, where: str) -> tuple[int, int]:
+    """Characters of a text or a part, and the tokens it hardly exceeds."""
+    text = item
+    if isinstance(item, dict) and isinstance(item.get("type"), str):
+        text = item.get("text")
+        if not isinstance(text, str):
+            return 0, PART_TOKENS
+    if not isinstance(text, str):
+        raise InvalidRequest(f"'{where}' must be a string or an object with a 'type'", param=where)
+    return len(text), 1 + bound_text(text)
+
+
+def write_moderations_body(call: Call, model: str) -> Body:
+    """The body for the provider, under the provider's name of the model."""
+    return call.body | {"model": model}
+
+
+def read_moderations_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
+    """An answer -> its usage: an estimate of what was looked at, for the convention reports none.
+
+    Raises ``UpstreamError`` where it is no answer. The bytes go to the caller as they are.
+    """
+    value = read_answer_object(raw, secrets)
+    if not isinstance(value.get("results"), list):
+        raise UpstreamError("The provider's answer has no results")
+    return read_usage(value.get("usage")) or Usage(estimate_prompt(call), source="estimate")

@@ -1,0 +1,98 @@
+"""The prompt of a chat body: what is checked of its messages, and what it comes to.
+
+Two figures: the characters of its texts, for an estimate, and the tokens that it hardly exceeds (``openai_bounds.py``
+says why), which money is set aside for.
+"""
+
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.formats.openai.fields import Body, kind_of, read_list
+from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
+
+_ROLES = frozenset({"developer", "system", "user", "assistant", "tool", "function"})
+_PLAIN_FIELDS = 2
+"""A message with so many has a role and a text, and nothing else, if it has those."""
+_NO_PROMPT = frozenset({"messages", "stream_options", "metadata", "logit_bias", "stop", "modalities", "audio"})
+"""Lists and objects of a body that do not become a part of the prompt, or are counted by themselves."""
+_SCALARS = frozenset(
+    {
+        "frequency_penalty", "max_completion_tokens", "max_tokens", "model", "n", "presence_penalty", "stream",
+        "temperature", "top_p", "user",
+    },
+)  # fmt: skip
+"""Fields that are refused where they hold a list or an object."""
+_BESIDE_PROMPT = _NO_PROMPT | _SCALARS
+_TEXT_PARTS = frozenset({"text", "refusal"})
+_CONTAINERS = (list, dict)
+
+Size = tuple[int, int]
+"""Characters of text, and tokens they hardly exceed."""
+
+
+def read_prompt(body: Body) -> Size:
+    """The size of the prompt, its messages checked. Raises ``InvalidRequest`` naming the message."""
+    messages = read_list(body, "messages")
+    if not messages:
+        raise InvalidRequest("Missing required field 'messages': at least one message", param="messages")
+    text = _join_texts(messages)
+    chars, tokens = _measure_messages(messages) if text is None else (len(text), bound_text(text))
+    tokens += MESSAGE_TOKENS * (1 + len(messages))
+    if not _BESIDE_PROMPT.issuperset(body):
+        for name, value in body.items():
+            if value and isinstance(value, _CONTAINERS) and name not in _NO_PROMPT:
+                tokens += bound_json(value)
+    return chars, tokens
+
+
+def _join_texts(messages: list[Any]) -> str | None:
+    """All texts of good messages that have a role and a text and nothing else, as most; None where there are others."""
+    texts = []
+    try:
+        for message in messages:
+            if len(message) != _PLAIN_FIELDS or message["role"] not in _ROLES:
+                return None
+            texts.append(message["content"])
+        return "".join(texts)
+    except (KeyError, TypeError):
+        return None
+
+
+def _measure_messages(messages: list[Any]) -> Size:
+    """What is in messages of any kind."""
+    chars = tokens = 0
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            where = f"messages[{index}]"
+            raise InvalidRequest(f"'{where}' must be an object, not {kind_of(message)}", param=where)
+        role = message.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            where = f"messages[{index}].role"
+            raise InvalidRequest(f"'{where}' must be one of {', '.join(sorted(_ROLES))}", param=where)
+        more_chars, more_tokens = _measure_content(message.get("content"), f"messages[{index}].content")
+        chars += more_chars
+        tokens += more_tokens
+        for name, value in message.items():
+            if value and name not in {"role", "content"}:
+                tokens += bound_json(value)
+    return chars, tokens
+
+
+def _measure_content(content: object, where: str) -> Size:
+    if isinstance(content, str):
+        return len(content), bound_text(content)
+    if content is None:
+        return 0, 0
+    if not isinstance(content, list):
+        raise InvalidRequest(f"'{where}' must be a string or an array of parts, not {kind_of(content)}", param=where)
+    chars = tokens = 0
+    for index, part in enumerate(content):
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise InvalidRequest(f"'{where}[{index}]' must be an object with a 'type'", param=f"{where}[{index}]")
+        text = part.get("text")
+        chars += len(text) if isinstance(text, str) else 0
+        texts = [text for name in _TEXT_PARTS if isinstance(text := part.get(name), str)]
+        tokens += sum(map(bound_text, texts))
+        if not texts or part["type"] not in _TEXT_PARTS:
+            tokens += PART_TOKENS
+    return chars, tokens

@@ -1,0 +1,146 @@
+"""A whole (not streamed) chat answer of the convention as hub events, and hub events as one.
+
+Shape: the convention's OpenAPI document, ``CreateChatCompletionResponse``; what vendors add to a message is what they
+add to a delta, see ``openai_chunks``.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from gateway.errors import UpstreamError
+from gateway.formats.chat import (
+    Event,
+    Failed,
+    Finished,
+    PictureMade,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ThoughtDelta,
+    ToolDelta,
+    ToolStarted,
+    Used,
+)
+from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.chunk_reader import ChunkReader
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.stream import write_call, write_picture, write_usage
+
+
+def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
+    """A provider's answer -> its events, ``Started`` first and ``Ended`` last. Raises ``UpstreamError``.
+
+    ``answer_id`` is what the ids of tool calls are made of where the provider has none.
+    """
+    value = read_answer_object(raw, secrets)
+    listed = value.get("choices")
+    if not isinstance(listed, list) or not listed:
+        raise UpstreamError("The provider's answer has no choices")
+    # A message is a delta that says everything at once.
+    choices = [_read_choice(choice, index) for index, choice in enumerate(listed)]
+    reader = ChunkReader(secrets, answer_id)
+    events = [*reader.read(value | {"choices": choices}), *reader.end()]
+    for event in events:
+        if isinstance(event, Failed):
+            raise UpstreamError(event.fault.message)
+    return events
+
+
+def _read_choice(choice: object, index: int) -> dict[str, Any]:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise UpstreamError("The provider's answer has a choice without a message")
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):  # each is one by itself, whatever its id says
+        calls = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
+    return {**choice, "index": index, "delta": {**message, "tool_calls": calls}}
+
+
+class _Message:
+    """One choice while it is put together."""
+
+    __slots__ = ("calls", "pictures", "reason", "refusal", "text", "thoughts")
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.refusal: list[str] = []
+        self.thoughts: list[str] = []
+        self.calls: dict[int, tuple[ToolStarted, list[str]]] = {}
+        self.pictures: list[PictureMade] = []
+        self.reason = "stop"
+
+    def take(self, event: Event) -> None:
+        """Lay ``event`` where it belongs."""
+        match event:
+            case TextDelta():
+                self.text.append(event.text)
+            case ThoughtDelta():
+                self.thoughts.append(event.text)
+            case RefusalDelta():
+                self.refusal.append(event.text)
+            case ToolStarted():
+                self.calls[event.index] = (event, [])
+            case ToolDelta() if event.index in self.calls:
+                self.calls[event.index][1].append(event.arguments)
+            case PictureMade():
+                self.pictures.append(event)
+            case Finished():
+                self.reason = event.reason
+
+    def write(self, index: int) -> dict[str, Any]:
+        """The choice. ``content`` is null where a call or a refusal stands for it."""
+        elsewhere = self.calls or self.refusal
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(self.text) if self.text or not elsewhere else None,
+            "refusal": "".join(self.refusal) if self.refusal else None,
+        }
+        if self.thoughts:
+            message["reasoning_content"] = "".join(self.thoughts)
+        if self.calls:
+            message["tool_calls"] = [_write_call(*self.calls[at]) for at in sorted(self.calls)]
+        if self.pictures:
+            message["images"] = [write_picture(picture) for picture in self.pictures]
+        return {"index": index, "message": message, "logprobs": None, "finish_reason": self.reason}
+
+
+def _write_call(started: ToolStarted, arguments: list[str]) -> dict[str, Any]:
+    call = write_call(started)
+    call["function"]["arguments"] = "".join(arguments)
+    return call
+
+
+def write_answer(events: Iterable[Event], *, answer_id: str, model: str, created_s: int) -> bytes:
+    """Events -> a ``chat.completion``; id, model and time are the provider's where it says them.
+
+    Raises the fault of a ``Failed``, and ``UpstreamError`` where there is no answer among ``events``.
+    """
+    messages: dict[int, _Message] = {}
+    used: Used | None = None
+    for event in events:
+        match event:
+            case Started():
+                answer_id, model = event.id or answer_id, event.model or model
+                created_s = event.created_s or created_s
+            case Used():
+                used = event
+            case Failed():
+                raise event.fault
+            case (
+                TextDelta() | ThoughtDelta() | RefusalDelta() | ToolStarted() | ToolDelta() | PictureMade() | Finished()
+            ):
+                messages.setdefault(event.choice, _Message()).take(event)
+    if not messages:
+        raise UpstreamError("The provider's answer has no choices")
+    answer: dict[str, Any] = {
+        "id": answer_id,
+        "object": "chat.completion",
+        "created": created_s,
+        "model": model,
+        "choices": [messages[index].write(index) for index in sorted(messages)],
+    }
+    if used is not None:
+        answer["usage"] = write_usage(used)
+    return orjson.dumps(answer)

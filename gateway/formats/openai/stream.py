@@ -1,0 +1,235 @@
+"""The convention's chat stream as hub events, and hub events as its stream.
+
+Shapes: the convention's OpenAPI document, ``CreateChatCompletionStreamResponse``; what vendors do beside it, see
+``openai_chunks``.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.errors import UpstreamError
+from gateway.formats import sse
+from gateway.formats.chat import (
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    PictureMade,
+    Reason,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ThoughtDelta,
+    ToolDelta,
+    ToolStarted,
+    Used,
+)
+from gateway.formats.openai.chat import DONE_EVENT
+from gateway.formats.openai.chunk_reader import ChunkReader, fail
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.stream_tail import DONE
+
+_ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
+
+
+class ChatReader:
+    """A stream in the convention as events; see ``Reader``.
+
+    Args:
+        choices: how many answers were asked for.
+        secrets: what must not stand in an error's text.
+        answer_id: what ids are made of where the provider has none.
+    """
+
+    __slots__ = ("_begun", "_choices", "_chunks", "_closed", "_splitter")
+
+    def __init__(self, choices: int = 1, secrets: Secrets = (), answer_id: str = "") -> None:
+        self._choices = choices
+        self._splitter = sse.EventSplitter()
+        self._chunks = ChunkReader(secrets, answer_id)
+        self._begun = False
+        self._closed = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What the events that ``data`` completes say."""
+        if self._closed:
+            return []
+        try:
+            pieces = self._splitter.split(data)
+        except sse.EventTooLong as error:
+            self._closed = True
+            return [fail(str(error))]
+        events: list[Event] = []
+        for piece in pieces:
+            for event in self._read(piece):
+                events.append(event)
+                if isinstance(event, Ended | Failed):
+                    self._closed = True
+                    return events
+        return events
+
+    @property
+    def held_bytes(self) -> int:
+        """See ``gate.Reader``."""
+        return self._splitter.held_bytes
+
+    @property
+    def noise(self) -> int:
+        """See ``gate.Gate``."""
+        return self._splitter.noise
+
+    def _read(self, piece: bytes) -> Iterator[Event]:
+        if not self._begun:
+            self._begun = True
+            piece = piece.removeprefix(sse.BOM)
+        payload = sse.read_data(piece)
+        if not payload or payload.isspace():
+            self._splitter.noise += len(piece)
+            return
+        if payload.startswith(DONE):
+            yield from self._end()
+            return
+        try:
+            value = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            yield fail("The provider sent an event that is not JSON")
+            return
+        named = not piece.startswith(b"data:") and _ERROR_NAME.search(piece) is not None
+        yield from self._chunks.read(value, named_error=named)
+
+    def _end(self) -> Iterator[Event]:
+        if self._chunks.begun:
+            yield from self._chunks.end()
+        else:
+            yield fail("The provider's stream ended before it began")
+
+    def finish(self) -> list[Event]:
+        """The transport has ended. Raises ``UpstreamError`` where the stream was cut."""
+        if self._closed:
+            return []
+        self._closed = True
+        rest = self._splitter.take()
+        marked = (sse.read_data(rest) or b"").startswith(DONE)
+        if self._chunks.begun and (marked or (not rest.strip() and self._chunks.finished >= self._choices)):
+            return list(self._chunks.end())
+        raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+
+
+def write_usage(used: Used) -> dict[str, Any]:
+    """The convention's usage object."""
+    usage = used.usage
+    prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
+    if usage.written_tokens:
+        prompt["cache_write_tokens"] = usage.written_tokens
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": prompt,
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+    }
+
+
+def write_call(event: ToolStarted) -> dict[str, Any]:
+    """A tool call that has no arguments yet."""
+    call: dict[str, Any] = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
+    if event.signature:
+        call["extra_content"] = {"google": {"thought_signature": event.signature}}
+    return call
+
+
+def write_picture(event: PictureMade) -> dict[str, Any]:
+    """A picture as OpenRouter lays one into the convention."""
+    return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
+
+
+class ChatWriter:
+    """Events as a stream in the convention; see ``Writer``.
+
+    The id and the model are the provider's own where it says them. Thoughts are ``reasoning_content``: it is the name
+    that most chat apps read. A thought's signature has no place in the convention.
+
+    Args:
+        answer_id: the answer's id where the provider gives none.
+        model: its model where the provider gives none.
+        created_s: when it was made, seconds since 1970, where the provider does not say.
+        wants_usage: the caller asked for a usage frame.
+    """
+
+    __slots__ = ("_created_s", "_heads", "_id", "_model", "_tail", "_used", "_wants_usage")
+
+    def __init__(self, *, answer_id: str, model: str, created_s: int, wants_usage: bool) -> None:
+        self._id = answer_id
+        self._model = model
+        self._created_s = created_s
+        self._wants_usage = wants_usage
+        self._tail = b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if wants_usage else b"") + b"}\n\n"
+        self._heads: dict[int, bytes] = {}  # of each choice that has begun: a text chunk up to its text
+        self._used: Used | None = None
+
+    def write(self, event: Event) -> bytes:
+        """The bytes that say ``event``."""
+        # Nearly every event of a stream is this one: head and tail are made once, the text alone is written each time.
+        if type(event) is TextDelta and event.choice in self._heads:
+            return self._heads[event.choice] + orjson.dumps(event.text) + self._tail
+        delta: dict[str, Any] = {}
+        reason: Reason | None = None
+        match event:
+            case TextDelta():
+                delta["content"] = event.text
+            case ThoughtDelta():
+                delta["reasoning_content"] = event.text
+            case ToolDelta():
+                delta["tool_calls"] = [{"index": event.index, "function": {"arguments": event.arguments}}]
+            case ToolStarted():
+                delta["tool_calls"] = [{"index": event.index} | write_call(event)]
+            case RefusalDelta():
+                delta["refusal"] = event.text
+            case PictureMade():
+                delta["images"] = [write_picture(event)]
+            case Finished():
+                reason = event.reason
+            case _:
+                return self._write_rest(event)
+        return self._write_delta(event.choice, delta, reason)
+
+    def _write_rest(self, event: Event) -> bytes:
+        match event:
+            case Started():  # says nothing yet: until the first words another channel may do better
+                self._id = event.id or self._id
+                self._model = event.model or self._model
+                self._created_s = event.created_s or self._created_s
+            case Used():
+                self._used = event
+            case Ended() if self._wants_usage and self._used is not None:
+                return self._write_chunk([], write_usage(self._used)) + DONE_EVENT
+            case Ended():
+                return DONE_EVENT
+        return b""
+
+    def _write_delta(self, choice: int, delta: dict[str, Any], reason: Reason | None) -> bytes:
+        if choice not in self._heads:
+            delta = {"role": "assistant", "content": None} | delta
+            self._heads[choice] = self._make_head(choice)
+        return self._write_chunk([{"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}])
+
+    def _make_head(self, choice: int) -> bytes:
+        chunk = self._write_chunk(
+            [{"index": choice, "delta": {"content": ""}, "logprobs": None, "finish_reason": None}]
+        )
+        return chunk.removesuffix(b'""' + self._tail)
+
+    def _write_chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        chunk = {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created_s,
+            "model": self._model,
+            "choices": choices,
+        }
+        if self._wants_usage:
+            chunk["usage"] = usage
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"

@@ -1,0 +1,124 @@
+"""What the end of a chat stream says, read once the stream has ended: usage, finished choices, a sample of the text.
+
+Shapes: the OpenAI API's ``CreateChatCompletionStreamResponse``.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain.usage import Usage, read_usage
+from gateway.formats import sse
+
+DONE = b"[DONE]"
+_END_MARK = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")
+_LONGEST_MARK_START = 7
+_USAGE_KEY = b'"usage"'
+_LONGEST_EVENT_END = 4
+_CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+@attrs.frozen
+class Tail:
+    """What the end of a stream says: how many choices finished, and a sample of its text."""
+
+    finished: int
+    sample_events: int
+    sample: str
+
+
+NOTHING = Tail(0, 0, "")
+
+
+def find_last_usage(raw: bytes) -> Usage | None:
+    """The last believable usage in the end of a stream, up to the end mark; None if there is none.
+
+    A first event that was cut is skipped.
+    """
+    end = _find_end_mark(raw)
+    while (at := raw.rfind(_USAGE_KEY, 0, end)) >= 0:
+        start = max(raw.rfind(b"\n\n", 0, at), raw.rfind(b"\r\n\r\n", 0, at), 0)
+        for value in reversed(list(_read_chunks(raw[start : end + _LONGEST_EVENT_END]))):
+            usage = read_usage(value.get("usage"), completes=True)
+            if usage is not None:
+                return usage
+        end = start  # "usage": null, or an event that reports an error: the report is further back
+    return None
+
+
+def _find_end_mark(raw: bytes) -> int:
+    """Where the end mark is; the length of ``raw`` if there is none. A text may contain it, too."""
+    at = raw.find(DONE)
+    while at >= 0:  # the pattern alone would take ten times as long to find it
+        mark = _END_MARK.search(raw, max(at - _LONGEST_MARK_START, 0), at + len(DONE))
+        if mark:
+            return mark.start()
+        at = raw.find(DONE, at + 1)
+    return len(raw)
+
+
+def read_tail(raw: bytes) -> Tail:
+    """Read whole events out of ``raw`` up to the end mark; a first or last event that was cut is skipped."""
+    finished: set[int] = set()
+    events, texts = 0, []
+    for value in _read_chunks(raw):
+        events += 1
+        for choice in list_objects(value.get("choices")):
+            if choice.get("finish_reason") is not None:
+                index = choice.get("index")
+                finished.add(index if isinstance(index, int) else 0)
+            texts.append(read_choice(choice, "delta"))
+    return Tail(len(finished), events, "".join(texts))
+
+
+def _read_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
+    """The completion chunks among the events of ``raw``, up to the end mark."""
+    for event in split_events(raw):
+        payload = sse.read_data(event)
+        if not payload:
+            continue
+        if payload.startswith(DONE):
+            return
+        value = read_chunk(payload)
+        if value is not None and not value.get("error") and isinstance(value.get("choices"), list):
+            yield value
+
+
+def split_events(raw: bytes) -> list[bytes]:
+    """The whole events in the end or the beginning of a stream; none where it is one that never ends."""
+    try:
+        return sse.EventSplitter().split(raw)
+    except sse.EventTooLong:
+        return []
+
+
+def read_chunk(payload: bytes) -> dict[str, Any] | None:
+    """The object in an event's data; None if there is none."""
+    try:
+        value = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def list_objects(value: object) -> list[dict[str, Any]]:
+    """The objects of a list; none if it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def read_choice(choice: dict[str, Any], where: str) -> str:
+    """What a choice says: in its delta or its message, or in the ``text`` that the legacy completions have.
+
+    Thoughts count, and what tools are told. A server that says its thoughts under two names says them once.
+    """
+    delta = choice.get(where)
+    if not isinstance(delta, dict):
+        delta = {}
+    texts = [choice.get("text"), *dict.fromkeys(str(delta.get(key) or "") for key in _CONTENT_KEYS)]
+    for call in list_objects(delta.get("tool_calls")):
+        function = call.get("function")
+        texts += [function.get("name"), function.get("arguments")] if isinstance(function, dict) else []
+    return "".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,188 @@
+"""Calls for videos in the convention: JSON, or a form, as the client libraries send one even without a file.
+
+Shapes: the convention's OpenAPI document, ``CreateVideoMultipartBody``, ``CreateVideoJsonBody`` and
+``CreateVideoRemixBody``. How long and how large a video is to be is said as ``seconds`` and ``size``, which are
+checked, set aside for and charged. What vendors call the same is refused by name: a wish that is dropped is missed, and
+one that passes is not paid for.
+"""
+
+import binascii
+import re
+from base64 import b64decode
+from contextlib import suppress
+from typing import Any
+
+from gateway.domain.inference_request import Call
+from gateway.domain.media import sniff_picture
+from gateway.domain.upload import Upload
+from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoAsk
+from gateway.errors import InvalidRequest
+from gateway.formats.form import Kinds, ReceivedForm, check_files, read_fields, read_files
+from gateway.formats.openai.fields import Body, kind_of, read_model, read_text
+from gateway.formats.openai.token_bounds import bound_text
+
+REFERENCE = "input_reference"
+_REFERENCE_URL = f"{REFERENCE}[image_url]"
+_REFERENCE_FILE = f"{REFERENCE}[file_id]"
+_OURS = ("model", "prompt", "seconds", "size", REFERENCE, "webhook_url")
+_OTHER_WORDS = (
+    "duration", "duration_seconds", "durationSeconds", "length", "num_seconds", "video_length", "num_frames", "frames",
+    "frame_count", "fps", "resolution", "width", "height", "aspect_ratio", "ratio", "video_size", "n", "num_videos",
+    "numberOfVideos", "sample_count", "video_count", "count",
+)  # fmt: skip
+"""Vendors' words for how long, how large and how many."""
+_SECONDS = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
+_SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
+_DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp);base64,(?P<head>[A-Za-z0-9+/=]{4,512})", re.ASCII)
+"""Its beginning; the rest is looked at when it is decoded, step by step (``videos/reference_image.py``)."""
+_WEB_URL = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
+_MAX_URL = 8_190
+_SHOWN_CHARS = 64
+_NOTHING = (None, "")
+_KINDS = Kinds()
+
+
+def _fold(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
+
+
+_FOLDED = {_fold(name): name for name in _OURS}
+_REFUSED = frozenset(map(_fold, _OTHER_WORDS))
+
+
+def read_videos_call(body: Body) -> Call:
+    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
+    return _read_call(body, _read_reference(body.get(REFERENCE), REFERENCE))
+
+
+def read_videos_form(form: ReceivedForm) -> Call:
+    """The same for a form, whose ``input_reference`` may be a file."""
+    check_files(form, (REFERENCE,))
+    body = read_fields(form, _KINDS)
+    files = read_files(form, REFERENCE, 1)
+    told = {name: body.pop(name, None) for name in (REFERENCE, _REFERENCE_URL, _REFERENCE_FILE)}
+    said = [name for name, value in told.items() if value not in _NOTHING]
+    if len(said) + len(files) > 1:
+        raise InvalidRequest(f"'{REFERENCE}' is there more than once", param=REFERENCE)
+    if files:
+        return _read_call(body, _read_file(files[0]), files)
+    if told[_REFERENCE_FILE] not in _NOTHING:
+        raise _refuse_file_id(_REFERENCE_FILE)
+    return _read_call(body, _read_reference(told[said[0]] if said else None, said[0] if said else REFERENCE))
+
+
+def read_remix_call(body: Body) -> Call:
+    """A remix -> a call without its model and its original, which the path tells. Raises ``InvalidRequest``."""
+    stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
+    if stray is not None:
+        shown = stray[:_SHOWN_CHARS]
+        raise InvalidRequest(f"'{shown}' is not taken: a remix has a prompt alone", param=shown)
+    prompt = _read_prompt(body)
+    ask = VideoAsk(prompt, webhook_url=read_text(body, "webhook_url") or None)
+    return Call("video_remixes", "", body, prompt_chars=len(prompt), prompt_bound=bound_text(prompt), video=ask)
+
+
+def read_remix_form(form: ReceivedForm) -> Call:
+    """The same for a form."""
+    check_files(form, ())
+    return read_remix_call(read_fields(form, _KINDS))
+
+
+def _read_call(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> Call:
+    _check_names(body)
+    model = read_model(body)
+    prompt = _read_prompt(body)
+    ask = VideoAsk(
+        prompt,
+        seconds=_read_seconds(body.get("seconds")),
+        size=_read_size(body),
+        reference=reference,
+        webhook_url=read_text(body, "webhook_url") or None,
+    )
+    return Call(
+        "videos",
+        model,
+        {name: value for name, value in body.items() if name not in _OURS},
+        prompt_chars=len(prompt),
+        prompt_bound=bound_text(prompt),
+        files=files,
+        video=ask,
+    )
+
+
+def _check_names(body: Body) -> None:
+    for name, value in body.items():
+        spelled = _FOLDED.get(_fold(name), name)
+        shown = name[:_SHOWN_CHARS]
+        if spelled != name:
+            raise InvalidRequest(f"'{shown}' is spelled '{spelled}'", param=shown)
+        if _fold(name) in _REFUSED and value not in _NOTHING:
+            raise InvalidRequest(f"'{shown}' is not taken: say 'seconds' and 'size', of one video", param=shown)
+
+
+def _read_prompt(body: Body) -> str:
+    prompt = read_text(body, "prompt")
+    if prompt is None:
+        raise InvalidRequest("Missing required field 'prompt'", param="prompt")
+    if not prompt.strip():
+        raise InvalidRequest("'prompt' must not be empty", param="prompt")
+    if len(prompt) > MAX_PROMPT_CHARS:
+        raise InvalidRequest(f"'prompt' must be at most {MAX_PROMPT_CHARS} characters", param="prompt")
+    return prompt
+
+
+def _read_seconds(value: Any) -> int | None:
+    """The convention says a string, and many say a number."""
+    if value in _NOTHING and not isinstance(value, bool):
+        return None
+    text = str(value) if type(value) is int else value
+    if not isinstance(text, str) or not _SECONDS.fullmatch(text) or int(text) > MAX_SECONDS:
+        raise InvalidRequest(f"'seconds' must be a whole number from 1 to {MAX_SECONDS}, as in \"4\"", param="seconds")
+    return int(text)
+
+
+def _read_size(body: Body) -> str | None:
+    size = read_text(body, "size")
+    if size in {None, "", "auto"}:
+        return None
+    if not _SIZE.fullmatch(size or ""):
+        raise InvalidRequest("'size' must be width and height in pixels such as '1280x720'", param="size")
+    return size
+
+
+def _read_reference(value: Any, param: str) -> Reference | None:
+    """An address, alone or as ``{"image_url": …}``."""
+    if value in _NOTHING:
+        return None
+    if isinstance(value, dict):
+        if value.get("file_id") not in _NOTHING:
+            raise _refuse_file_id(f"{param}.file_id")
+        param, value = f"{param}.image_url", value.get("image_url")
+        if isinstance(value, dict):  # as pictures in messages have it
+            param, value = f"{param}.url", value.get("url")
+    if not isinstance(value, str):
+        raise InvalidRequest(f"'{param}' must be an address or a data: URL, not {kind_of(value)}", param=param)
+    if value.startswith("data:"):
+        _check_data_url(value, param)
+    elif len(value) > _MAX_URL or not _WEB_URL.match(value):
+        raise InvalidRequest(f"'{param}' must be an http or https address, or a data: URL of a picture", param=param)
+    return Reference(url=value)
+
+
+def _check_data_url(value: str, param: str) -> None:
+    found, head = _DATA_URL.match(value), b""
+    if found is not None:
+        with suppress(binascii.Error):
+            head = b64decode(found["head"][: len(found["head"]) // 4 * 4])
+    if sniff_picture(head) is None:
+        raise InvalidRequest(f"'{param}' must be a PNG, a JPEG or a WebP file as a base64 data: URL", param=param)
+
+
+def _read_file(file: Upload) -> Reference:
+    if sniff_picture(file.head) not in {"image/png", "image/jpeg", "image/webp"}:
+        raise InvalidRequest(f"'{REFERENCE}' must be a picture: a PNG, a JPEG or a WebP file", param=REFERENCE)
+    return Reference(upload=file)
+
+
+def _refuse_file_id(param: str) -> InvalidRequest:
+    return InvalidRequest("Files are not kept here: send the picture itself, or its address", param=param)

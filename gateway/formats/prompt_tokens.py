@@ -1,0 +1,66 @@
+"""An estimate of the tokens that a call asks with, for when its provider does not say.
+
+It is read from the body when it is needed: most providers count, and then it is not.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.domain.audio import count_heard_tokens
+from gateway.domain.inference_request import Call
+from gateway.domain.token_estimate import estimate_text
+
+_FIELDS = (
+    "messages", "system", "input", "instructions", "prompt", "suffix", "keywords", "query", "documents",
+)  # fmt: skip
+"""Fields of a body that are the prompt, in whichever language."""
+_SCHEMAS = ("tools", "functions", "response_format", "output_config", "text")
+"""Those that a provider writes into the prompt as JSON."""
+_NO_TEXT = frozenset({"type", "role", "id", "tool_call_id", "tool_use_id", "call_id", "cache_control", "media_type"})
+"""Fields of a message or a part that say what it is."""
+_IMAGES = frozenset({"image", "image_url", "input_image", "input_reference"})
+_MEDIA = frozenset({"url", "data", "file_data", "file_url", "file_id", "image_url", "image", "video", "result"})
+"""Strings that stand for an image, a recording or a file: its bytes in base64, an address, or an id."""
+_IMAGE_TOKENS = 1_000
+"""One of 1024x1024 has 765 tokens at OpenAI ("Images and vision") and 1,400 at Anthropic ("Vision")."""
+_BYTES_A_TOKEN = 32
+"""Of a recording or a document in base64: a page of 1,500 tokens weighs some 40 KB."""
+
+
+def estimate_prompt(call: Call) -> int:
+    """Tokens of the prompt of ``call``, at most its bound; sound to be heard is counted by its length."""
+    texts: list[str] = []
+    tokens = 0
+    for name in _FIELDS:
+        value = call.body.get(name)
+        if value:
+            tokens += sum(_find_texts(name, value, texts))
+    schemas = (call.body.get(name) for name in _SCHEMAS)
+    texts += [orjson.dumps(schema).decode() for schema in schemas if schema and not isinstance(schema, str)]
+    prompt = tokens + estimate_text("\n".join(texts))
+    if call.operation == "rerank":  # the query is read again with every document
+        again = max(len(call.body.get("documents") or ()) - 1, 0)
+        prompt += estimate_text(str(call.body.get("query"))) * again
+    return min(prompt, call.prompt_bound) + (count_heard_tokens(call.sound_ms) if call.files else 0)
+
+
+def _find_texts(name: str, value: Any, texts: list[str]) -> Iterator[int]:
+    """Put every text in ``value`` into ``texts``; the tokens of all that is none, one after the other."""
+    rest: list[tuple[str, Any, bool]] = [(name, value, False)]
+    while rest:
+        name, value, image = rest.pop()
+        if isinstance(value, str):
+            if name in _MEDIA or value.startswith("data:"):
+                yield _IMAGE_TOKENS if image else _IMAGE_TOKENS + len(value) // _BYTES_A_TOKEN
+            elif name not in _NO_TEXT:
+                texts.append(value)
+        elif isinstance(value, dict):
+            image = image or name in _IMAGES or str(value.get("type")) in _IMAGES
+            rest.extend((key, item, image) for key, item in value.items())
+        elif isinstance(value, list):
+            if value and type(value[0]) is int:  # a prompt in ids of tokens
+                yield len(value)
+            else:
+                rest.extend((name, item, image) for item in value)

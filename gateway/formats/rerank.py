@@ -1,0 +1,105 @@
+"""Reranking as Jina and Cohere began it and most others took it over: the call, and the usage of its answer.
+
+Request: ``model``, ``query``, ``documents``, ``top_n``, ``return_documents`` and more; answer: ``results``, each with
+an ``index`` and a ``relevance_score``. Sources: Cohere's "Best Practices for using Rerank" (at most 10,000 documents),
+SiliconFlow's and Novita's "Create rerank", Alibaba Cloud's "Text rerank" (how tokens are counted), and the request and
+answer classes of vLLM's server. Every one reports its tokens in a place of its own.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import MAX_TOKENS, Usage, read_count
+from gateway.errors import InvalidRequest, UpstreamError
+from gateway.formats.openai.chat import read_answer_object
+from gateway.formats.openai.errors import Secrets
+from gateway.formats.openai.fields import Body, kind_of, read_integer, read_list, read_model
+from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
+from gateway.formats.prompt_tokens import estimate_prompt
+
+MAX_DOCUMENTS = 10_000
+_MEDIA = frozenset({"image", "image_url", "video", "video_url", "audio"})
+"""Fields of a query or a document that stand for something other than text."""
+_COUNTS = (
+    ("usage", "total_tokens"),  # Jina, vLLM, llama.cpp, Together, DashScope
+    ("usage", "prompt_tokens"),
+    ("meta", "tokens", "input_tokens"),  # Cohere, SiliconFlow
+    ("tokens", "input_tokens"),  # SiliconFlow, as its documentation has it
+    ("meta", "billed_units", "total_tokens"),
+    ("meta", "billed_units", "input_tokens"),
+)
+
+
+def read_rerank_call(body: Body) -> Call:
+    """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
+    model = read_model(body)
+    asked, asked_bound = _count_item(body.get("query"), "query")
+    documents = read_list(body, "documents")
+    if not documents:
+        raise InvalidRequest("Missing required field 'documents': at least one document", param="documents")
+    if len(documents) > MAX_DOCUMENTS:
+        raise InvalidRequest(f"'documents' must hold at most {MAX_DOCUMENTS} documents", param="documents")
+    counts = [_count_item(document, f"documents[{index}]") for index, document in enumerate(documents)]
+    read_integer(body, "top_n", 1, MAX_TOKENS)
+    # The query is read again with every document, and is counted so.
+    return Call(
+        operation="rerank",
+        model=model,
+        body=body,
+        prompt_chars=sum(asked + chars for chars, _ in counts),
+        prompt_bound=sum(MESSAGE_TOKENS + asked_bound + bound for _, bound in counts),
+    )
+
+
+def _count_item(item: object, where: str) -> tuple[int, int]:
+    """Characters of a query or a document, and the tokens it hardly exceeds."""
+    if item is None:
+        raise InvalidRequest(f"Missing required field '{where}'", param=where)
+    if isinstance(item, str):
+        return len(item), bound_text(item)
+    if not isinstance(item, dict):
+        raise InvalidRequest(f"'{where}' must be a string or an object, not {kind_of(item)}", param=where)
+    fields = list(_list_fields(item))
+    texts = [value for name, value in fields if name not in _MEDIA and isinstance(value, str)]
+    return sum(map(len, texts)), sum(_bound_field(name, value) for name, value in fields)
+
+
+def _list_fields(item: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """The fields of a document, and those of the parts in its ``content`` (vLLM's documents with pictures)."""
+    content = item.get("content")
+    if not isinstance(content, list):
+        return item.items()
+    rest = [(name, value) for name, value in item.items() if name != "content"]
+    parts = (part if isinstance(part, dict) else {"": part} for part in content)
+    return rest + [field for part in parts for field in part.items()]
+
+
+def _bound_field(name: str, value: Any) -> int:
+    return PART_TOKENS if name in _MEDIA and value else bound_json(value)
+
+
+def write_rerank_body(call: Call, model: str) -> Body:
+    """The body for the provider, under the provider's name of the model."""
+    return call.body | {"model": model}
+
+
+def read_rerank_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
+    """An answer -> its usage: the provider's word, else an estimate.
+
+    Raises ``UpstreamError`` where it is no answer. The bytes go to the caller as they are.
+    """
+    value = read_answer_object(raw, secrets)
+    if not isinstance(value.get("results"), list):
+        raise UpstreamError("The provider's answer has no results")
+    for path in _COUNTS:
+        tokens = read_count(_find(value, path))
+        if tokens:  # a server that does not count says 0
+            return Usage(tokens, source="upstream")
+    return Usage(estimate_prompt(call), source="estimate")
+
+
+def _find(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

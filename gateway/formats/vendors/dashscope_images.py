@@ -1,0 +1,212 @@
+"""Pictures of Alibaba Cloud Model Studio (DashScope): most are tasks, which are begun and asked after until they end.
+
+Tasks: alibabacloud.com/help/en/model-studio/manage-asynchronous-tasks (one that is PENDING can be cancelled; of one
+that runs the wish is refused, and does no harm). What is asked where, with which fields:
+    Wan 2.5 and older     alibabacloud.com/help/en/model-studio/text-to-image-v2-api-reference
+    Wan 2.5, editing      docs.qwencloud.com/api-reference/image-generation/wan25-general-image-editing
+    Wan 2.1, editing      alibabacloud.com/help/en/model-studio/wanx-image-edit
+    Wan 2.6 and 2.7       docs.qwencloud.com/api-reference/image-generation/wan26-image-gen-edit, and wan27-… beside it
+    Qwen-Image            alibabacloud.com/help/en/model-studio/qwen-image-api; docs.qwencloud.com/api-reference/
+                          image-generation/qwen-image-editing
+Whatever is not begun as a task there is answered at once with the pictures. Every picture that goes in may be a
+``data:`` URL; those that come out are addresses, good for a day. Errors: .../help/en/model-studio/error-code.
+"""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from gateway.domain.capability import Capability
+from gateway.domain.image import Picture, PictureAsk, Pictures
+from gateway.domain.inference_request import Call
+from gateway.errors import UpstreamError, UpstreamFault, UpstreamLimited, UpstreamRefused
+from gateway.formats.content_filter import is_block, write_block
+from gateway.formats.image_backend import Ask
+from gateway.formats.image_task import (
+    PictureTask,
+    check_expressible,
+    check_format,
+    read_field,
+    read_picture,
+    read_sides,
+    read_state,
+    write_pictures,
+)
+from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.openai.image_params import check_size
+from gateway.formats.request_body import Body, write_data_url
+
+TASKS = "/api/v1/tasks"
+_SERVICES = "/api/v1/services/aigc"
+_AS_TASK = ("X-DashScope-Async", "enable")
+_FIRST_WAIT_S = 1.0
+_UNDER_WAY = ("PENDING", "RUNNING")
+_OVER = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
+_FORMATS = ("png",)
+_NO_REASON = "The provider gave no reason"
+_PARAMETERS = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
+"""What a caller may say beside the convention's fields. Not those that change how many pictures come."""
+_CALLERS_FAULT = ("InvalidParameter", "InvalidURL", "BadRequest")
+_TOO_MANY = 429
+
+
+@attrs.frozen
+class _Manner:
+    """How models are spoken to.
+
+    Attributes:
+        path: behind the server's root.
+        task: whether it begins a task; else the answer has the pictures.
+        talks: the prompt and the pictures are parts of a message; else fields.
+        takes: whether it takes pictures.
+        needs: whether it cannot do without.
+        negative: where ``negative_prompt`` stands.
+        function: what an editor of several crafts is asked to do.
+    """
+
+    path: str
+    task: bool = True
+    talks: bool = False
+    takes: bool = True
+    needs: bool = False
+    negative: str = "parameters"
+    function: str | None = None
+
+
+_FIELDS = _Manner(f"{_SERVICES}/text2image/image-synthesis", takes=False, negative="input")
+_MESSAGE = _Manner(f"{_SERVICES}/image-generation/generation", talks=True)
+_AT_ONCE = _Manner(f"{_SERVICES}/multimodal-generation/generation", talks=True, task=False)
+_EDITOR = _Manner(f"{_SERVICES}/image2image/image-synthesis", needs=True, negative="input")
+_MANNERS: Mapping[str, _Manner] = MappingProxyType(
+    {
+        "wanx2.1-imageedit": attrs.evolve(_EDITOR, function="description_edit"),
+        "wan2.5-i2i*": _EDITOR,
+        "wan2.[125]-t2i*": _FIELDS,
+        "wanx*-t2i*": _FIELDS,
+        "wan*-t2i*": attrs.evolve(_MESSAGE, takes=False),
+        "wan2.6-image*": attrs.evolve(_MESSAGE, needs=True),
+        "wan*-image*": _MESSAGE,
+        "qwen-image": attrs.evolve(_FIELDS, negative="parameters"),
+        "qwen-image-plus": attrs.evolve(_FIELDS, negative="parameters"),
+        "qwen-image-edit*": attrs.evolve(_AT_ONCE, needs=True),
+    },
+)
+"""By globs of models, the first that matches; without one a model is asked at once, as all the newest are."""
+
+
+def _find_manner(model: str) -> _Manner:
+    return next((manner for glob, manner in _MANNERS.items() if fnmatchcase(model, glob)), _AT_ONCE)
+
+
+class DashScopePainter:
+    """``Painter``; see there. Paths are behind the server's root."""
+
+    __slots__ = ("_ask", "_call", "_count", "_manner", "_model", "_task")
+
+    def __init__(self, call: Call, model: str, _mark: str, _capability: Capability) -> None:
+        self._call = call
+        self._ask = call.picture or PictureAsk("")
+        self._model = model
+        self._manner = _find_manner(model)
+        self._task = PictureTask(TASKS, _FIRST_WAIT_S)
+        self._count = 1
+
+    def begin(self, count: int) -> Ask:
+        """What to ask first."""
+        manner = self._manner
+        check_expressible(self._call, takes=manner.takes, needs=manner.needs)
+        check_format(self._call.body.get("output_format"), _FORMATS)
+        check_size(self._call.body)
+        self._count = count
+        said: Body = {"model": self._model, "input": self._write_input(), "parameters": self._write_parameters()}
+        for name in _PARAMETERS:
+            if self._call.body.get(name) is not None:
+                value = self._call.body[name]
+                said[manner.negative if name == "negative_prompt" else "parameters"][name] = (
+                    value if name == "negative_prompt" else read_field(value)
+                )
+        return Ask(said, path=manner.path, begins=manner.task, headers=(_AS_TASK,) if manner.task else ())
+
+    def _write_input(self) -> Body:
+        manner = self._manner
+        pictures = [write_data_url(file) for file in self._call.files if file.field == "image"]
+        prompt = self._ask.prompt
+        if manner.talks:
+            content = [*({"image": picture} for picture in pictures), {"text": prompt}]
+            return {"messages": [{"role": "user", "content": content}]}
+        if manner.function is not None:
+            return {"function": manner.function, "prompt": prompt, "base_image_url": pictures[0]}
+        return {"prompt": prompt, "images": pictures} if pictures else {"prompt": prompt}
+
+    def _write_parameters(self) -> Body:
+        parameters: Body = {}
+        if self._ask.size is not None:
+            parameters["size"] = "{}*{}".format(*read_sides(self._ask.size))
+        if self._manner.task or self._count > 1:  # a task makes four where it is not told; the others make one
+            parameters["n"] = self._count
+        return parameters
+
+    def read(self, raw: bytes, secrets: Secrets) -> Pictures | Ask:
+        """The pictures, or how to ask after the task."""
+        value = self._task.read_object(raw)
+        if value is None:
+            return self._task.ask_after()
+        found = value.get("output")
+        output: dict[str, Any] = found if isinstance(found, dict) else {}
+        state = output.get("task_status")
+        self._task.ended = state in _OVER
+        if state in _UNDER_WAY:
+            return self._task.follow(output.get("task_id"))
+        if state == "FAILED" or _has_code(value):
+            raise _find_fault(output if state == "FAILED" else value, secrets)
+        if state is not None and state != "SUCCEEDED":
+            raise UpstreamError(f"The provider's task is {read_state(state, secrets)}")
+        return write_pictures(list(_read_pictures(output, secrets)), self._count)
+
+    def abandon(self) -> Ask | None:
+        """How to cancel the task."""
+        return self._task.abandon()
+
+
+def _read_pictures(output: dict[str, Any], secrets: Secrets) -> Iterator[Picture]:
+    """Pictures of either shape. Raises a fault for one that failed: all of them were asked for."""
+    for result in _list(output.get("results")):
+        if isinstance(result, dict):
+            if _has_code(result):
+                raise _find_fault(result, secrets)
+            prompt = result.get("actual_prompt")
+            picture = read_picture(result.get("url"))
+            yield attrs.evolve(picture, revised_prompt=prompt) if isinstance(prompt, str) else picture
+    for choice in _list(output.get("choices")):
+        message = choice.get("message") if isinstance(choice, dict) else None
+        for part in _list(message.get("content") if isinstance(message, dict) else None):
+            if isinstance(part, dict) and "image" in part:
+                yield read_picture(part["image"])
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _has_code(said: dict[str, Any]) -> bool:
+    code = said.get("code")
+    return isinstance(code, str) and bool(code)
+
+
+def _find_fault(said: dict[str, Any], secrets: Secrets) -> UpstreamFault:
+    """The fault that ``{"code", "message"}`` is."""
+    code = said["code"] if isinstance(said.get("code"), str) else ""
+    told = said.get("message")
+    message = mask(told, secrets) if isinstance(told, str) and told else _NO_REASON
+    if is_block(code, message):
+        return write_block(message, secrets)
+    if code.startswith("Throttling"):
+        limited = UpstreamLimited(message, status=_TOO_MANY, code=mask(code, secrets)[:100])
+        limited.retry_after_s = 1
+        return limited
+    if code.startswith(_CALLERS_FAULT):
+        return UpstreamRefused(message, status=400, code=mask(code, secrets)[:100])
+    return UpstreamError(f"The provider failed: {message}")

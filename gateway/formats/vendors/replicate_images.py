@@ -1,0 +1,257 @@
+"""Pictures of models at Replicate: predictions, which are begun and asked after until they end.
+
+Predictions: replicate.com/docs/reference/http; .../docs/topics/predictions/lifecycle (states), .../create-a-prediction.
+``Prefer: wait`` is not said: while it holds the request open nobody knows the prediction's id, and what a caller leaves
+behind could not be cancelled. The addresses an answer names for asking and cancelling are not used.
+
+Each model has fields of its own: replicate.com/OWNER/NAME/versions/…/api of those in ``MODELS``; what a model of the
+first FLUX makes of an aspect ratio is in github.com/replicate/cog-flux, predict.py. Of any other model only the prompt
+is known, and callers give its own fields beside it; those of a size where they say no ``size``, and where nobody has
+said which sizes there may be. No mask is known: theirs are black and white, the convention's are transparent where the
+picture is to be changed.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from gateway.domain.capability import Capability
+from gateway.domain.image import PictureAsk, Pictures
+from gateway.domain.inference_request import Call
+from gateway.errors import InvalidRequest, UpstreamError, UpstreamFault
+from gateway.formats.aspect_ratios import FIRST_SIZES, USUAL_SIZES, read_shape
+from gateway.formats.content_filter import is_block, write_block
+from gateway.formats.image_backend import Ask
+from gateway.formats.image_task import (
+    PictureTask,
+    check_expressible,
+    check_format,
+    read_field,
+    read_picture,
+    read_sides,
+    read_state,
+    write_pictures,
+)
+from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.openai.image_params import check_size, is_count
+from gateway.formats.request_body import Body, write_data_url
+
+PREDICTIONS = "/predictions"
+_FIRST_WAIT_S = 0.5
+_UNDER_WAY = ("starting", "processing")
+_OVER = ("succeeded", "failed", "canceled", "aborted")
+_MODEL = re.compile(
+    r"(?P<owned>[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127})(?::(?P<version>[a-f0-9]{1,64}))?\Z",
+    re.ASCII,
+)
+_NOT_THE_MODELS = frozenset(
+    {
+        "model", "prompt", "n", "size", "response_format", "user", "quality", "style", "background", "moderation",
+        "output_format", "output_compression", "stream", "partial_images", "safety_identifier", "input_fidelity",
+        "complexity", "frame_count", "frame_duration_ms", "svg", "image", "images", "mask", "markup",
+        "disable_safety_checker",
+    },
+)  # fmt: skip
+"""Fields that are the convention's, beside those that say how many; and the filter, which is the business of whoever
+answers for the account."""
+
+
+@attrs.frozen
+class ReplicateModel:
+    """What a model takes, and under which names.
+
+    Attributes:
+        sizes: those it makes, each with the fields that say it.
+        sides: of a model that makes any size, the shortest and the longest side, both multiples of ``STEP``.
+        many_field: how many pictures it is to make; None: it makes one.
+        most: pictures at once.
+        source_field: the pictures to start from; None: it takes none.
+        most_sources: of these; None: nobody says. Where there may be several the field is a list.
+        needs: whether it cannot do without.
+        formats: what its pictures can be; none: nobody says.
+    """
+
+    sizes: Mapping[str, Mapping[str, str]] | None = None
+    sides: tuple[int, int] | None = None
+    many_field: str | None = None
+    most: int = 1
+    source_field: str | None = None
+    most_sources: int | None = 1
+    needs: bool = False
+    formats: tuple[str, ...] = ()
+
+
+STEP = 32
+_ALL_FORMATS = ("webp", "jpeg", "png")
+
+
+def _tell_ratios(ratios: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+    return MappingProxyType({size: {"aspect_ratio": ratio} for size, ratio in ratios.items()})
+
+
+_FLUX_RATIOS = {
+    "1024x1024": "1:1", "1344x768": "16:9", "1536x640": "21:9", "1216x832": "3:2", "832x1216": "2:3", "896x1088": "4:5",
+    "1088x896": "5:4", "896x1152": "3:4", "1152x896": "4:3", "768x1344": "9:16", "640x1536": "9:21",
+}  # fmt: skip
+_RATIOS = {
+    "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1024x768": "4:3", "768x1024": "3:4",
+    "1280x720": "16:9", "720x1280": "9:16", "1280x1024": "5:4", "1024x1280": "4:5",
+}  # fmt: skip
+"""A size stands for its shape where a model is only told shapes, and nobody says how large its pictures are."""
+_SHAPES = _tell_ratios(_RATIOS)
+_IMAGEN_RATIOS = ("1:1", "9:16", "16:9", "3:4", "4:3")
+_IMAGEN_SHAPES = _tell_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
+_BANANA_SIZES = _tell_ratios({size: read_shape(size, None).ratio for size in FIRST_SIZES})
+_PRO_SIZES = MappingProxyType(
+    {
+        size: {"aspect_ratio": shape.ratio, "resolution": shape.tier}
+        for size, shape in ((size, read_shape(size, None)) for size in USUAL_SIZES)
+    },
+)
+_IDEOGRAM_SIZES = (  # noqa: SIM905 - as their page has them
+    "512x1536 576x1408 576x1472 576x1536 640x1344 640x1408 640x1472 640x1536 704x1152 704x1216 704x1280 704x1344 "
+    "704x1408 704x1472 736x1312 768x1088 768x1216 768x1280 768x1344 800x1280 832x960 832x1024 832x1088 832x1152 "
+    "832x1216 832x1248 864x1152 896x960 896x1024 896x1088 896x1120 896x1152 960x832 960x896 960x1024 960x1088 "
+    "1024x832 1024x896 1024x960 1024x1024 1088x768 1088x832 1088x896 1088x960 1120x896 1152x704 1152x832 1152x864 "
+    "1152x896 1216x704 1216x768 1216x832 1248x832 1280x704 1280x768 1280x800 1312x736 1344x640 1344x704 1344x768 "
+    "1408x576 1408x640 1408x704 1472x576 1472x640 1472x704 1536x512 1536x576 1536x640"
+).split()
+_FLUX = ReplicateModel(_tell_ratios(_FLUX_RATIOS), many_field="num_outputs", most=4, formats=_ALL_FORMATS)
+_KONTEXT = ReplicateModel(_SHAPES, source_field="input_image")
+_IMAGEN = ReplicateModel(_IMAGEN_SHAPES)
+_BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", most_sources=None)
+_IDEOGRAM = ReplicateModel({size: {"resolution": size} for size in _IDEOGRAM_SIZES})
+_STABLE = ReplicateModel(_SHAPES, formats=_ALL_FORMATS)
+_UNKNOWN = ReplicateModel()
+MODELS: Mapping[str, ReplicateModel] = MappingProxyType(
+    {
+        "black-forest-labs/flux-schnell": _FLUX,
+        "black-forest-labs/flux-dev": _FLUX,
+        "black-forest-labs/flux-1.1-pro": ReplicateModel(sides=(256, 1440), formats=_ALL_FORMATS),
+        "black-forest-labs/flux-1.1-pro-ultra": ReplicateModel(_SHAPES, formats=("jpeg", "png")),
+        "black-forest-labs/flux-kontext-pro": _KONTEXT,
+        "black-forest-labs/flux-kontext-max": _KONTEXT,
+        "black-forest-labs/flux-kontext-dev": _KONTEXT,
+        "black-forest-labs/flux-fill-pro": ReplicateModel({}, source_field="image", needs=True),
+        "black-forest-labs/flux-2-dev": ReplicateModel(sides=(256, 1440), source_field="input_images", most_sources=4),
+        "black-forest-labs/flux-2-flex": ReplicateModel(
+            sides=(256, 2048), source_field="input_images", most_sources=10
+        ),
+        "google/imagen-4": _IMAGEN,
+        "google/imagen-4-fast": _IMAGEN,
+        "google/imagen-4-ultra": _IMAGEN,
+        "google/nano-banana": _BANANA,
+        "google/gemini-2.5-flash-image": _BANANA,
+        "google/nano-banana-pro": attrs.evolve(_BANANA, sizes=_PRO_SIZES, most_sources=14),
+        "ideogram-ai/ideogram-v3-turbo": _IDEOGRAM,
+        "ideogram-ai/ideogram-v3-balanced": _IDEOGRAM,
+        "ideogram-ai/ideogram-v3-quality": _IDEOGRAM,
+        "stability-ai/stable-diffusion-3.5-large": _STABLE,
+        "stability-ai/stable-diffusion-3.5-large-turbo": _STABLE,
+        "stability-ai/stable-diffusion-3.5-medium": _STABLE,
+    },
+)
+
+
+class ReplicatePainter:
+    """``Painter``; see there."""
+
+    __slots__ = ("_ask", "_call", "_count", "_limited", "_model", "_takes", "_task")
+
+    def __init__(self, call: Call, model: str, _mark: str, capability: Capability) -> None:
+        self._call = call
+        self._ask = call.picture or PictureAsk("")
+        self._model = model
+        self._takes = MODELS.get(model.partition(":")[0], _UNKNOWN)
+        self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.sizes or ())
+        self._task = PictureTask(PREDICTIONS, _FIRST_WAIT_S)
+        self._count = 1
+
+    def begin(self, count: int) -> Ask:
+        """What to ask first."""
+        takes = self._takes
+        check_expressible(self._call, takes=takes.source_field is not None, needs=takes.needs)
+        named = _MODEL.match(self._model)
+        if named is None:
+            raise InvalidRequest("The provider calls its models owner/name, or owner/name:version", param="model")
+        if self._limited or self._ask.size is not None:
+            check_size(self._call.body)
+        self._count = count
+        said: Body = {"input": self._write_input()}
+        if named["version"] is None:
+            return Ask(said, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
+        return Ask({"version": named["version"], **said}, path=PREDICTIONS, begins=True)
+
+    def _write_input(self) -> Body:
+        takes, ask, body = self._takes, self._ask, self._call.body
+        apart = _NOT_THE_MODELS | {takes.source_field}
+        told: Body = {
+            name: read_field(value)
+            for name, value in body.items()
+            if name not in apart and not is_count(name) and value is not None
+        }
+        told["prompt"] = ask.prompt
+        if ask.size is not None:
+            told |= _write_size(takes, ask.size)
+        if takes.many_field is not None:
+            told[takes.many_field] = self._count
+        elif self._count > 1:
+            raise InvalidRequest("'n' must be 1", param="n")
+        pictures = [write_data_url(file) for file in self._call.files if file.field == "image"]
+        if takes.source_field is not None and pictures:
+            told[takes.source_field] = pictures[0] if takes.most_sources == 1 else pictures
+        return told | _write_format(takes, body.get("output_format"))
+
+    def read(self, raw: bytes, secrets: Secrets) -> Pictures | Ask:
+        """The pictures, or how to ask after the prediction."""
+        value = self._task.read_object(raw)
+        if value is None:
+            return self._task.ask_after()
+        state = value.get("status")
+        self._task.ended = state in _OVER
+        if state in _UNDER_WAY:
+            return self._task.follow(value.get("id"))
+        if state == "failed":
+            raise _find_fault(value.get("error"), secrets)
+        if state != "succeeded":
+            raise UpstreamError(f"The provider's prediction is {read_state(state, secrets)}")
+        output = value.get("output")
+        given = output if isinstance(output, list) else [output]
+        return write_pictures([read_picture(one) for one in given if one is not None], self._count)
+
+    def abandon(self) -> Ask | None:
+        """How to cancel the prediction."""
+        return self._task.abandon()
+
+
+def _write_size(takes: ReplicateModel, size: str) -> dict[str, Any]:
+    if takes.sizes is not None and size in takes.sizes:
+        return dict(takes.sizes[size])
+    if takes.sides is not None:
+        least, most = takes.sides
+        width, height = read_sides(size)
+        if all(least <= side <= most and side % STEP == 0 for side in (width, height)):
+            return {"aspect_ratio": "custom", "width": width, "height": height}
+        raise InvalidRequest(f"each side of 'size' must be {least} to {most}, in steps of {STEP}", param="size")
+    if takes.sizes is None:
+        raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
+    raise InvalidRequest(f"'size' must be one of {', '.join(takes.sizes) or 'auto'}", param="size")
+
+
+def _write_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
+    """The convention's ``output_format``."""
+    check_format(wanted, takes.formats)
+    if wanted is None:
+        return {}
+    return {"output_format": "jpg" if wanted == "jpeg" else wanted}
+
+
+def _find_fault(error: object, secrets: Secrets) -> UpstreamFault:
+    """The fault of a prediction that failed, whose model has said why in its own words."""
+    message = mask(error, secrets) if isinstance(error, str) and error else "The provider gave no reason"
+    if is_block(None, message):
+        return write_block(message, secrets)
+    return UpstreamError(f"The provider failed: {message}")

@@ -1,0 +1,210 @@
+"""How videos are had from one provider: what to ask, and what the answers mean. Sans-IO, and without a memory.
+
+A job outlives processes, so a ``Filmmaker`` keeps nothing: everything it needs to know of a task is handed to it. Who
+asks, waits and keeps records is ``videos/jobs.py`` and ``videos/provider_api.py``.
+"""
+
+import re
+from typing import Literal, Protocol
+
+import attrs
+import orjson
+
+from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference, VideoError
+from gateway.errors import ContentBlocked, InvalidRequest, UpstreamError, UpstreamFault
+from gateway.formats.content_filter import NEVER_BLOCKS, find_blocked, is_block, read_worded_fault, write_verdict
+from gateway.formats.image_backend import Ask
+from gateway.formats.openai.errors import Secrets, mask
+from gateway.formats.request_body import Body
+
+TaskState = Literal["queued", "processing", "completed", "failed"]
+Variant = Literal["video", "thumbnail", "spritesheet"]
+
+MAX_ID_CHARS = 512
+_ID = re.compile(r"[A-Za-z0-9._:=~-]{1,512}\Z")
+_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
+_ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b")
+_MAX_MESSAGE = 500
+_NO_REASON = "The provider gave no reason"
+_BLOCKED = "The provider's safety filter blocked the video, or what was asked for"
+
+
+@attrs.frozen(eq=False)
+class Shot:
+    """What a provider is asked to make.
+
+    Attributes:
+        model: the provider's own name of it.
+        mark: our id of the job.
+        seconds, size: None where the caller left it open, and nothing is known of what the model does then.
+        extra: what else stands in the caller's body, under the convention's or the provider's names.
+    """
+
+    model: str
+    prompt: str = attrs.field(repr=False)
+    mark: str
+    seconds: int | None = None
+    size: str | None = None
+    reference: Reference | None = None
+    extra: Body = attrs.field(factory=dict, repr=False)
+
+
+@attrs.frozen
+class Task:
+    """A task as it is known here: its provider's id, its model there, and the last ``clue`` (see ``Take``)."""
+
+    id: str
+    model: str
+    clue: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
+class Take:
+    """What an answer says of a task.
+
+    Attributes:
+        state: None where it is in none that is known: then it goes on.
+        id: the provider's; only of an answer to a submit.
+        progress: in percent; None where nothing is said of it.
+        error: of a task that failed.
+        clue: of a task that is completed, in words of the filmmaker's own: where its video is.
+        seconds, size: of the video, where the provider says what they are.
+    """
+
+    state: TaskState | None = None
+    id: str | None = None
+    progress: int | None = None
+    error: VideoError | None = None
+    clue: str | None = attrs.field(default=None, repr=False)
+    seconds: str | None = None
+    size: str | None = None
+
+
+@attrs.frozen
+class Place:
+    """Where a file is.
+
+    Attributes:
+        path: behind the channel's base URL (or the server's root, where the endpoint is ``rooted``), to be asked with
+            the channel's key; None where there is a ``url``.
+        url: an address as the provider wrote it.
+        signed: it is asked with the channel's key as well, as long as it is at the channel's own server.
+    """
+
+    path: str | None = None
+    url: str | None = attrs.field(default=None, repr=False)
+    signed: bool = False
+
+
+class Filmmaker(Protocol):
+    """One provider's language of videos. Every method is a function of what it is given."""
+
+    takes_urls: bool
+    """Whether a reference may be an address for the provider to fetch; else it is fetched here, and sent along."""
+
+    def submit(self, shot: Shot) -> Ask:
+        """How to begin a task. Raises ``InvalidRequest`` naming what cannot be said."""
+        ...
+
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
+        """A good answer (2xx) to it: a task with an ``id``.
+
+        Raises ``UpstreamError`` where it has none; an ``UpstreamFault`` where it is a refusal in disguise.
+        """
+        ...
+
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+        """Any other answer, to whatever was asked: the fault it is."""
+        ...
+
+    def poll(self, task: Task) -> Ask:
+        """How to ask after a task."""
+        ...
+
+    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+        """A good answer (2xx) to that. Raises ``UpstreamError`` where it says nothing of a task."""
+        ...
+
+    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+        """Where the file of a completed task is, or what to ask to learn it; None where there is no such variant."""
+        ...
+
+    def read_content(self, raw: bytes, secrets: Secrets) -> Place:
+        """A good answer (2xx) to that question. Raises ``UpstreamError`` where it tells no place."""
+        ...
+
+    def remix(self, task: Task, shot: Shot) -> Ask | None:
+        """How to make the video of a task anew by another prompt; answered as a submit is. None: it cannot be done."""
+        ...
+
+    def cancel(self, task: Task) -> Ask | None:
+        """How to stop a task that has not ended; None where that is not offered."""
+        ...
+
+    def delete(self, task: Task) -> Ask | None:
+        """How to have a task that has ended forgotten, and its files; None where that is not offered."""
+        ...
+
+
+def read_id(found: object) -> str:
+    """A task's id. Raises ``UpstreamError`` where it is none that may stand in a path, percent-encoded or not."""
+    if not isinstance(found, str) or not _ID.match(found) or found.strip(".") == "":
+        raise UpstreamError("The provider gave its task no usable id")
+    return found
+
+
+def read_object(raw: bytes) -> Body:
+    """An answer's JSON object. Raises ``UpstreamError``."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise UpstreamError("The provider's answer is not a JSON object")
+    return value
+
+
+def read_progress(value: object) -> int | None:
+    """Percent: an integer from 0 to 100, or None where it is none."""
+    return value if type(value) is int and 0 <= value <= 100 else None  # noqa: PLR2004
+
+
+def read_sides(size: str) -> tuple[int, int]:
+    """Width and height of ``1280x720``. Raises ``InvalidRequest``."""
+    found = _SIZE.match(size)
+    if found is None:
+        raise InvalidRequest("'size' must be width and height as in 1280x720", param="size")
+    return int(found[1]), int(found[2])
+
+
+def write_error(code: object, message: object, secrets: Secrets) -> VideoError:
+    """Why a task failed, masked; a filter's verdict has a code of its own."""
+    said = str(code) if type(code) is int else code if isinstance(code, str) else ""
+    words = _ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
+    if is_block(said, words):
+        return VideoError(
+            BLOCKED_CODE, words or "The provider's safety filter blocked the video, or what was asked for"
+        )
+    return VideoError(FAILED_CODE, words or _NO_REASON)
+
+
+def read_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    """A provider's answer outside 2xx -> the fault it is, in whichever of the usual shapes.
+
+    A block is a ``ContentBlocked``: pictures have another code for it.
+    """
+    if status not in NEVER_BLOCKS:
+        try:
+            blocked, message = find_blocked(orjson.loads(raw))
+        except orjson.JSONDecodeError:
+            blocked, message = False, None
+        if blocked:
+            return ContentBlocked(write_verdict(_BLOCKED, message, secrets))
+    return read_worded_fault(status, raw, secrets, rest_s=rest_s)
+
+
+def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> UpstreamFault:
+    """A refusal that came under 200, as if it had come under ``status``."""
+    fault = read_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
+    fault.declined = True
+    return fault

@@ -1,0 +1,1 @@
+"""Images, audio and the files that are kept of them."""

@@ -1,0 +1,117 @@
+"""A painted picture on its way to whoever asked for it: looked at, fetched where it is elsewhere, and given a form."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from gateway.domain.image import MAX_PICTURE_BYTES, Picture, PictureForm
+from gateway.domain.inference_request import Call
+from gateway.errors import UpstreamError, UpstreamFault
+from gateway.formats.image_data import check_picture
+from gateway.media.signed_links import Keeper
+from gateway.providers.base import read_origin
+from gateway.routing.target import Attempt
+from gateway.upstream.interface import Fetcher
+
+FETCH_TIMEOUT_S = 60.0
+_STEP = 3 * 4 * 64 * 1024
+"""Bytes that are coded at a time, of base64 or into it: about a millisecond. A thread would hold the loop as well."""
+
+
+class Gallery:
+    """Gives pictures the form that is wanted. What is given is a picture by its first bytes, and whole.
+
+    Args:
+        fetcher: the guarded way to the addresses that providers name.
+        keeper: keeps pictures for callers who want addresses.
+    """
+
+    def __init__(self, fetcher: Fetcher, keeper: Keeper) -> None:
+        self._fetcher = fetcher
+        self._keeper = keeper
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` where the disk has no room for another picture."""
+        self._keeper.check_room()
+
+    async def give(self, attempt: Attempt, call: Call, picture: Picture, form: PictureForm) -> Picture:
+        """``picture`` in ``form``. Raises an ``UpstreamFault``, ``StoreUnavailable``."""
+        try:
+            if form == "url":
+                return await self._give_url(attempt, call, picture)
+            return await self._give_data(attempt, picture)
+        except UpstreamFault as fault:
+            if picture.quoted:
+                fault.blame, fault.answered = "nobody", True
+            raise
+
+    async def _give_url(self, attempt: Attempt, call: Call, picture: Picture) -> Picture:
+        """The picture at an address of ours; or of the provider's, where the channel says that this may be seen."""
+        if picture.url is not None and attempt.channel.pass_urls:
+            return attrs.evolve(picture, data=None)
+        raw = await self._fetch(attempt, picture) if picture.data is None else await _read(picture.data)
+        link = await self._keeper.keep(raw)
+        return attrs.evolve(picture, data=None, url=f"{call.origin}{link}")
+
+    async def _give_data(self, attempt: Attempt, picture: Picture) -> Picture:
+        """The picture in base64, which is that of a picture."""
+        if picture.data is not None:
+            check_picture((await _decode(picture.data, keep=1))[0])
+            return attrs.evolve(picture, url=None)
+        raw = await self._fetch(attempt, picture)
+        return attrs.evolve(picture, data=b"".join(await _in_turns(base64.b64encode, raw)).decode(), url=None)
+
+    async def _fetch(self, attempt: Attempt, picture: Picture) -> bytes:
+        channel = attempt.channel
+        raw = await self._fetcher.fetch(
+            picture.url or "",
+            trusted_origin=None if picture.quoted else read_origin(channel.base_url),
+            proxy=channel.proxy,
+            limit_bytes=MAX_PICTURE_BYTES,
+            timeout_s=FETCH_TIMEOUT_S,
+        )
+        check_picture(raw)
+        return raw
+
+
+async def _read(data: str) -> bytes:
+    raw = b"".join(await _decode(data))
+    check_picture(raw)
+    return raw
+
+
+async def _decode(data: str, keep: int | None = None) -> list[bytes]:
+    """What the base64 of a picture holds, in pieces; all of them are looked at, and the first ``keep`` returned."""
+    try:
+        return await _in_turns(_decode_strictly, _encode(data), keep)
+    except ValueError:
+        raise UpstreamError("The provider's picture is not valid base64") from None
+
+
+def _encode(data: str) -> bytes:
+    if not data or len(data) % 4 or data.find("=", 0, -2) >= 0:  # padding between two pieces nobody else would notice
+        raise ValueError
+    return data.encode("ascii")
+
+
+def _decode_strictly(data: bytes) -> bytes:
+    return binascii.a2b_base64(data, strict_mode=True)
+
+
+async def _in_turns(code: Callable[[bytes], bytes], data: bytes, keep: int | None = None) -> list[bytes]:
+    """``code`` over ``data``, a step at a time; others have their turn in between."""
+    done: list[bytes] = []
+    for step in _cut(data):
+        piece = code(step)
+        if keep is None or len(done) < keep:
+            done.append(piece)
+        if len(data) > _STEP:
+            await asyncio.sleep(0)
+    return done
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    return (data[start : start + _STEP] for start in range(0, len(data), _STEP))

@@ -1,0 +1,309 @@
+"""Pictures, whoever paints them: asked for, waited for, fetched, kept, and given to the caller in the form it wants.
+
+What to ask a provider, and what its answers mean, is a ``Painter``'s business (``formats/image_backend.py``).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import structlog
+
+from gateway.domain.channel import Timeouts
+from gateway.domain.image import PictureForm, Pictures
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import Usage
+from gateway.errors import (
+    ImageBlocked,
+    InvalidRequest,
+    NotExpressible,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.formats.content_filter import read_picture_fault
+from gateway.formats.image_backend import Ask, Painter
+from gateway.formats.image_backends import make_painter
+from gateway.formats.openai.errors import read_retry_after
+from gateway.formats.openai.image_response import write_answer, write_completed
+from gateway.media.buffered_stream import PaintedReply
+from gateway.media.image_delivery import Gallery
+from gateway.media.word_filter import WordList, check_body
+from gateway.proxy.attempt import MAX_ERROR_BYTES, OK
+from gateway.routing.target import Attempt
+from gateway.upstream.interface import Upstream
+
+MAX_ANSWER_BYTES = 128 * 1024 * 1024
+"""Ten pictures of four thousand pixels square in base64."""
+MOST_FAILURES = 5
+"""In a row, while a task is asked after: the task is not lost because one answer was."""
+LONGEST_WAIT_S = 10.0
+POLL_TIMEOUT_S = 30.0
+"""For one answer about a task: a server that says nothing must not take the whole time of the call."""
+ABANDON_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 3.0
+_STREAMED = frozenset({"openai_images", "openai_edits"})
+
+log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
+
+
+def can_pass(attempt: Attempt, call: Call) -> bool:
+    """Whether the channel streams the pictures that are asked for: then its events pass.
+
+    Where nobody knows whether a model streams, it is not asked to: a server that does not might answer with addresses.
+    """
+    able = attempt.option.capability
+    return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
+
+
+def find_patience(timeouts: Timeouts, call: Call) -> Timeouts:
+    """The timers of a stream: a picture's first byte is there when it is done, an upload's when it has arrived."""
+    return attrs.evolve(timeouts, first_byte_s=timeouts.total_s) if call.picture or call.files else timeouts
+
+
+class Images:
+    """Gets pictures over an attempt.
+
+    Args:
+        upstream: the way out to providers.
+        gallery: gives what they paint the form that is wanted.
+        clock: Unix seconds.
+        pace: what waits for a task are multiplied by.
+
+    Attributes:
+        words: what nobody may ask a picture of; may be replaced.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        gallery: Gallery,
+        *,
+        clock: Callable[[], float],
+        pace: float = 1.0,
+    ) -> None:
+        self._upstream = upstream
+        self._gallery = gallery
+        self._clock = clock
+        self._pace = pace
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.words: WordList | None = None
+
+    def check(self, call: Call) -> None:
+        """Before anything is held. Raises ``SensitiveWords``; ``StoreUnavailable`` where no picture could be kept."""
+        check_body(self.words, call.body)
+        if call.picture is not None and call.picture.form == "url" and not call.stream:
+            self.check_room()
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` where the disk has no room for what callers send and are to fetch."""
+        self._gallery.check_room()
+
+    async def answer(self, attempt: Attempt, call: Call) -> tuple[bytes, Usage]:
+        """The whole answer. Raises an ``UpstreamFault``, ``StoreUnavailable``."""
+        form = call.picture.form if call.picture else "url"
+        pictures = await self._paint_as(attempt, call, form)
+        return write_answer(pictures, form, created_s=int(self._clock())), pictures.usage
+
+    def stream(self, attempt: Attempt, call: Call) -> PaintedReply:
+        """The same as events; a stream has its pictures in it."""
+
+        async def paint() -> tuple[bytes, Usage]:
+            pictures = await self._paint_as(attempt, call, "b64_json")
+            return write_completed(pictures, call, int(self._clock())), pictures.usage
+
+        reply = PaintedReply(paint())
+        self._remember(reply.task)
+        return reply
+
+    async def close(self) -> None:
+        """Wait for what is still being given up, but no longer than whoever stops the gateway would."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLOSE_TIMEOUT_S
+        while self._tasks and loop.time() < until:  # one that ends may begin another
+            await asyncio.wait(self._tasks, timeout=until - loop.time())
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _paint_as(self, attempt: Attempt, call: Call, form: PictureForm) -> Pictures:
+        pictures = await self._paint(attempt, call)
+        try:
+            items = await _gather([self._gallery.give(attempt, call, picture, form) for picture in pictures.items])
+        except UpstreamFault:
+            attempt.pending = False  # the caller gets nothing of what was made, and has no part in that
+            raise
+        return attrs.evolve(pictures, items=tuple(items))
+
+    async def _paint(self, attempt: Attempt, call: Call) -> Pictures:
+        """Everything that is asked for: in several calls at once, where the model makes fewer at a time.
+
+        All of it or nothing: where one call fails the others are given up.
+        """
+        counts = _split(call, attempt.option.capability.max_n)
+        slots = asyncio.Semaphore(1 + attempt.lease.widen(len(counts) - 1))
+
+        async def paint_part(number: int, count: int) -> Pictures:
+            async with slots:
+                attempt.images += count
+                return await self._paint_part(attempt, call, count, number)
+
+        parts = await _gather([paint_part(number, count) for number, count in enumerate(counts)])
+        return parts[0] if len(parts) == 1 else _join(parts)
+
+    async def _paint_part(self, attempt: Attempt, call: Call, count: int, number: int) -> Pictures:
+        option = attempt.option
+        mark = f"{attempt.naming.id}{number}"
+        painter = make_painter(option.endpoint.wire, call, option.model, mark, option.capability)
+        told: Pictures | Ask = _begin(painter, count)
+        done = False
+        try:
+            while isinstance(told, Ask):
+                step = self._step if not told.begins else self._step_for_sure
+                told = await step(attempt, painter, told)
+            done = True
+        finally:
+            if not done:
+                self._abandon(attempt, painter)
+        if not told.items:
+            fault = UpstreamError("The provider answered without a picture")
+            fault.may_be_prompt = True
+            raise fault
+        return told
+
+    async def _step(self, attempt: Attempt, painter: Painter, ask: Ask) -> Pictures | Ask:
+        return painter.read(await self._ask(attempt, ask), attempt.channel.secrets)
+
+    async def _step_for_sure(self, attempt: Attempt, painter: Painter, ask: Ask) -> Pictures | Ask:
+        """The same, to its end whoever waits for it; what it began for nobody is stopped."""
+        step = asyncio.get_running_loop().create_task(self._step(attempt, painter, ask))
+        self._remember(step)
+        try:
+            return await asyncio.shield(step)
+        except asyncio.CancelledError:
+            if not step.done():  # else the painter knows by now what there is to stop
+                step.add_done_callback(lambda _: self._abandon(attempt, painter))
+                asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
+            raise
+
+    async def _ask(self, attempt: Attempt, ask: Ask) -> bytes:
+        """An ask's answer, however often it takes where the ask says nothing of the task itself."""
+        failures, wait_s = 0, ask.wait_s
+        while True:
+            await asyncio.sleep(wait_s * self._pace)
+            try:
+                return await self._send(attempt, ask, POLL_TIMEOUT_S if ask.passing else None)
+            except (UpstreamError, UpstreamTimeout, UpstreamRefused) as fault:
+                failures += 1
+                if not ask.passing or isinstance(fault, ImageBlocked):
+                    raise
+                if failures > MOST_FAILURES:
+                    raise _blame_provider(fault) from fault
+                wait_s = min(max(2.0**failures / 4, fault.rest_s or 0.0), LONGEST_WAIT_S)
+
+    async def _send(self, attempt: Attempt, ask: Ask, patience_s: float | None) -> bytes:
+        """A good answer's body. Raises an ``UpstreamFault``; ``patience_s`` None: the call's own time bounds it."""
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._send_once(attempt, ask)
+        except TimeoutError:
+            raise UpstreamTimeout("The provider took too long to answer", phase="headers") from None
+
+    async def _send_once(self, attempt: Attempt, ask: Ask) -> bytes:
+        secrets = attempt.channel.secrets
+        reply = await self._upstream.send(attempt.plan_ask(ask))
+        try:
+            if reply.status in OK:
+                return await reply.read(MAX_ANSWER_BYTES)
+            attempt.pending &= ask.passing
+            raw = await reply.read(MAX_ERROR_BYTES)
+            rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+            path = ask.path or attempt.option.endpoint.path
+            raise read_picture_fault(reply.status, raw, secrets, rest_s=rest_s, path=path)
+        finally:
+            reply.close()
+
+    def _abandon(self, attempt: Attempt, painter: Painter) -> None:
+        """Stop what a provider is still working on for a caller who left; nobody waits for it."""
+        ask = painter.abandon()
+        if ask is not None:
+            self._remember(asyncio.get_running_loop().create_task(self._give_up(attempt, ask)))
+
+    async def _give_up(self, attempt: Attempt, ask: Ask) -> None:
+        try:
+            await self._send(attempt, ask, ABANDON_TIMEOUT_S)
+        except UpstreamFault as fault:
+            log.warning("task_not_cancelled", channel=attempt.channel.name, error=str(fault))
+        except asyncio.CancelledError:
+            log.warning("task_not_cancelled", channel=attempt.channel.name, error="The gateway could not wait for it")
+            raise
+
+    def _remember(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._let_go)
+
+    def _let_go(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited for it has been told; and perhaps nobody did
+
+
+def _blame_provider(fault: UpstreamFault) -> UpstreamFault:
+    """What a task is asked after with is none of its caller's: a refusal of it is no mistake of theirs."""
+    if not isinstance(fault, UpstreamRefused) or isinstance(fault, UpstreamLimited):
+        return fault
+    return UpstreamError(f"The provider does not say what became of its task: {fault.message}")
+
+
+def _begin(painter: Painter, count: int) -> Ask:
+    try:
+        return painter.begin(count)
+    except InvalidRequest as refused:
+        raise NotExpressible(refused.message, param=refused.param) from None
+
+
+def _split(call: Call, most: int | None) -> list[int]:
+    """How many pictures each call asks for."""
+    count = call.picture.count if call.picture else 1
+    if most is None or count <= most:
+        return [count]
+    return [min(most, count - done) for done in range(0, count, most)]
+
+
+def _join(parts: Sequence[Pictures]) -> Pictures:
+    """Several answers as one; what they say of themselves is what the first one says, but for what was used."""
+    usages = [part.usage for part in parts]
+    usage = Usage(
+        prompt_tokens=sum(one.prompt_tokens for one in usages),
+        completion_tokens=sum(one.completion_tokens for one in usages),
+        cached_tokens=sum(one.cached_tokens for one in usages),
+        source="estimate" if any(one.source == "estimate" for one in usages) else usages[0].source,
+        images=sum(one.images for one in usages),
+    )
+    told = {name: value for name, value in parts[0].told.items() if name != "usage"}
+    return Pictures(tuple(item for part in parts for item in part.items), usage, told)
+
+
+async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of it, or the first fault; then the rest is cancelled, and has ended when this returns."""
+    if len(work) == 1:
+        return [await work[0]]
+    tasks = [asyncio.get_running_loop().create_task(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    faults = [one for one in ended if isinstance(one, BaseException)]
+    for fault in faults:
+        if not isinstance(fault, asyncio.CancelledError):
+            raise fault
+    if faults:
+        raise faults[0]
+    return [one for one in ended if not isinstance(one, BaseException)]

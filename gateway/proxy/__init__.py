@@ -1,0 +1,1 @@
+"""Forwarding a request: attempts, failover, streaming."""

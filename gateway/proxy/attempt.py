@@ -1,0 +1,133 @@
+"""One visit to one provider: opened, then read or pumped, then closed."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from gateway.deadlines import Patience, Sweep
+from gateway.domain.inference_request import Call
+from gateway.errors import RequestCancelled, UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.formats.content_filter import read_picture_fault
+from gateway.formats.openai.errors import read_error, read_fault, read_retry_after
+from gateway.formats.openai.speech import is_sound_type
+from gateway.proxy.client_stream import Outlet
+from gateway.routing.target import Attempt
+from gateway.upstream.interface import Reply, Upstream
+
+MAX_ERROR_BYTES = 64 * 1024
+OK = range(200, 300)
+
+T = TypeVar("T")
+
+
+class Visit:
+    """A visit can be broken off from outside at any time, in whatever phase it is.
+
+    Args:
+        clock: Unix seconds.
+        sweep: watches over what it waits for.
+
+    Attributes:
+        cancelled: it was broken off for good: whatever else became of it, this is why it ended.
+    """
+
+    __slots__ = ("_broken", "_clock", "_outlet", "_patience", "_reply", "_sweep", "cancelled")
+
+    def __init__(self, clock: Callable[[], float], sweep: Sweep) -> None:
+        self._clock = clock
+        self._sweep = sweep
+        self._reply: Reply | None = None
+        self._patience: Patience | None = None
+        self._broken: UpstreamFault | None = None
+        self._outlet: Outlet | None = None
+        self.cancelled: RequestCancelled | None = None
+
+    async def open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
+        """Send, and pass the headers. Raises an ``UpstreamFault`` for anything but a good answer of the right type."""
+        timeouts = attempt.timeouts
+        # What a provider is sent may take longer than what it says first.
+        waits = call.stream and not call.files and call.picture is None
+        patience_s = min(timeouts.first_byte_s, timeouts.total_s) if waits else timeouts.total_s
+        reply = await self.run(self._open(upstream, attempt, call), patience_s)
+        self.check()
+        return reply
+
+    async def run(self, work: Awaitable[T], patience_s: float) -> T:
+        """``work``, which is bounded, and broken off with the visit. Raises ``UpstreamTimeout`` besides its own."""
+        try:
+            self._patience = Patience(self._sweep, patience_s)
+            with self._patience:
+                return await work
+        except TimeoutError:
+            timeout = UpstreamTimeout("The provider took too long to answer", phase="headers")
+            raise self.cancelled or self._broken or timeout from None
+        finally:
+            self._patience = None
+
+    def check(self) -> None:
+        """Raise what broke it off: a ``run`` that ended at that very moment has not noticed."""
+        if self._broken is not None:
+            raise self.cancelled or self._broken
+
+    def follow(self, reply: Reply) -> None:
+        """From here on the visit is that reply."""
+        self._reply = reply
+
+    def lead_to(self, outlet: Outlet) -> None:
+        """What comes goes there; where the caller is waited for, that has an end when the visit has."""
+        self._outlet = outlet
+
+    async def _open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
+        plan = attempt.plan(call, await attempt.pack_aside()) if call.large else attempt.plan(call)
+        reply = self._reply = await upstream.send(plan)
+        if reply.status not in OK:
+            attempt.pending = False
+            raise await self._read_fault(reply, attempt, call)
+        if call.stream and attempt.exchange.manner.binary:
+            await _check_sound(reply, attempt)
+        return reply
+
+    async def _read_fault(self, reply: Reply, attempt: Attempt, call: Call) -> UpstreamFault:
+        """What the provider said instead of an answer."""
+        raw = await reply.read(MAX_ERROR_BYTES)
+        rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+        read = read_fault if call.picture is None else read_picture_fault
+        path = attempt.option.endpoint.path.replace("{model}", attempt.option.model)
+        return read(reply.status, raw, attempt.channel.secrets, rest_s=rest_s, path=path)
+
+    def cancel(self, fault: RequestCancelled) -> None:
+        """Break it off, and let nothing come after it."""
+        self.cancelled = fault
+        self.break_off(fault)
+
+    def break_off(self, fault: UpstreamFault) -> None:
+        """End the visit with ``fault``, wherever it stands."""
+        self._broken = fault
+        if self._patience is not None:
+            self._patience.end()
+        elif self._reply is not None:
+            self._reply.abort(fault)
+        if self._outlet is not None:
+            self._outlet.wake()
+
+    def drain(self, most_bytes: int, give_up: Callable[[], None]) -> None:
+        """The client has left, and the visit goes on; ``give_up`` is called if a stream has ``most_bytes`` more."""
+        if self._outlet is not None:
+            self._outlet.leave(most_bytes, give_up)
+
+    def close(self) -> None:
+        """Done, one way or another: what was not read to its end is broken."""
+        if self._reply is not None:
+            self._reply.close()
+
+
+async def _check_sound(reply: Reply, attempt: Attempt) -> None:
+    """Sound was asked for. Raises what the provider sent instead, as an error.
+
+    What an answer in events is, is told by how it begins; see ``proxy/stream.py``.
+    """
+    if is_sound_type(reply.headers.get("Content-Type", "").lower()):
+        return
+    told = read_error(await reply.read(MAX_ERROR_BYTES), attempt.channel.secrets)
+    if told is not None:
+        raise UpstreamError(f"The provider reported an error: {told.message}")
+    raise UpstreamError("The provider did not answer with sound")

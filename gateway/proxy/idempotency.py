@@ -1,0 +1,126 @@
+"""Calls that name themselves (``Idempotency-Key``): made once, and answered alike whoever asks again."""
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+import structlog
+
+from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, Replay, ReplayStore
+from gateway.errors import IdempotencyConflict, StoreUnavailable
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Replays:
+    """Knows which calls were made.
+
+    Args:
+        store: where they are kept.
+        owner: this process.
+        clock: Unix seconds.
+        expiry: Unix seconds, by which calls are forgotten; None: ``clock``.
+    """
+
+    def __init__(
+        self,
+        store: ReplayStore,
+        owner: str,
+        clock: Callable[[], float],
+        *,
+        expiry: Callable[[], float] | None = None,
+    ) -> None:
+        self._expiry = expiry or clock
+        self._store = store
+        self._owner = owner
+        self._clock = clock
+        self._running: set[str] = set()
+
+    async def open(self) -> None:
+        """At start: calls that an earlier process had under way are cut off. For a process alone with its store."""
+        await self._store.interrupt_replays(self._owner)
+
+    async def sweep(self, before_ms: int) -> int:
+        """Forget calls that came before then; how many. Raises ``StoreUnavailable``."""
+        return await self._store.sweep_replays(before_ms)
+
+    async def begin(self, key_id: int, name: str, digest: str, request_id: str) -> tuple[Replay, Replay | None]:
+        """The call as it is on record now, and the one before it of that name where that one is the answer.
+
+        That one is answered, or it is lost: what became of it is for the caller to find out, and if nothing did,
+        ``take`` lets the call be made. Raises ``IdempotencyConflict``, ``StoreUnavailable``.
+        """
+        now_ms = int(self._clock() * 1000)
+        mine = Replay(key_id, name, digest, request_id, now_ms, self._owner)
+        self._running.add(request_id)
+        begun = False
+        try:
+            known = await self._store.begin_replay(mine, int(self._expiry() * 1000) - KEEP_MS)
+            begun = known is None
+        finally:
+            if not begun:
+                self._running.discard(request_id)
+        if known is None:
+            return mine, None
+        if known.digest != digest:
+            raise IdempotencyConflict(
+                "This Idempotency-Key was used for another request: another body needs another key",
+                param="Idempotency-Key",
+                should_retry=False,
+            )
+        if known.state == "running" and (known.owner != self._owner or known.request_id in self._running):
+            raise _make_running()
+        if known.state == "answered" and not known.status:
+            raise IdempotencyConflict(
+                "The request of this Idempotency-Key was answered, and its answer was too large to be kept",
+                param="Idempotency-Key",
+                should_retry=False,
+            )
+        return mine, known
+
+    async def take(self, mine: Replay, lost: Replay) -> None:
+        """Make a call that came to nothing once more. Raises ``IdempotencyConflict`` where somebody else does."""
+        self._running.add(mine.request_id)
+        taken = False
+        try:
+            taken = await self._store.take_replay(lost, mine)
+        finally:
+            if not taken:
+                self._running.discard(mine.request_id)
+        if not taken:
+            raise _make_running()
+
+    async def end(self, mine: Replay, *, status: int, media_type: str, body: bytes) -> None:
+        """It was answered. Never raises: the answer is the caller's, whether or not it can be kept."""
+        kept = len(body) <= MAX_ANSWER_BYTES
+        answered = attrs.evolve(
+            mine,
+            state="answered",
+            status=status if kept else 0,
+            media_type=media_type,
+            body=body if kept else b"",
+        )
+        await self._note(self._store.end_replay, answered)
+
+    async def lose(self, mine: Replay) -> None:
+        """What became of it is on record elsewhere, or not known at all."""
+        await self._note(self._store.end_replay, attrs.evolve(mine, state="lost"))
+
+    async def forget(self, mine: Replay) -> None:
+        """It came to nothing: it may be made again."""
+        await self._note(self._store.forget_replay, mine)
+
+    async def _note(self, verb: Callable[[Replay], Awaitable[None]], replay: Replay) -> None:
+        try:
+            await verb(replay)
+        except StoreUnavailable as fault:
+            log.warning("replay_not_recorded", request_id=replay.request_id, error=fault.message)
+        finally:
+            self._running.discard(replay.request_id)
+
+
+def _make_running() -> IdempotencyConflict:
+    return IdempotencyConflict(
+        "A request with this Idempotency-Key is being answered right now",
+        param="Idempotency-Key",
+        retry_after_s=1,
+    )

@@ -1,0 +1,1 @@
+"""Which channel serves a request, and how each channel is doing."""

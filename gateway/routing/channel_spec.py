@@ -1,0 +1,201 @@
+"""A channel as people write it: in the configuration file, on the command line, in the admin API."""
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from gateway.domain.account import Status
+from gateway.domain.account_spec import NAME, write_time
+from gateway.domain.channel import DEFAULT_TIMEOUTS, Channel, Timeouts
+from gateway.domain.price import ONE_PPM
+from gateway.parsing import POSITIVE, between, must
+from gateway.providers.base import find_url_problem
+from gateway.providers.registry import PROVIDERS
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z", re.ASCII)  # RFC 9110, 5.6.2: token
+_FRAMING = frozenset(
+    {
+        "connection", "content-encoding", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te",
+        "trailer", "transfer-encoding", "upgrade",
+    },
+)  # fmt: skip
+"""What says how a request is sent, and not what it is: RFC 9110, 7.6.1 and 10.1.1."""
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
+_KEY = re.compile(r"[\x21-\x7e]{1,4096}\Z")
+
+URL = must(
+    "an http:// or https:// URL without query or credentials",
+    lambda value: not value or find_url_problem(value) is None,
+)
+
+_SOCKS = frozenset({"socks5", "socks5h"})
+"""The first has us find the names, the second the proxy."""
+
+
+def _is_proxy(url: str) -> bool:
+    """Whether ``url`` is an address as of a provider, which may have credentials here, or SOCKS for its scheme."""
+    try:
+        host = urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:
+        return False
+    scheme, _, rest = url.partition("://")
+    scheme = "http" if scheme.lower() in _SOCKS else scheme
+    return find_url_problem(f"{scheme}://{host}") is None and rest.isprintable() and " " not in rest
+
+
+def _is_word(value: str) -> bool:
+    return 0 < len(value) <= _LONGEST_WORD and value.isprintable()
+
+
+_LONGEST_WORD = 256  # as long as the name of a model may be that a caller asks for
+_WORD = must("a printable word of 1 to 256 characters", _is_word)
+_WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
+_NAMES = must(
+    "a table of printable words of 1 to 256 characters",
+    lambda value: all(map(_is_word, (*value, *value.values()))),
+)
+_PROXY = must("an http://, https://, socks5:// or socks5h:// URL", _is_proxy)
+_HEADERS = must(
+    "header names and values that can be sent in HTTP",
+    lambda value: all(
+        _HEADER_NAME.match(name) and name.lower() not in _FRAMING and _HEADER_VALUE.match(text)
+        for name, text in value.items()
+    ),
+)
+_OFFERED = ", ".join(slug for slug in PROVIDERS if slug != "demo")
+_PROVIDER = must(f"one of {_OFFERED}", lambda value: value in PROVIDERS)
+_API_KEY = must("a key without spaces", lambda value: not value or _KEY.match(value) is not None)
+_API_KEYS = must("keys without spaces", lambda value: all(map(_KEY.match, value)))
+_PRIORITY = between(-1_000_000, 1_000_000)
+_WEIGHT = between(1, 10_000)
+_AT_LEAST_ONE = between(1)
+_MULTIPLIER = between(0, 100)
+
+
+@attrs.frozen
+class ChannelSpec:
+    """``[[channel]]``: one way to one provider."""
+
+    name: str = attrs.field(metadata=NAME)
+    provider: str = attrs.field(metadata=_PROVIDER)
+    base_url: str | None = attrs.field(default=None, metadata=URL)
+    api_key: str | None = attrs.field(default=None, repr=False, metadata=_API_KEY)
+    api_keys: tuple[str, ...] = attrs.field(default=(), repr=False, metadata=_API_KEYS)
+    models: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    sync: bool = False
+    model_map: dict[str, str] = attrs.field(factory=dict, metadata=_NAMES)
+    groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    priority: int = attrs.field(default=0, metadata=_PRIORITY)
+    weight: int = attrs.field(default=1, metadata=_WEIGHT)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    connect_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.connect_s, metadata=POSITIVE)
+    first_byte_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.first_byte_s, metadata=POSITIVE)
+    idle_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.idle_s, metadata=POSITIVE)
+    total_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.total_s, metadata=POSITIVE)
+    proxy: str | None = attrs.field(default=None, metadata=_PROXY, repr=False)
+    headers: dict[str, str] = attrs.field(factory=dict, repr=False, metadata=_HEADERS)
+    price_multiplier: Decimal = attrs.field(default=Decimal(1), metadata=_MULTIPLIER)
+    fan_out: bool = False
+    pass_urls: bool = False
+    owned_by: str | None = attrs.field(default=None, metadata=_WORD)
+    allow_fields: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    status: Status = "active"
+
+    def find_problems(self) -> Iterator[tuple[str, str]]:
+        """Key and problem for what concerns more than one key."""
+        provider = PROVIDERS[self.provider]
+        if self.provider == "demo":
+            yield "provider", "expected a provider other than 'demo', which is built in"
+        if not self.base_url and provider.base_url is None:
+            yield "base_url", f"expected a URL: provider {self.provider!r} has no address of its own"
+        if self.provider == "gemini" and (self.base_url or "").rstrip("/").endswith("/openai"):
+            yield (
+                "base_url",
+                "expected Gemini's own address; its address for the convention belongs to provider 'custom'",
+            )
+        if self.api_key and self.api_keys:
+            yield "api_keys", "expected either api_key or api_keys"
+        if len(set(self.api_keys)) < len(self.api_keys):
+            yield "api_keys", "expected every key once"
+        if not self.models and not self.sync:
+            yield "models", "expected a list of models, or sync = true"
+        if self.sync and provider.models_path is None:
+            yield "sync", f"expected false: provider {self.provider!r} has no list of models to ask for"
+
+    def apply(self, channel: Channel) -> Channel:
+        """``channel`` as this says it should be; where it came from, and its id, stay."""
+        base_url = self.base_url or PROVIDERS[self.provider].base_url or ""
+        return attrs.evolve(
+            channel,
+            name=self.name,
+            provider=self.provider,
+            base_url=base_url.rstrip("/"),
+            api_keys=self.api_keys or ((self.api_key,) if self.api_key else ()),
+            models=self.models,
+            sync=self.sync,
+            model_map=tuple(self.model_map.items()),
+            groups=self.groups,
+            priority=self.priority,
+            weight=self.weight,
+            max_concurrency=self.max_concurrency,
+            rpm=self.rpm,
+            timeouts=Timeouts(
+                self.connect_timeout_s,
+                self.first_byte_timeout_s,
+                self.idle_timeout_s,
+                self.total_timeout_s,
+            ),
+            proxy=self.proxy,
+            headers=tuple(self.headers.items()),
+            multiplier_ppm=int(self.price_multiplier * ONE_PPM),
+            fan_out=self.fan_out,
+            pass_urls=self.pass_urls,
+            owned_by=self.owned_by,
+            allow_fields=self.allow_fields,
+            status=self.status,
+        )
+
+    def channel(self) -> Channel:
+        """The channel that a file declares."""
+        return self.apply(Channel(self.name, self.provider, ""))
+
+
+def write_channel(channel: Channel) -> dict[str, Any]:
+    """A channel as JSON shows it, without what is secret; the other keys of ``ChannelSpec`` can be read back."""
+    timeouts = {f"{name.removesuffix('_s')}_timeout_s": value for name, value in attrs.asdict(channel.timeouts).items()}
+    return {
+        "name": channel.name,
+        "provider": channel.provider,
+        "status": channel.status,
+        "origin": channel.origin,
+        "declared": channel.origin == "file",
+        "base_url": channel.base_url,
+        "key_count": len(channel.api_keys),
+        "models": list(channel.models),
+        "sync": channel.sync,
+        "model_map": dict(channel.model_map),
+        "groups": list(channel.groups),
+        "priority": channel.priority,
+        "weight": channel.weight,
+        "max_concurrency": channel.max_concurrency,
+        "rpm": channel.rpm,
+        **timeouts,
+        "has_proxy": channel.proxy is not None,
+        "header_names": [name for name, _ in channel.headers],
+        "price_multiplier": channel.multiplier_ppm / ONE_PPM,
+        "fan_out": channel.fan_out,
+        "pass_urls": channel.pass_urls,
+        "owned_by": channel.owned_by,
+        "allow_fields": list(channel.allow_fields),
+        "created_at": write_time(channel.created_ms // 1000) if channel.created_ms else None,
+    }
+
+
+def write_secrets(channel: Channel) -> dict[str, Any]:
+    """What ``write_channel`` leaves out, as ``ChannelSpec`` reads it: for a change that keeps it."""
+    return {"api_keys": list(channel.api_keys), "headers": dict(channel.headers), "proxy": channel.proxy}

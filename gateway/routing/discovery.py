@@ -1,0 +1,43 @@
+"""Channels that nobody configured: provider keys in the environment, and servers on this machine's usual ports."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from gateway.domain.channel import Channel
+from gateway.domain.model_info import Listed
+from gateway.errors import UpstreamFault
+from gateway.providers.base import Provider
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.model_listing import fetch_models
+from gateway.upstream.interface import Upstream
+
+LOCAL_TIMEOUT_S = 0.5
+"""A server on this machine answers sooner, or is not there."""
+
+
+def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
+    """A synchronised channel for every provider whose usual key variable is set."""
+    return [
+        Channel(provider.slug, provider.slug, provider.base_url, (key,), sync=True, origin="environment")
+        for provider in PROVIDERS.values()
+        if provider.env_key and provider.base_url and (key := environ.get(provider.env_key, "").strip())
+    ]
+
+
+async def find_local(
+    upstream: Upstream,
+    *,
+    own_port: int,
+    now_s: int,
+) -> list[tuple[Channel, Sequence[Listed]]]:
+    """The model servers that answer on this machine, each with its models. The gateway's own port is not asked."""
+
+    async def ask(provider: Provider) -> tuple[Channel, Sequence[Listed]] | None:
+        channel = Channel(provider.slug, provider.slug, provider.base_url or "", sync=True, origin="local")
+        try:
+            return channel, await fetch_models(upstream, channel, now_s=now_s, timeout_s=LOCAL_TIMEOUT_S)
+        except UpstreamFault:
+            return None
+
+    asked = [provider for provider in PROVIDERS.values() if provider.local_port not in {None, own_port}]
+    return [found for found in await asyncio.gather(*map(ask, asked)) if found is not None]

@@ -1,0 +1,181 @@
+"""What can be called now: the channels, and the models each of them offers."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import attrs
+import orjson
+
+from gateway.domain.account import Caller
+from gateway.domain.channel import Channel, is_glob
+from gateway.domain.model_info import Listed, merge
+from gateway.errors import ModelNotFound
+
+
+@attrs.define
+class Synced:
+    """What is known of a channel's own list: when it was last asked, and what came of it. Times are Unix seconds.
+
+    Attributes:
+        at_s: the last listing that succeeded.
+        error: why the last one failed; None where it did not.
+        came: models that came with the last listing that changed anything.
+        went: those that went with it.
+        changed_s: when that was.
+    """
+
+    at_s: int | None = None
+    error: str | None = None
+    came: tuple[str, ...] = ()
+    went: tuple[str, ...] = ()
+    changed_s: int | None = None
+
+
+class Catalog:
+    """Channels in order and their models.
+
+    Args:
+        clock: Unix seconds; a declared model was "created" when it was first offered, and an alias of what is not
+            listed when its channel was.
+
+    Attributes:
+        state: another object whenever what is offered has changed.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._channels: tuple[Channel, ...] = ()
+        self._offered: dict[str, dict[str, Listed] | None] = {}
+        self._synced: dict[str, Synced] = {}
+        self._since_s: dict[str, int] = {}
+        self.state = object()
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """Every channel, in order, disabled ones too."""
+        return self._channels
+
+    def use(self, channels: Iterable[Channel]) -> None:
+        """Offer exactly these. What is known of one that was there before stays known, unless it leads elsewhere."""
+        self.state = object()
+        before = {channel.name: channel for channel in self._channels}
+        offered, synced = self._offered, self._synced
+        self._channels, self._offered, self._synced = tuple(channels), {}, {}
+        now_s = int(self._clock())
+        self._since_s = {channel.name: self._since_s.get(channel.name, now_s) for channel in self._channels}
+        for channel in self._channels:
+            known = before.get(channel.name)
+            if known is None or not _lists_alike(known, channel):
+                self._offered[channel.name] = self._declare(channel)
+                self._synced[channel.name] = Synced()
+                continue
+            models = offered[channel.name]
+            kept = models and {
+                name: attrs.evolve(listed, owned_by=channel.owner)
+                for name, listed in models.items()
+                if channel.keeps(name)
+            }
+            self._offered[channel.name] = kept
+            self._synced[channel.name] = synced[channel.name]
+
+    def _declare(self, channel: Channel) -> dict[str, Listed] | None:
+        if channel.sync:
+            return None
+        now_s = int(self._clock())
+        return {name: Listed(name, now_s, channel.owner) for name in channel.models if not is_glob(name)}
+
+    def find_channel(self, name: str) -> Channel | None:
+        """A channel by its name."""
+        return next((channel for channel in self._channels if channel.name == name), None)
+
+    def apply_listing(self, channel: Channel, listing: Sequence[Listed]) -> tuple[set[str], set[str]]:
+        """Take in a provider's successful listing; returns the models that came and those that went."""
+        if self.find_channel(channel.name) != channel:
+            return set(), set()  # it was changed or removed while its provider was asked
+        before = self._offered.get(channel.name) or {}
+        after = merge(before, [listed for listed in listing if channel.keeps(listed.id)])
+        self._offered[channel.name] = after
+        self.state = object()
+        came, went = after.keys() - before.keys(), before.keys() - after.keys()
+        synced = self._synced[channel.name]
+        synced.at_s, synced.error = int(self._clock()), None
+        if came or went:
+            synced.came, synced.went, synced.changed_s = tuple(sorted(came)), tuple(sorted(went)), synced.at_s
+        return came, went
+
+    def note_failure(self, channel: Channel, error: str) -> None:
+        """A provider's listing failed: nothing changes but that it is known."""
+        if self.find_channel(channel.name) == channel:
+            self._synced[channel.name].error = error
+
+    def find_synced(self, channel: Channel) -> Synced:
+        """What is known of a channel's listings."""
+        return self._synced.get(channel.name) or Synced()
+
+    def find_offer(self, channel: Channel) -> Sequence[Listed] | None:
+        """The models of one channel, sorted; None while a synchronised one has never answered."""
+        offered = self._offered.get(channel.name)
+        return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
+
+    def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
+        """The channels that serve ``model`` to ``caller``; no caller: to anybody.
+
+        With each whether that is sure: a synchronised channel that has never answered may serve what it would keep.
+        """
+        serving = []
+        for channel in self._open_to(caller):
+            offered = self._offered.get(channel.name)
+            if offered is None:
+                sure = channel.find_alias(model) is not None
+                if sure or channel.keeps(model):
+                    serving.append((channel, sure))
+            elif channel.find_alias(model) is not None or model in offered or channel.matches(model):
+                serving.append((channel, True))
+        return serving
+
+    @property
+    def serves_anything(self) -> bool:
+        """Whether there is a model that is sure to be served, be it one that cannot be listed."""
+        return any(
+            self._offered.get(channel.name) or channel.model_map or (channel.patterns and not channel.sync)
+            for channel in self._open_to(None)
+        )
+
+    def list_models(self, caller: Caller | None = None) -> list[Listed]:
+        """Every model and alias that ``caller`` may use, each once, sorted by id. No caller: all of them."""
+        found: dict[str, Listed] = {}
+        for channel in self._open_to(caller):
+            offered = self._offered.get(channel.name) or {}
+            for listed in offered.values():
+                found.setdefault(listed.id, listed)
+            for alias, theirs in channel.model_map:
+                target = offered.get(theirs)
+                created_s = target.created_s if target else self._since_s[channel.name]
+                found.setdefault(alias, Listed(alias, created_s, channel.owner))
+        return [found[name] for name in sorted(found) if caller is None or caller.may_use(name)]
+
+    def _open_to(self, caller: Caller | None) -> Iterator[Channel]:
+        for channel in self._channels:
+            if channel.status == "active" and (caller is None or channel.serves(caller.key.group)):
+                yield channel
+
+
+def _lists_alike(one: Channel, other: Channel) -> bool:
+    """Whether two channels of a name ask the same server for the same list."""
+    same_server = (one.provider, one.base_url, one.sync) == (other.provider, other.base_url, other.sync)
+    return same_server and (one.sync or one.models == other.models)
+
+
+def model_not_found(model: str) -> ModelNotFound:
+    """The fault of a model that nobody serves."""
+    return ModelNotFound(
+        f"The model {model!r} is not available; GET /v1/models lists the models that are",
+        param="model",
+        should_retry=False,
+    )
+
+
+def write_etag(models: Iterable[Listed]) -> str:
+    """An entity tag of a list of models, quoted."""
+    content = orjson.dumps([(listed.id, listed.created_s, listed.owned_by) for listed in models])
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'

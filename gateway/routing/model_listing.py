@@ -1,0 +1,55 @@
+"""Asks a provider for its models."""
+
+import asyncio
+from contextlib import suppress
+
+from gateway.domain.channel import Channel
+from gateway.domain.model_info import Listed
+from gateway.errors import UpstreamDenied, UpstreamError, UpstreamTimeout
+from gateway.formats.gemini import models as gemini_models
+from gateway.formats.openai import models as openai_models
+from gateway.formats.openai.errors import read_fault
+from gateway.providers.registry import PROVIDERS
+from gateway.upstream.interface import Upstream
+
+LISTING_TIMEOUT_S = 30.0
+MAX_LISTING_BYTES = 16 * 1024 * 1024
+
+
+async def fetch_models(
+    upstream: Upstream,
+    channel: Channel,
+    *,
+    now_s: int,
+    timeout_s: float = LISTING_TIMEOUT_S,
+) -> list[Listed]:
+    """A channel's own list of models, under the names callers use; of its keys the first that is accepted will do.
+
+    Raises ``UpstreamFault``.
+    """
+    provider = PROVIDERS[channel.provider]
+    if provider.models_path is None:
+        raise UpstreamError(f"The provider {channel.provider!r} has no list of models to ask for")
+    *others, last = channel.api_keys or ("",)
+    for key in others:
+        with suppress(UpstreamDenied):
+            return await _ask(upstream, channel, key, now_s=now_s, timeout_s=timeout_s)
+    return await _ask(upstream, channel, last, now_s=now_s, timeout_s=timeout_s)
+
+
+async def _ask(upstream: Upstream, channel: Channel, key: str, *, now_s: int, timeout_s: float) -> list[Listed]:
+    provider = PROVIDERS[channel.provider]
+    try:
+        async with asyncio.timeout(timeout_s):
+            reply = await upstream.send(provider.plan_models(channel, key))
+            try:
+                raw = await reply.read(MAX_LISTING_BYTES)
+            finally:
+                reply.close()
+    except TimeoutError:
+        raise UpstreamTimeout("The provider took too long to list its models") from None
+    if reply.status != 200:  # noqa: PLR2004
+        raise read_fault(reply.status, raw, channel.secrets, path=provider.models_path)
+    read = gemini_models.read_models if provider.list_dialect == "gemini" else openai_models.read_models
+    listing = read(raw, owned_by=channel.owner, now_s=now_s)
+    return [Listed(provider.read_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]

@@ -1,0 +1,55 @@
+"""Models as they are offered to people: who serves each, and what it costs."""
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from gateway.domain.account import Account
+from gateway.domain.channel import Channel
+from gateway.domain.model_info import Listed
+from gateway.domain.price import ONE_PPM, Price
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.pricing_policy import Tariff
+
+
+@attrs.frozen
+class Offer:
+    """A model, the channels that serve it, best first, and the price at the first of them that has one.
+
+    ``multiplier_ppm`` is what that channel and the group ask of the price, in parts per million.
+    """
+
+    listed: Listed
+    channels: Sequence[Channel]
+    price: Price | None = None
+    multiplier_ppm: int = ONE_PPM
+
+
+def list_offers(catalog: Catalog, tariff: Tariff, account: Account | None) -> list[Offer]:
+    """Every model; for an account, those that a key of it could call, at what its first group pays."""
+    is_open = _open_to(account)
+    group = account.groups[0] if account is not None and account.groups else None
+    offers = []
+    for listed in catalog.list_models():
+        serving = [channel for channel, _ in catalog.list_serving(listed.id) if is_open(channel)]
+        offer = _price(listed, sorted(serving, key=lambda channel: -channel.priority), tariff, group)
+        if account is None or (serving and (offer.price is not None or not tariff.require_price)):
+            offers.append(offer)
+    return offers
+
+
+def _open_to(account: Account | None) -> Callable[[Channel], bool]:
+    """Whether a key of the account could use a channel: one of no group, or of any that the account may use."""
+    if account is None or not account.groups:  # then it may use every group there is
+        return lambda _: True
+    groups = (None, *account.groups)
+    return lambda channel: any(map(channel.serves, groups))
+
+
+def _price(listed: Listed, channels: Sequence[Channel], tariff: Tariff, group: str | None) -> Offer:
+    for channel in channels:
+        price = tariff.find_price(listed.id, channel.upstream_model(listed.id), channel.provider)
+        if price is not None:
+            ppm = -(-channel.multiplier_ppm * tariff.find_multiplier(group) // ONE_PPM)
+            return Offer(listed, channels, price, ppm)
+    return Offer(listed, channels)

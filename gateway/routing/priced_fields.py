@@ -1,0 +1,119 @@
+"""Lets through what changes what is bought, if the channel allows it and the caller may have it."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import partial
+
+import attrs
+
+from gateway.domain.account import Caller
+from gateway.domain.channel import Channel
+from gateway.domain.inference_request import Call
+from gateway.domain.price import Price
+from gateway.errors import Fault, InvalidRequest, ModelNotAllowed
+from gateway.formats.registry import is_translated
+from gateway.providers.base import Provider
+from gateway.providers.priced_fields import list_named_models, list_priced
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.model_catalog import Catalog, model_not_found
+from gateway.routing.pricing_policy import Tariff
+from gateway.routing.target import Option
+
+_BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine"})
+"""Languages, by how they begin, in which a body is made anew: a field that nobody knows there is not sent."""
+
+
+def allows(channel: Channel, name: str) -> bool:
+    """Whether the channel lets callers send the field ``name``."""
+    return any(fnmatchcase(name, glob) for glob in channel.allow_fields)
+
+
+def find_refused_variant(channel: Channel, provider: Provider, theirs: str) -> str | None:
+    """What in a model's name changes what is bought, and is neither declared nor allowed; None: nothing."""
+    variant = provider.find_variant(theirs)
+    if variant is None or theirs in channel.models or any(theirs == named for _, named in channel.model_map):
+        return None
+    return None if allows(channel, f"model{variant}") else variant
+
+
+def refuse_variant(model: str, variant: str) -> InvalidRequest:
+    """The fault of a call for a variant that no channel allows."""
+    return InvalidRequest(
+        f"The variant {variant!r} of the model {model!r} changes what is bought, and no channel allows it "
+        f"(allow_fields = ['model{variant}'])",
+        param="model",
+    )
+
+
+def keep_allowed(
+    options: list[Option], caller: Caller, call: Call, *, catalog: Catalog, tariff: Tariff
+) -> list[Option]:
+    """Those of ``options`` that may be sent what ``call`` says, with the prices of the models that it names.
+
+    Raises ``InvalidRequest`` naming the field that none allows, or why the caller may not have a model it names.
+    """
+    if call.operation == "count_tokens":  # nothing is bought
+        return options
+    kept, problem = [], None
+    for option in options:
+        try:
+            kept.append(_check(option, caller, call, catalog=catalog, tariff=tariff))
+        except Fault as fault:
+            problem = problem or fault
+    if problem is not None and not kept:
+        raise problem
+    return kept
+
+
+def _check(option: Option, caller: Caller, call: Call, *, catalog: Catalog, tariff: Tariff) -> Option:
+    wire, fields = option.endpoint.wire, PROVIDERS[option.channel.provider].priced_fields
+    if is_translated(call.operation, wire) or wire.partition("_")[0] in _BUILT:
+        return option
+    found = list_priced(call.body, fields)
+    if not found:
+        return option
+    for name in found:
+        if not allows(option.channel, name):
+            raise InvalidRequest(
+                f"'{name}' changes what is bought, and no channel of the model {call.model!r} allows it (allow_fields)",
+                param=name,
+            )
+    named = dict(_list_prices(option, caller, call, catalog=catalog, tariff=tariff))
+    if not named:
+        return option
+    return attrs.evolve(option, named=named, find_price=partial(tariff.prices.find, provider=option.channel.provider))
+
+
+def _list_prices(
+    option: Option, caller: Caller, call: Call, *, catalog: Catalog, tariff: Tariff
+) -> Iterator[tuple[str, Price | None]]:
+    """The provider's names of the models that ``call`` names, each with its price.
+
+    Raises the fault of one that may not be had: the key excludes it, the channel does not offer it, or it has no price
+    and the caller a cap.
+    """
+    capped = caller.key.quota.capped or caller.account.quota.capped
+    fields = PROVIDERS[option.channel.provider].priced_fields
+    for model, place in list_named_models(call.body, fields):
+        ours = [model, *(name for name, theirs in option.channel.model_map if theirs == model)]
+        allowed = [name for name in ours if caller.may_use(name)]
+        if not allowed:
+            raise ModelNotAllowed(f"This API key may not use the model {model!r}", param=place, should_retry=False)
+        offered = [name for name in allowed if _offers(catalog, caller, option.channel, name)]
+        refused = find_refused_variant(option.channel, PROVIDERS[option.channel.provider], model)
+        if not offered or refused is not None:
+            fault = model_not_found(model) if refused is None else refuse_variant(model, refused)
+            fault.param = place
+            raise fault
+        price = tariff.find_price(offered[0], model, option.channel.provider)
+        if price is None and (capped or tariff.require_price):
+            raise ModelNotAllowed(
+                f"The model {model!r} has no price, and this API key has a limit of what it may spend",
+                param=place,
+                should_retry=False,
+            )
+        yield model, price
+
+
+def _offers(catalog: Catalog, caller: Caller, channel: Channel, model: str) -> bool:
+    return any(serving.name == channel.name for serving, _ in catalog.list_serving(model, caller))

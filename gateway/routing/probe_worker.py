@@ -1,0 +1,61 @@
+"""Looks whether channels that failed are well again, so that no call has to find out."""
+
+import asyncio
+
+from gateway.domain.channel import Channel
+from gateway.errors import UpstreamFault
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.channel_state import Line
+from gateway.routing.channels import Fetch
+from gateway.routing.load_balancer import PROBE_EVERY_S, Switchboard
+from gateway.routing.model_catalog import Catalog
+
+LOOK_EVERY_S = 1.0
+
+
+class ProbeChannels:
+    """The job. A probe asks for the list of models: it costs nothing and no caller waits for it.
+
+    A list is not yet an answer, so a channel that passes comes up carefully: with a small share of the calls, and one
+    failure takes it down again for longer than before.
+
+    Args:
+        catalog: the channels.
+        switchboard: how they stand.
+        fetch: asks a provider for its models.
+    """
+
+    def __init__(self, catalog: Catalog, switchboard: Switchboard, fetch: Fetch) -> None:
+        self._catalog = catalog
+        self._switchboard = switchboard
+        self._fetch = fetch
+
+    async def run(self) -> None:
+        """Look every second, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self.probe()
+
+    async def probe(self) -> None:
+        """Probe every channel that has tripped, as a whole or for some calls, and forget old failures."""
+        self._switchboard.tidy()
+        now, lines = self._switchboard.now, self._switchboard.lines
+        due = [
+            (channel, line)
+            for channel in self._catalog.channels
+            if (line := lines.get(channel.name)) is not None
+            and channel.status == "active"
+            and line.is_probe_due(now, PROBE_EVERY_S)
+            and PROVIDERS[channel.provider].models_path is not None
+        ]
+        await asyncio.gather(*(self._probe_channel(channel, line) for channel, line in due))
+
+    async def _probe_channel(self, channel: Channel, line: Line) -> None:
+        epoch = line.breaker.epoch
+        try:
+            await self._fetch(channel)
+        except UpstreamFault as fault:
+            if not fault.answered:
+                self._switchboard.note_probe_failed(line, epoch, fault)
+                return
+        self._switchboard.note_probe_answered(line, epoch)

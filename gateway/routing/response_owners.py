@@ -1,0 +1,73 @@
+"""Keeps what one account continues apart from what others have made, and at the channel that has made it."""
+
+import asyncio
+from collections.abc import Callable
+
+import attrs
+import structlog
+
+from gateway.domain.inference_request import Call
+from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner, ResponseOwnerStore
+from gateway.errors import NotFound, StoreUnavailable
+
+MOST_RECENT = 10_000
+"""Owners in memory: of responses that are on their way into the store, and of those that are likely to go on."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ResponseOwners:
+    """Knows whose each stored response is.
+
+    Args:
+        store: where that is kept.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, store: ResponseOwnerStore, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._recent: dict[str, ResponseOwner] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def check(self, call: Call, account_id: int) -> Call:
+        """``call``, bound to the channel of the response that it continues.
+
+        Raises ``NotFound`` if that is another account's or nobody's, or if it names a conversation: none is made here.
+        """
+        conversation = call.body.get("conversation")
+        if conversation is not None:
+            raise NotFound("Conversation not found", param="conversation", should_retry=False)
+        previous = call.body.get("previous_response_id")
+        if previous is None:
+            return call
+        owner = self._recent.get(previous) or await self._store.find_owner(previous)
+        if owner is None or owner.account_id != account_id:
+            told = f"Previous response with id {previous[:LONGEST_ID]!r} not found"
+            raise NotFound(told, param="previous_response_id", should_retry=False)
+        return attrs.evolve(call, channel=owner.channel)
+
+    def note(self, response_id: str, account_id: int, channel: str) -> None:
+        """A response was made. Nothing waits here: it is stored at once, but behind the request's back."""
+        if response_id in self._recent or len(response_id) > LONGEST_ID:
+            return
+        owner = self._recent[response_id] = ResponseOwner(account_id, channel)
+        if len(self._recent) > MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
+        task = asyncio.get_running_loop().create_task(self._keep(response_id, owner))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def sweep(self, now_ms: int) -> int:
+        """Forget responses that their providers keep no longer; how many. Raises ``StoreUnavailable``."""
+        return await self._store.sweep_owners(now_ms - KEPT_MS)
+
+    async def close(self) -> None:
+        """Wait for what is being stored."""
+        await asyncio.gather(*self._writing)
+
+    async def _keep(self, response_id: str, owner: ResponseOwner) -> None:
+        try:
+            await self._store.add_owner(response_id, owner, int(self._clock() * 1000))
+        except StoreUnavailable as fault:
+            log.warning("response_owner_not_stored", channel=owner.channel, error=fault.message)

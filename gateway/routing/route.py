@@ -1,0 +1,221 @@
+"""The route of one call: which channel takes the next attempt, as the channels stand at that moment."""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import attrs
+
+from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
+from gateway.domain.inference_request import Call
+from gateway.errors import ContextExceeded, NoAvailableChannel, NotExpressible, UpstreamFault, UpstreamLimited
+from gateway.formats.registry import Naming, make_exchange
+from gateway.routing.channel_state import AFTER_FAILURES
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.selection import Candidate, choose
+from gateway.routing.target import Attempt, Option
+from gateway.upstream.interface import StaleConnection
+
+LONGEST_PAUSE_S = 2.0
+"""That is waited for the same channel, no other serving; a provider that asks for longer gets no second try."""
+_LONGEST_WAIT_S = 120
+"""What a caller is told to wait at most: beyond it the client libraries do not try again."""
+
+
+class Route:
+    """Who may serve one call. Attempts are chosen one by one, from how the channels stand at that moment.
+
+    Args:
+        options: every channel that may.
+        call: the call.
+        switchboard: how they stand.
+        account: whose call it is.
+        sticky: see ``routing/selection.py``.
+
+    Attributes:
+        pause_s: how long the provider of the next attempt asks to be left alone first.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[Option],
+        call: Call,
+        switchboard: Switchboard,
+        *,
+        account: int = 0,
+        sticky: str | None = None,
+    ) -> None:
+        self.options = options
+        self._call = call
+        self._switchboard = switchboard
+        self._account = account
+        self._sticky = sticky
+        self._first: Option | None = None
+        self._tried: tuple[str, ...] = ()
+        self._attempts = 0
+        self._once = False
+        self._again: Option | None = None
+        self._repeated = False
+        self._exceeded = False
+        self.pause_s = 0.0
+
+    def rank(self) -> Sequence[Option]:
+        """Every option, first the one that is taken if it still can be. Raises ``NoAvailableChannel``."""
+        options = self.options
+        if not options:
+            return options
+        if len(options) == 1 and self._is_open(options[0]):  # the usual house: there is nothing to weigh
+            self._first = options[0]
+            return options
+        self._first = first = self._look()[0]
+        return [first, *(option for option in options if option is not first)]
+
+    def _look(self) -> tuple[Option, bool]:
+        """The option to take, and whether that is in spite of failures. Raises ``NoAvailableChannel``."""
+        option = self._choose()
+        if option is not None:
+            return option, False
+        insisting = [option for option in self.options if self._find_insisting_s(option) == 0.0]
+        if not insisting:
+            raise self._find_reason()
+        return self._pick(insisting), True
+
+    def begin(self, answer_id: str, now_s: int) -> Attempt:
+        """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoAvailableChannel``."""
+        first, insisting = self._first, False
+        if first is None or not self._is_open(first):
+            first, insisting = self._look()
+        return self._take(first, answer_id, now_s, insisting=insisting)
+
+    def may_follow(self, failed: Attempt, fault: UpstreamFault) -> bool:
+        """Whether there is another attempt after ``failed``, whose lease has ended; else its fault is the answer."""
+        if isinstance(fault, NotExpressible):  # nothing was sent: it is no attempt, and what follows is no retry
+            self._attempts -= 1
+        elif not fault.retryable or self._attempts >= self._switchboard.settings.max_attempts:
+            return False
+        # A stale connection is not the channel's trouble: it is asked again, over a connection of the attempt's own.
+        self._once = isinstance(fault, StaleConnection)
+        if self._once:
+            self._again = failed.option
+            return not self._call.makes_media
+        if isinstance(fault, ContextExceeded):  # told by two providers it is the answer
+            if self._exceeded:
+                return False
+            self._exceeded = True
+        # Trouble with one key is not the channel's: its next key is another try.
+        if fault.blame not in {"key", "model"} or len(failed.lease.line.keys) == 1:
+            self._tried += (failed.channel.name,)
+        if self.is_open:
+            return True
+        if self._may_repeat(failed, fault):
+            self._again, self._repeated, self.pause_s = failed.option, True, fault.rest_s or 0.0
+        return self._again is not None
+
+    def _may_repeat(self, failed: Attempt, fault: UpstreamFault) -> bool:
+        """Whether the same channel is tried once more, no other serving: never for what may have been done."""
+        if self._repeated or not failed.option.line.offered or (fault.rest_s or 0.0) > LONGEST_PAUSE_S:
+            return False
+        if isinstance(fault, UpstreamLimited):
+            return fault.rest_s is not None
+        return fault.passing and not self._call.makes_media
+
+    @property
+    def digest(self) -> int:
+        """What the call asks for, as a number."""
+        return self._call.digest
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next attempt can be made: over a channel that was not tried, or over the same again."""
+        return self._again is not None or any(map(self._is_open, self.options))
+
+    def follow(self, failed: Attempt) -> Attempt | None:
+        """The attempt after ``failed``; None where no channel can take it any more."""
+        option, naming, again = self._choose(), failed.exchange.naming, self._again
+        self._again, self.pause_s = None, 0.0
+        if option is not None:
+            return self._take(option, naming.id, naming.now_s)
+        if again is None or again.line.find_insisting_s(again.place, self._account, self._switchboard.now) is None:
+            return None
+        return self._take(again, naming.id, naming.now_s, insisting=True)
+
+    def _choose(self) -> Option | None:
+        ready = [option for option in self.options if self._is_open(option)]
+        if len(ready) <= 1:
+            return ready[0] if ready else None
+        return self._pick(ready)
+
+    def _pick(self, options: Sequence[Option]) -> Option:
+        switchboard = self._switchboard
+        now, rules, account = switchboard.now, switchboard.settings.rules, self._account
+        candidates = [_weigh(option, option.line.find_share(option.place, account, now, rules)) for option in options]
+        return choose(candidates, self._sticky, switchboard.throw()) or options[0]
+
+    def _is_open(self, option: Option) -> bool:
+        """Whether it was not tried, and can be. An attempt may take minutes: by then it may be disabled, or gone."""
+        line = option.line
+        if self._tried and line.channel.name in self._tried:
+            return False
+        if line.is_free(option.place):
+            return True
+        return line.offered and line.find_obstacle(option.place, self._account, self._switchboard.now) is None
+
+    def _find_insisting_s(self, option: Option) -> float | None:
+        """Seconds until the call may be made over it in spite of failures; None: not at all."""
+        now, line = self._switchboard.now, option.line
+        obstacle = line.find_obstacle(option.place, self._account, now)
+        if obstacle is None or obstacle[0] not in AFTER_FAILURES:
+            return None
+        return line.find_insisting_s(option.place, self._account, now)
+
+    def _take(self, option: Option, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
+        retry = self._attempts > 0
+        lease = self._switchboard.lease(option.line, option.place, self._account, retry=retry, insisting=insisting)
+        self._attempts += 1
+        exchange = make_exchange(self._call, option.endpoint.wire, Naming(answer_id, option.model, now_s))
+        channel = option.line.channel
+        timeouts = channel.timeouts
+        if len(self.options) > 1 and self._call.stream and self._has_other(option):
+            timeouts = _shorten(timeouts, self._switchboard.settings.failover_after_s)
+        return Attempt(option, channel, lease, exchange, timeouts, self._once)
+
+    def _has_other(self, option: Option) -> bool:
+        """Whether another channel could serve the call if this one does not."""
+        if self._attempts >= self._switchboard.settings.max_attempts:
+            return False
+        return any(other.line is not option.line and self._is_open(other) for other in self.options)
+
+    def _find_reason(self) -> NoAvailableChannel:
+        now = self._switchboard.now
+        waits = []
+        for option in self.options:
+            found = option.line.find_obstacle(option.place, self._account, now)
+            if found is not None:
+                insisting_s = self._find_insisting_s(option)
+                waits.append(found[1] if insisting_s is None else min(found[1], insisting_s))
+        wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
+        return NoAvailableChannel(
+            f"Every channel that serves the model {self._call.model!r} is cooling down or full",
+            retry_after_s=wait,
+        )
+
+
+@lru_cache(maxsize=256)
+def _shorten(timeouts: Timeouts, failover_after_s: float) -> Timeouts:
+    """How long a channel is waited for where another could serve the call; what a channel says itself stands."""
+    if timeouts.first_byte_s != DEFAULT_TIMEOUTS.first_byte_s:
+        return timeouts
+    return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, failover_after_s))
+
+
+def _weigh(option: Option, share: float) -> Candidate[Option]:
+    channel = option.channel
+    return Candidate(
+        option,
+        channel.name,
+        sure=option.sure,
+        priority=channel.priority,
+        weight=channel.weight * share,
+        share=share,
+        running=option.line.running,
+    )

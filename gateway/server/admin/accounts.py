@@ -1,0 +1,168 @@
+"""The admin API's part about accounts and their keys. Of both, a member sees its own account's."""
+
+from aiohttp import web
+
+from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
+from gateway.server.admin.io import OF_ACCOUNT, read_change, read_fields, read_id, write_json, write_listing
+from gateway.server.admin.operation import Door
+from gateway.server.auth import get_signed
+from gateway.server.context import ACTOR, OFFICE
+from gateway.server.openapi.schema import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    array,
+    extend,
+    listing,
+    maybe,
+    one_of,
+    record,
+)
+
+STATUS = one_of("active", "disabled")
+STANDING = record(
+    spent_usd=NUMBER,
+    credit_usd=NUMBER,
+    held_usd=NUMBER,
+    left_usd=maybe(NUMBER),
+    overrun_usd=NUMBER,
+    resets_at=maybe(MOMENT),
+)
+"""How an account or a key stands with its quota; of one that has none, nothing is left or reset."""
+_BOUNDS = record(
+    quota_usd=maybe(NUMBER),
+    quota_period=one_of("none", "daily", "monthly", "lifetime"),
+    quota_status=maybe(INTEGER),
+    rpm=maybe(COUNT),
+    tpm=maybe(COUNT),
+    max_concurrency=maybe(COUNT),
+)
+ACCOUNT = extend(
+    record(id=INTEGER, name=TEXT, status=STATUS, declared=FLAG, created_at=MOMENT, groups=array(TEXT)),
+    **_BOUNDS["properties"],
+    **STANDING["properties"],
+)
+KEY = extend(
+    record(
+        id=INTEGER,
+        name=TEXT,
+        account=TEXT,
+        key=TEXT,
+        status=STATUS,
+        expires_at=maybe(MOMENT),
+        models=array(TEXT),
+        group=maybe(TEXT),
+        allow_ips=array(TEXT),
+        webhook_url=maybe(TEXT),
+        locked=array(TEXT),
+        declared=FLAG,
+        created_at=MOMENT,
+        former_until=maybe(MOMENT),
+        last_used_at=maybe(MOMENT),
+    ),
+    **_BOUNDS["properties"],
+    **STANDING["properties"],
+)
+"""Its secret is shown as its last four characters; ``locked`` are the fields that an administrator has set."""
+_NEW_KEY = extend(KEY, secret=TEXT)
+
+
+async def list_accounts(request: web.Request) -> web.Response:
+    """Every account."""
+    return write_listing(await request.app[OFFICE].administration.list_accounts(request[ACTOR]))
+
+
+async def add_account(request: web.Request) -> web.Response:
+    """A new account."""
+    fields = await read_change(request)
+    return write_json(await request.app[OFFICE].administration.add_account(fields, request[ACTOR]), 201)
+
+
+async def get_account(request: web.Request) -> web.Response:
+    """One account."""
+    name = request.match_info["name"]
+    return write_json(await request.app[OFFICE].administration.get_account(name, request[ACTOR]))
+
+
+async def get_own_account(request: web.Request) -> web.Response:
+    """The account of whoever is signed in."""
+    name = get_signed(request).account.name
+    return write_json(await request.app[OFFICE].administration.get_account(name, request[ACTOR]))
+
+
+async def edit_account(request: web.Request) -> web.Response:
+    """Change fields of an account."""
+    name, fields = request.match_info["name"], await read_change(request)
+    return write_json(await request.app[OFFICE].administration.edit_account(name, fields, request[ACTOR]))
+
+
+async def delete_account(request: web.Request) -> web.Response:
+    """Remove an account and its keys."""
+    name = request.match_info["name"]
+    await request.app[OFFICE].administration.delete_account(name, request[ACTOR])
+    return write_json({"name": name, "deleted": True})
+
+
+async def list_keys(request: web.Request) -> web.Response:
+    """Every key, or those of one account."""
+    keys = await request.app[OFFICE].administration.list_keys(request[ACTOR], request.query.get("account"))
+    return write_listing(keys)
+
+
+async def add_key(request: web.Request) -> web.Response:
+    """A new key, with its secret this once.
+
+    A member's is of its own account, which need not be named, and of one of that one's groups: the first where it names
+    none. Its secret is one that the gateway makes.
+    """
+    fields = await read_change(request)
+    return write_json(await request.app[OFFICE].administration.add_key(fields, request[ACTOR]), 201)
+
+
+async def get_key(request: web.Request) -> web.Response:
+    """One key."""
+    return write_json(await request.app[OFFICE].administration.get_key(read_id(request), request[ACTOR]))
+
+
+async def edit_key(request: web.Request) -> web.Response:
+    """Change fields of a key. Those in ``locked``, which an administrator has set, a member cannot change.
+
+    An administrator who takes a field back, with null, or enables the key unlocks that.
+    """
+    fields = await read_change(request)
+    return write_json(await request.app[OFFICE].administration.edit_key(read_id(request), fields, request[ACTOR]))
+
+
+async def rotate_key(request: web.Request) -> web.Response:
+    """Another secret for a key, shown this once.
+
+    The one that it had stays good for ``overlap_h`` hours, then until ``former_until``; with 0 it ends at once.
+    """
+    fields = await read_fields(request)
+    return write_json(await request.app[OFFICE].administration.rotate_key(read_id(request), fields, request[ACTOR]))
+
+
+async def delete_key(request: web.Request) -> web.Response:
+    """Remove a key. A member cannot remove one of which an administrator has set a field: see ``locked``."""
+    key_id = read_id(request)
+    await request.app[OFFICE].administration.delete_key(key_id, request[ACTOR])
+    return write_json({"id": key_id, "deleted": True})
+
+
+ACCOUNT_DOORS: tuple[Door, ...] = (
+    Door("GET", "/account", get_own_account, "viewer", answer=ACCOUNT),
+    Door("GET", "/accounts", list_accounts, answer=listing(ACCOUNT)),
+    Door("POST", "/accounts", add_account, takes=AccountSpec, answer=ACCOUNT, status=201),
+    Door("GET", "/accounts/{name}", get_account, answer=ACCOUNT),
+    Door("PATCH", "/accounts/{name}", edit_account, takes=AccountSpec, partly=True, answer=ACCOUNT),
+    Door("DELETE", "/accounts/{name}", delete_account, answer=record(name=TEXT, deleted=FLAG)),
+    Door("GET", "/keys", list_keys, "viewer", query=(OF_ACCOUNT,), answer=listing(KEY)),
+    Door("POST", "/keys", add_key, "member", takes=KeySpec, answer=_NEW_KEY, status=201),
+    Door("GET", "/keys/{id}", get_key, "viewer", answer=KEY),
+    Door("PATCH", "/keys/{id}", edit_key, "member", takes=KeySpec, partly=True, answer=KEY),
+    Door("DELETE", "/keys/{id}", delete_key, "member", answer=record(id=INTEGER, deleted=FLAG)),
+    Door("POST", "/keys/{id}/rotate", rotate_key, "member", takes=RotateSpec, answer=_NEW_KEY),
+)

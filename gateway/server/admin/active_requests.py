@@ -1,0 +1,186 @@
+"""The admin API's part about calls under way: which there are, how that changes, and ending one.
+
+Whoever watches is shown the same look at what is under way: one is taken a tick for all of an account, another for all
+who see every account, and none where nobody watches.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import orjson
+import structlog
+from aiohttp import web
+from aiohttp_sse import EventSourceResponse
+
+from gateway.domain.audit_log import AuditRow, AuditTrail
+from gateway.errors import ClientGone, Fault, StoreUnavailable
+from gateway.proxy.active_requests import Running
+from gateway.server.admin.io import write_json, write_listing
+from gateway.server.admin.operation import Door
+from gateway.server.auth import check_still_signed
+from gateway.server.context import ACTOR, OFFICE, ROOMS
+from gateway.server.handlers.video_events import SEND_TIMEOUT_S, Following
+from gateway.server.openapi.schema import COUNT, FLAG, MOMENT, TEXT, listing, maybe, one_of, record
+
+TICK_S = 1.0
+"""How often whoever watches is told, where there is something to tell."""
+EARLY = 0.9
+"""A timer may be early by a hair: a look that is nearly a tick old is an old one."""
+LOOK_AGAIN_S = 10.0
+"""How long somebody whose session has ended is shown what is under way, at the most."""
+MOST_WATCHING = 8
+"""Streams of one account at a time, and of bearers of the token."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@attrs.define
+class Look:
+    """What was under way at one moment. ``number`` counts those that were unlike the one before."""
+
+    at: float
+    number: int
+    told: list[tuple[Any, ...]]
+    data: str
+
+
+class LiveView:
+    """What whoever watches is shown.
+
+    Args:
+        running: the calls under way.
+
+    Attributes:
+        tick_s: how often whoever watches is told.
+        again_s: how often a session is looked at again.
+        following: how many watch.
+        taken: how many looks there were.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._watching: Counter[int | None] = Counter()
+        self._looks: dict[int | None, Look] = {}
+        self.tick_s = TICK_S
+        self.again_s = LOOK_AGAIN_S
+        self.following = Following(MOST_WATCHING, "lists of what is under way")
+        self.taken = 0
+
+    @contextmanager
+    def watch(self, scope: int | None) -> Iterator[None]:
+        """Somebody watches the account ``scope``, or all, until the end of the block."""
+        self._watching[scope] += 1
+        try:
+            yield
+        finally:
+            self._watching[scope] -= 1
+            if not self._watching[scope]:
+                del self._watching[scope]
+                self._looks.pop(scope, None)
+
+    def look(self, scope: int | None, now: float) -> Look:
+        """The newest look, taken now unless one has been taken within this tick; ``now`` is the loop's time."""
+        known = self._looks.get(scope)
+        if known is not None and now - known.at < self.tick_s * EARLY:
+            return known
+        calls = self._running.list_calls(scope, now)
+        self.taken += 1
+        told = [(call["id"], call["phase"], call["model"], call["channel"], call["attempts"]) for call in calls]
+        if known is None or told != known.told:
+            number = 1 if known is None else known.number + 1
+            self._looks[scope] = Look(now, number, told, orjson.dumps(calls).decode())
+        else:
+            known.at = now
+        return self._looks[scope]
+
+
+LIVE = web.AppKey("live", LiveView)
+
+
+async def list_running(request: web.Request) -> web.Response:
+    """The calls under way, the longest first; of more than a thousand those alone."""
+    now = asyncio.get_running_loop().time()
+    return write_listing(request.app[ROOMS].running.list_calls(request[ACTOR].scope, now))
+
+
+async def get_running_events(request: web.Request) -> web.StreamResponse:
+    """The same list as the data of an event "running", at once and whenever it has changed, once a second at most."""
+    live, actor = request.app[LIVE], request[ACTOR]
+    response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
+    with live.following.join(actor.account_id), live.watch(actor.scope):
+        await response.prepare(request)
+        try:
+            async with response:
+                await _tell(request, response)
+        except (TimeoutError, ConnectionError):
+            raise ClientGone from None
+    return response
+
+
+async def _tell(request: web.Request, response: EventSourceResponse) -> None:
+    live, scope, loop = request.app[LIVE], request[ACTOR].scope, asyncio.get_running_loop()
+    gate, told, checked_at = request.app[ROOMS].gate, 0, loop.time()
+    while gate.open:
+        look = live.look(scope, loop.time())
+        if look.number != told:
+            told = look.number
+            await response.send(look.data, event="running")
+        await asyncio.sleep(live.tick_s)
+        if loop.time() - checked_at >= live.again_s:
+            checked_at = loop.time()
+            try:
+                await check_still_signed(request)
+            except Fault:
+                return
+
+
+async def cancel_running(request: web.Request) -> web.Response:
+    """End a call. Its provider is left at once, and it is charged for what has been delivered."""
+    rooms, actor = request.app[ROOMS], request[ACTOR]
+    request_id = request.match_info["id"]
+    call = rooms.running.get(request_id, actor)
+    if call.cancel():
+        row = actor.did(
+            "request.cancelled",
+            request_id,
+            int(rooms.clock() * 1000),
+            account_id=call.arrival.caller.account.id,
+            detail=orjson.dumps({"key": call.arrival.caller.key.name}).decode(),
+        )
+        await note(request.app[OFFICE].trail, row)
+    return write_json({"id": request_id, "cancelled": True})
+
+
+async def note(trail: AuditTrail, row: AuditRow) -> None:
+    """A call that must end is ended also where the store fails: the log has then who ended it."""
+    try:
+        await trail.add_audit(row)
+    except StoreUnavailable as fault:
+        who = row.actor or row.actor_kind
+        log.error("audit_row_lost", request_id=row.subject, reason=f"{row.action} by {who}", error=fault.message)  # noqa: TRY400 - a condition, not a bug
+
+
+RUNNING = record(
+    id=TEXT,
+    account=TEXT,
+    key_name=TEXT,
+    model=TEXT,
+    operation=TEXT,
+    stream=FLAG,
+    started_at=MOMENT,
+    running_ms=COUNT,
+    phase=one_of("reading", "waiting", "streaming"),
+    channel=maybe(TEXT),
+    attempts=COUNT,
+    address=maybe(TEXT),
+)
+
+RUNNING_DOORS: tuple[Door, ...] = (
+    Door("GET", "/running", list_running, "viewer", answer=listing(RUNNING)),
+    Door("GET", "/running/events", get_running_events, "viewer", media_type="text/event-stream"),
+    Door("POST", "/running/{id}/cancel", cancel_running, "member", answer=record(id=TEXT, cancelled=FLAG)),
+)

@@ -1,0 +1,78 @@
+"""The admin API's part about the audit trail: who changed what."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from gateway.domain.account_spec import write_time
+from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
+from gateway.server.admin.io import LIMIT, read_limit, write_listing
+from gateway.server.admin.operation import Door, Query
+from gateway.server.context import OFFICE
+from gateway.server.openapi.schema import ANYTHING, COUNT, INTEGER, MOMENT, TEXT, listing, maybe, one_of, record, table
+from gateway.server.query import read_number
+
+_ROW = record(
+    sequence=INTEGER,
+    at=MOMENT,
+    actor_kind=one_of(*KINDS),
+    actor=TEXT,
+    address=TEXT,
+    action=TEXT,
+    account=maybe(TEXT),
+    subject=TEXT,
+    detail=table(ANYTHING),
+)
+
+
+async def list_audit(request: web.Request) -> web.Response:
+    """Who changed what, the newest first.
+
+    ``detail`` has the fields that were changed, each with its value before and after; of one that is secret only that
+    it was ``changed``.
+    """
+    office, query = request.app[OFFICE], request.query
+    account = query.get("account")
+    wanted = AuditFilter(
+        account_id=None if account is None else (await office.administration.get_account_noun(account)).id,
+        actor=query.get("actor"),
+        action=query.get("action"),
+        before=read_number(query, "before"),
+    )
+    rows = await office.trail.list_audit(wanted, read_limit(request))
+    names = await office.administration.name_accounts()
+    return write_listing([_write_row(row, names) for row in rows])
+
+
+TRAIL_DOORS: tuple[Door, ...] = (
+    Door(
+        "GET",
+        "/audit-trail",
+        list_audit,
+        query=(
+            Query("account", "Only what was changed of this account (a name)."),
+            Query("actor", "Only what this member did (a name); or `token`, `file` or `gateway`, who are no members."),
+            Query("action", "Only this: `key.created`, or `key` for all that was done to keys."),
+            Query("before", "Only older ones than this `sequence`: the last one of a page leads to the next.", COUNT),
+            LIMIT,
+        ),
+        answer=listing(_ROW),
+    ),
+)
+
+
+def _write_row(row: AuditRow, names: Mapping[int, str]) -> dict[str, Any]:
+    account_id = row.account_id
+    return {
+        "sequence": row.sequence,
+        "at": write_time(row.at_ms // 1000),
+        "actor_kind": row.actor_kind,
+        "actor": row.actor,
+        "address": row.address,
+        "action": row.action,
+        "account": None if account_id is None else names.get(account_id, f"{account_id} (deleted)"),
+        "subject": row.subject,
+        "detail": orjson.loads(row.detail),
+    }

@@ -1,0 +1,94 @@
+"""The admin API's paths about money: credits and the audit."""
+
+from aiohttp import web
+
+from gateway.auth.accounts import read_spec
+from gateway.domain.account_spec import CreditSpec
+from gateway.server.admin.accounts import STANDING
+from gateway.server.admin.io import LIMIT, read_change, read_id, read_limit, write_json, write_listing
+from gateway.server.admin.operation import Door
+from gateway.server.context import ACTOR, OFFICE
+from gateway.server.openapi.schema import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    array,
+    extend,
+    listing,
+    maybe,
+    one_of,
+    record,
+)
+
+_CREDIT = record(
+    sequence=INTEGER,
+    at=MOMENT,
+    kind=one_of("top_up", "set"),
+    account_id=INTEGER,
+    key_id=maybe(INTEGER),
+    amount_usd=NUMBER,
+    reference=maybe(TEXT),
+    note=maybe(TEXT),
+)
+_CREDITED = extend(_CREDIT, added=FLAG, **STANDING["properties"])
+"""``added`` is false where the purse has a credit of that reference already; that one is shown."""
+_AUDIT = record(
+    ok=FLAG,
+    problems=array(TEXT),
+    purses=COUNT,
+    charged_usd=NUMBER,
+    charged_nanos=INTEGER,
+    open_holds=INTEGER,
+    video_holds=COUNT,
+    held_usd=NUMBER,
+    video_held_usd=NUMBER,
+    waiting_rows=COUNT,
+)
+
+
+async def credit_account(request: web.Request) -> web.Response:
+    """Add to what an account may spend, or set what it has left."""
+    office, fields = request.app[OFFICE], await read_change(request)
+    account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
+    credited = await office.accounting.credit(account, read_spec(fields, CreditSpec), request[ACTOR])
+    return write_json(credited, 201)
+
+
+async def credit_key(request: web.Request) -> web.Response:
+    """Add to what a key may spend, or set what it has left."""
+    office, fields = request.app[OFFICE], await read_change(request)
+    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
+    subject = f"{(await office.administration.name_accounts()).get(key.account_id, '')}/{key.name}"
+    spec = read_spec(fields, CreditSpec)
+    return write_json(await office.accounting.credit(key, spec, request[ACTOR], subject=subject), 201)
+
+
+async def list_account_credits(request: web.Request) -> web.Response:
+    """The newest credits of an account."""
+    office = request.app[OFFICE]
+    account = await office.administration.get_account_noun(request.match_info["name"], request[ACTOR])
+    return write_listing(await office.accounting.list_credits(account, read_limit(request)))
+
+
+async def list_key_credits(request: web.Request) -> web.Response:
+    """The newest credits of a key."""
+    office = request.app[OFFICE]
+    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
+    return write_listing(await office.accounting.list_credits(key, read_limit(request)))
+
+
+async def get_audit(request: web.Request) -> web.Response:
+    """Whether every balance is the sum of its entries."""
+    return write_json(await request.app[OFFICE].accounting.audit())
+
+
+MONEY_DOORS: tuple[Door, ...] = (
+    Door("GET", "/accounts/{name}/credits", list_account_credits, query=(LIMIT,), answer=listing(_CREDIT)),
+    Door("POST", "/accounts/{name}/credits", credit_account, takes=CreditSpec, answer=_CREDITED, status=201),
+    Door("GET", "/keys/{id}/credits", list_key_credits, "viewer", query=(LIMIT,), answer=listing(_CREDIT)),
+    Door("POST", "/keys/{id}/credits", credit_key, takes=CreditSpec, answer=_CREDITED, status=201),
+    Door("GET", "/audit", get_audit, answer=_AUDIT),
+)

@@ -1,0 +1,108 @@
+"""The admin API's part about members: who there is, and the links that let others in."""
+
+from typing import Any
+
+from aiohttp import web
+
+from gateway.auth.accounts import read_spec
+from gateway.domain.member import ROLES
+from gateway.domain.member_spec import InviteSpec, MemberSpec
+from gateway.errors import NotFound
+from gateway.server.admin.io import read_change, write_json, write_listing
+from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.sessions import MEMBER, SESSION_DOORS
+from gateway.server.auth import is_secure
+from gateway.server.context import ACTOR, OFFICE, ROOMS
+from gateway.server.middlewares import find_origin
+from gateway.server.openapi.schema import FLAG, INTEGER, MOMENT, TEXT, extend, listing, maybe, one_of, record
+from gateway.server.query import is_number
+
+JOIN_PATH = "/console/join"
+SETUP_PATH = "/console/setup"
+_SHOWN = extend(MEMBER, account=TEXT, status=one_of("active", "disabled"))
+_LINK = record(
+    id=TEXT,
+    kind=one_of("invite", "reset"),
+    account=TEXT,
+    role=one_of(*ROLES),
+    name=maybe(TEXT),
+    created_at=MOMENT,
+    created_by=TEXT,
+    expires_at=MOMENT,
+)
+_NEW_LINK = extend(_LINK, token=TEXT, url=TEXT)
+
+
+async def list_members(request: web.Request) -> web.Response:
+    """Every member, or those of one account."""
+    return write_listing(await request.app[OFFICE].members.list_members(request.query.get("account")))
+
+
+async def edit_member(request: web.Request) -> web.Response:
+    """Change fields of a member. Another role or status ends its sessions; ``second_factor: false`` takes that away."""
+    spec = read_spec(await read_change(request), MemberSpec)
+    return write_json(await request.app[OFFICE].members.edit(_read_member_id(request), spec, request[ACTOR]))
+
+
+async def delete_member(request: web.Request) -> web.Response:
+    """Remove a member. Its account and that one's keys stay."""
+    member = await request.app[OFFICE].members.delete(_read_member_id(request), request[ACTOR])
+    return write_json({"id": member.id, "name": member.name, "deleted": True})
+
+
+async def reset_member(request: web.Request) -> web.Response:
+    """A link to a new passphrase, good once and for three days; shown this once."""
+    return _answer_link(request, await request.app[OFFICE].members.reset(_read_member_id(request), request[ACTOR]))
+
+
+async def add_link(request: web.Request) -> web.Response:
+    """A link for a new member of an account, good once; shown this once."""
+    spec = read_spec(await read_change(request), InviteSpec)
+    return _answer_link(request, await request.app[OFFICE].members.invite(spec, request[ACTOR]))
+
+
+async def list_links(request: web.Request) -> web.Response:
+    """Every link that is good, without what makes it one; the newest first."""
+    return write_listing(await request.app[OFFICE].members.list_links())
+
+
+async def delete_link(request: web.Request) -> web.Response:
+    """Take a link back."""
+    link_id = request.match_info["id"]
+    await request.app[OFFICE].members.delete_link(link_id, request[ACTOR])
+    return write_json({"id": link_id, "deleted": True})
+
+
+MEMBER_DOORS: tuple[Door, ...] = (
+    *SESSION_DOORS,
+    Door("GET", "/members", list_members, query=(Query("account", "A name."),), answer=listing(_SHOWN)),
+    Door("PATCH", "/members/{id}", edit_member, takes=MemberSpec, partly=True, answer=_SHOWN),
+    Door("DELETE", "/members/{id}", delete_member, answer=record(id=INTEGER, name=TEXT, deleted=FLAG)),
+    Door("POST", "/members/{id}/reset", reset_member, answer=_NEW_LINK, status=201),
+    Door("GET", "/links", list_links, answer=listing(_LINK)),
+    Door("POST", "/links", add_link, takes=InviteSpec, answer=_NEW_LINK, status=201),
+    Door("DELETE", "/links/{id}", delete_link, answer=record(id=TEXT, deleted=FLAG)),
+)
+
+
+def _answer_link(request: web.Request, link: dict[str, Any]) -> web.Response:
+    # What follows a '#' is not sent to any server, nor written into its log.
+    return write_json({**link, "url": f"{_find_address(request)}{JOIN_PATH}#{link['token']}"}, 201)
+
+
+def _find_address(request: web.Request) -> str:
+    """Where the console is, as far as whoever asks can tell."""
+    known = request.app[ROOMS].base_url
+    if known:
+        return known
+    scheme = "https" if is_secure(request) else "http"
+    _, _, rest = find_origin(request).partition("://")
+    return f"{scheme}://{rest}" if rest else ""
+
+
+def _read_member_id(request: web.Request) -> int:
+    """The member's id in the path. Raises ``NotFound``."""
+    text = request.match_info["id"]
+    if not is_number(text):
+        raise NotFound(f"No member has the id {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,37 @@
+"""The admin API's list of providers: what a channel can be made for."""
+
+from aiohttp import web
+
+from gateway.providers.registry import PROVIDERS
+from gateway.server.admin.io import write_listing
+from gateway.server.admin.operation import Door
+from gateway.server.openapi.schema import FLAG, TEXT, listing, maybe, record
+
+_BUILT_IN = "demo"
+
+
+async def list_providers(request: web.Request) -> web.Response:  # noqa: ARG001 - the same for everyone
+    """Every provider that is known, by its title: where it is, and whether it can be asked for its models."""
+    known = sorted((one for one in PROVIDERS.values() if one.slug != _BUILT_IN), key=lambda one: one.title.lower())
+    return write_listing(
+        [
+            {
+                "slug": one.slug,
+                "title": one.title,
+                "base_url": one.base_url,
+                "local": one.local_port is not None,
+                "lists_models": one.models_path is not None,
+            }
+            for one in known
+        ],
+    )
+
+
+PROVIDER_DOORS: tuple[Door, ...] = (
+    Door(
+        "GET",
+        "/providers",
+        list_providers,
+        answer=listing(record(slug=TEXT, title=TEXT, base_url=maybe(TEXT), local=FLAG, lists_models=FLAG)),
+    ),
+)

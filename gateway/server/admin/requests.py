@@ -1,0 +1,241 @@
+"""The admin API's part about requests: what was asked, how it went, what it cost. A member sees its account's."""
+
+from collections.abc import Iterable
+from typing import Any, cast, get_args
+
+import attrs
+from aiohttp import web
+
+from gateway.billing.cost_breakdown import BillLine
+from gateway.domain.account_spec import write_time
+from gateway.domain.audit_log import Actor
+from gateway.domain.member import Forbidden
+from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.request_log import (
+    ANSWERED,
+    MAX_ERROR,
+    Ending,
+    RequestFilter,
+    RequestPage,
+    RequestRow,
+    StoredRequest,
+    Tried,
+    Verdict,
+    read_tried,
+)
+from gateway.domain.usage import UsageSource
+from gateway.errors import InvalidRequest
+from gateway.server.admin.io import LIMIT, OF_ACCOUNT, read_limit, write_json
+from gateway.server.admin.operation import Door, Query
+from gateway.server.context import ACTOR, OFFICE
+from gateway.server.openapi.schema import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    array,
+    extend,
+    listing,
+    maybe,
+    one_of,
+    record,
+)
+from gateway.server.query import is_number, read_moment, read_number
+
+Fields = dict[str, Any]
+_ENDINGS: tuple[Ending, ...] = get_args(Ending)
+_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+ROW = record(
+    sequence=INTEGER,
+    id=TEXT,
+    started_at=MOMENT,
+    settled_at=MOMENT,
+    started_ms=INTEGER,
+    settled_ms=INTEGER,
+    operation=TEXT,
+    account_id=INTEGER,
+    account=TEXT,
+    key_id=INTEGER,
+    key_name=TEXT,
+    model=TEXT,
+    channel=maybe(TEXT),
+    status=INTEGER,
+    ending=one_of(*_ENDINGS),
+    error_code=maybe(TEXT),
+    error=TEXT,
+    stream=FLAG,
+    attempts=COUNT,
+    tried=TEXT,
+    prompt_tokens=COUNT,
+    completion_tokens=COUNT,
+    cached_tokens=COUNT,
+    usage_source=one_of(*get_args(UsageSource)),
+    usage_implausible=FLAG,
+    images=COUNT,
+    duration_ms=COUNT,
+    characters=COUNT,
+    cost_usd=NUMBER,
+    cost_nanos=COUNT,
+    reserved_nanos=COUNT,
+    overrun_nanos=COUNT,
+    first_byte_ms=maybe(INTEGER),
+    total_ms=INTEGER,
+    client_request_id=maybe(TEXT),
+)
+_LINE = record(what=TEXT, quantity=NUMBER, per=COUNT, unit_usd=maybe(NUMBER), cost_usd=NUMBER, estimated=FLAG)
+_WHOLE_ROW = extend(
+    ROW,
+    attempts_made=array(record(channel=maybe(TEXT), outcome=TEXT, ms=COUNT)),
+    lines=array(_LINE),
+    timing=record(first_byte_ms=maybe(INTEGER), total_ms=INTEGER),
+)
+
+STATUS = Query("status", "Only with this status (429); `error`: those that failed or were refused; `ok`: the others.")
+FILTERS = (
+    Query("key", "Only of this key (an id).", COUNT),
+    Query("model", "Only of this model."),
+    Query("channel", "Only over this channel. For administrators."),
+    STATUS,
+    Query("ending", "Only what ended so.", one_of(*_ENDINGS)),
+    Query("since", "Only what was settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
+    Query("until", "Only what was settled before that time, or until the end of that day."),
+    Query("text", "Only with this in the error's text or code, whatever its capitals; or the one request of this id."),
+    OF_ACCOUNT,
+)
+_PAGING = (
+    LIMIT,
+    Query("before", "Only earlier ones than this `sequence`: `next` of one page leads to the next.", COUNT),
+    Query("after", "Only later ones than this `sequence`, the oldest of them first, to follow what comes.", COUNT),
+)
+
+
+async def list_requests(request: web.Request) -> web.Response:
+    """Requests, the newest first; with `after` the oldest after it first.
+
+    Among millions only so many are looked at: where there may be `more`, `next` leads on (as `before`, or `after`), and
+    `searched_to` says how far in time was looked, also where nothing was found. `newest` is the newest `sequence` of
+    all. Channels, and what was tried over them, are shown to administrators only.
+    """
+    wanted, query = await read_filter(request), request.query
+    wanted = attrs.evolve(wanted, before=read_number(query, "before"), after=read_number(query, "after"))
+    if wanted.before is not None and wanted.after is not None:
+        raise InvalidRequest("Either 'before' or 'after', not both", param="after")
+    page = await request.app[OFFICE].history.log.list_requests(wanted, read_limit(request))
+    rows: Iterable[StoredRequest] = page if wanted.after is not None else reversed(page)
+    return write_json(_write_page(page, [write_row(stored, request[ACTOR]) for stored in rows]))
+
+
+async def get_request(request: web.Request) -> web.Response:
+    """One request: every attempt, and what its cost is made of.
+
+    A row has no prices: `lines` are reckoned with those of now. Where they do not come to what was charged, each says
+    that it is `estimated`; the request's own `cost_usd` is what was charged.
+    """
+    actor, history = request[ACTOR], request.app[OFFICE].history
+    stored = await history.get(request.match_info["id"], actor.scope)
+    row = stored.row
+    return write_json(
+        {
+            **write_row(stored, actor),
+            "attempts_made": [_write_attempt(one, actor) for one in _list_attempts(row)],
+            "lines": [_write_line(line) for line in history.list_lines(row)],
+            "timing": {"first_byte_ms": row.first_byte_ms, "total_ms": row.total_ms},
+        },
+    )
+
+
+REQUEST_DOORS: tuple[Door, ...] = (
+    Door(
+        "GET",
+        "/requests",
+        list_requests,
+        "viewer",
+        query=(*_PAGING, *FILTERS),
+        answer=listing(ROW, more=FLAG, next=maybe(INTEGER), searched_to=maybe(MOMENT), newest=INTEGER),
+    ),
+    Door("GET", "/requests/{id}", get_request, "viewer", answer=_WHOLE_ROW),
+)
+
+
+async def read_filter(request: web.Request) -> RequestFilter:
+    """What the query chooses, of what the caller may see. Raises ``InvalidRequest``, ``NotFound``, ``Forbidden``."""
+    query, status = request.query, request.query.get("status")
+    if status is not None and status not in _VERDICTS and not is_number(status):
+        raise InvalidRequest("'status' must be a number, 'error' or 'ok'", param="status")
+    if query.get("ending", "completed") not in _ENDINGS:
+        raise InvalidRequest(f"'ending' must be one of {', '.join(_ENDINGS)}", param="ending")
+    text = query.get("text") or None
+    if text is not None and len(text) > MAX_ERROR:
+        raise InvalidRequest(f"'text' must have at most {MAX_ERROR} characters", param="text")
+    return RequestFilter(
+        account_id=await read_account(request),
+        key_id=read_number(query, "key"),
+        model=query.get("model"),
+        channel=read_channel(request),
+        status=int(status) if status is not None and status not in _VERDICTS else None,
+        verdict=status if status in _VERDICTS else None,
+        ending=cast(Ending, query["ending"]) if "ending" in query else None,
+        since_ms=read_moment(query, "since"),
+        until_ms=read_moment(query, "until", ends=True),
+        text=text,
+    )
+
+
+async def read_account(request: web.Request) -> int | None:
+    """The account that is asked for, which for a member is its own. Raises ``NotFound``."""
+    name, actor = request.query.get("account"), request[ACTOR]
+    if name is None:
+        return actor.scope
+    return (await request.app[OFFICE].administration.get_account_noun(name, actor)).id
+
+
+def read_channel(request: web.Request) -> str | None:
+    """The channel that is asked for. Raises ``Forbidden``: who stands behind the gateway is the operator's business."""
+    if "channel" in request.query and request[ACTOR].scope is not None:
+        raise Forbidden("Only administrators choose by channel", param="channel", should_retry=False)
+    return request.query.get("channel")
+
+
+def write_row(stored: StoredRequest, actor: Actor) -> Fields:
+    """A row as lists and exports have it, for whoever asks."""
+    row = stored.row
+    fields = {
+        "sequence": stored.sequence,
+        **attrs.asdict(row, recurse=False),
+        "started_at": write_time(row.started_ms // 1000),
+        "settled_at": write_time(row.settled_ms // 1000),
+        "usage_implausible": row.usage_source == "bound",
+        "cost_usd": row.cost_nanos / NANOS_PER_USD,
+    }
+    return fields if actor.scope is None else fields | {"channel": None, "tried": ""}
+
+
+def _write_page(page: RequestPage, rows: list[Fields]) -> Fields:
+    searched_ms = page.searched_ms
+    return {
+        "object": "list",
+        "data": rows,
+        "more": page.more,
+        "next": page.next,
+        "searched_to": None if searched_ms is None else write_time(searched_ms // 1000),
+        "newest": page.newest,
+    }
+
+
+def _list_attempts(row: RequestRow) -> tuple[Tried, ...]:
+    """Every attempt; of a call that took one its row says how it ended."""
+    if row.tried or row.channel is None or not row.attempts:
+        return read_tried(row.tried)
+    outcome = row.error_code or (ANSWERED if row.ending == "completed" else row.ending)
+    return (Tried(row.channel, outcome, row.total_ms),)
+
+
+def _write_attempt(tried: Tried, actor: Actor) -> Fields:
+    return {"channel": tried.channel if actor.scope is None else None, "outcome": tried.outcome, "ms": tried.ms}
+
+
+def _write_line(line: BillLine) -> Fields:
+    return attrs.asdict(line)

@@ -1,0 +1,245 @@
+"""Who would serve a call now, who would not and why, at what price, and what the caller has left. Changes nothing."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from gateway.billing.accounting import Accounting
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.api_format import WIRES
+from gateway.domain.capability import Capability
+from gateway.domain.channel import Channel
+from gateway.domain.circuit_breaker import Breaker
+from gateway.domain.image import PictureAsk
+from gateway.domain.inference_request import Call, Operation
+from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
+from gateway.errors import Fault
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.channel_state import AFTER_FAILURES, Obstacle
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.priced_fields import find_refused_variant
+from gateway.routing.router import Router
+from gateway.routing.target import Option
+
+Fields = dict[str, Any]
+
+ANYBODY = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, name="", digest=b"", last4=""))
+"""A caller without any restriction, of no group."""
+
+_REASONS = {
+    "cooling": "cooling down after failures",
+    "trial": "one call is trying whether it is well again",
+    "full": "as many calls under way as it may have",
+    "rate": "as many requests in a minute as it may have",
+    "keys": "none of its keys may be used for this model at the moment",
+    "refused": "the provider refused its keys",
+}
+_NO_EDITS = "does not edit images"
+_PICTURES: Mapping[str, PictureAsk] = MappingProxyType(
+    {"images": PictureAsk(""), "image_edits": PictureAsk("", sources=1)},
+)
+"""The least that can be asked for."""
+
+
+@attrs.frozen
+class Explainer:
+    """Looks at everything that routing looks at."""
+
+    catalog: Catalog
+    switchboard: Switchboard
+    router: Router
+    accounting: Accounting
+    clock: Callable[[], float]
+
+    def explain(self, caller: Caller | None, model: str, operation: Operation) -> Fields:
+        """Every channel with its verdict, those that would serve first; for no particular ``caller``: for anybody."""
+        who = caller or ANYBODY
+        options = self.router.list_options(who, model, operation)
+        if self.router.tariff.require_price:
+            options = [option for option in options if option.price is not None]
+        # What else a picture may be asked for is told as the channel's capability.
+        unable = {option.channel.name for option in options if operation == "image_edits" and not _edits(option)}
+        options = [option for option in options if option.channel.name not in unable]
+        standing = [_Standing.look(option, who.account.id, self.switchboard) for option in options]
+        usable = sorted((one for one in standing if one.obstacle is None), key=_Standing.order)
+        equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
+        total = sum(one.weight for one in equals)
+        lines = [
+            self._describe(one, operation, rank, one.weight / total if one in equals else 0.0)
+            for rank, one in enumerate(usable, 1)
+        ]
+        stuck = [one for one in standing if one.obstacle is not None]
+        tried = not usable and any(one.may_insist for one in stuck)
+        lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
+        taken = {option.channel.name for option in options}
+        lines += [
+            _refuse(channel, _NO_EDITS if channel.name in unable else self._find_reason(channel, who, model, operation))
+            for channel in self.catalog.channels
+            if channel.name not in taken
+        ]
+        refused = self._find_refusal(who, Call(operation, model, {}, picture=_PICTURES.get(operation)))
+        return {
+            "model": model,
+            "operation": operation,
+            "key": caller and {"id": caller.key.id, "name": caller.key.name, "account": caller.account.name},
+            "served": refused is None and (bool(usable) or tried or not options),
+            "refused": refused and {"code": refused.code, "message": refused.message},
+            "channels": lines,
+            "room": caller and self._describe_room(caller),
+        }
+
+    def _find_refusal(self, caller: Caller, call: Call) -> Fault | None:
+        """Why it would be refused. Where it would not, and there is no channel, the gateway itself answers."""
+        try:
+            caller.check_usable(self.clock())
+            self.router.route(caller, call)
+        except Fault as fault:
+            return fault
+        return None
+
+    def _describe(
+        self, standing: "_Standing", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
+    ) -> Fields:
+        option, obstacle = standing.option, standing.obstacle
+        channel, reason = option.channel, standing.find_reason()
+        if tried and standing.may_insist:
+            reason = f"{reason}; as nobody else serves it, a few calls are tried all the same"
+        return {
+            **_name(channel),
+            "rank": rank,
+            "chance": round(chance, 3),
+            "reason": reason if option.sure or reason else "its own list of models is not known yet",
+            "wait_s": None if obstacle is None else round(obstacle[1], 1),
+            "upstream_model": option.model,
+            "language": option.endpoint.wire,
+            "translated": option.endpoint.wire != WIRES[operation][0],
+            "state": standing.ill[0].state if standing.ill else "up",
+            "share": round(standing.share, 2),
+            "running": option.line.running,
+            "capability": _write_capability(option.capability),
+            "price": _write_price(option.price),
+            "price_multiplier": option.multiplier_ppm / ONE_PPM,
+        }
+
+    def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:
+        """Why a channel is no option at all."""
+        if channel.status != "active":
+            return "disabled"
+        if not channel.serves(caller.key.group):
+            return f"only for the groups {', '.join(channel.groups)}"
+        serving = {serves.name for serves, _ in self.catalog.list_serving(model)}
+        if channel.name not in serving:
+            return "does not offer the model"
+        theirs = channel.upstream_model(model)
+        if PROVIDERS[channel.provider].find_endpoint(WIRES[operation], theirs) is None:
+            return f"does not take {operation}"
+        variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
+        if variant is not None:
+            return f"does not allow the variant {variant!r} (allow_fields)"
+        return "has no price for the model, and billing.require_price is on"
+
+    def _describe_room(self, caller: Caller) -> Fields:
+        owners = (("key", caller.key), ("account", caller.account))
+        return {
+            name: {
+                **{field: value for field, value in self.accounting.describe(owner).items() if field in _ROOM},
+                **attrs.asdict(owner.limits),
+            }
+            for name, owner in owners
+        }
+
+
+@attrs.frozen
+class _Standing:
+    """One channel as it stands for a call: what is in the way, and which breakers say so."""
+
+    option: Option
+    obstacle: tuple[Obstacle, float] | None
+    ill: list[Breaker]
+    share: float
+    may_insist: bool
+
+    @classmethod
+    def look(cls, option: Option, account: int, switchboard: Switchboard) -> "_Standing":
+        """How it stands now; for account 0, which is nobody's, as whoever called last has found it."""
+        line, now = option.line, switchboard.now
+        account = account or line.find_witness(option.place)
+        obstacle = line.find_obstacle(option.place, account, now)
+        may_insist = obstacle is not None and obstacle[0] in AFTER_FAILURES
+        return cls(
+            option,
+            obstacle,
+            line.list_ill(option.place, account),
+            line.find_share(option.place, account, now, switchboard.settings.rules),
+            may_insist and line.find_insisting_s(option.place, account, now) is not None,
+        )
+
+    @property
+    def weight(self) -> float:
+        """Its part among equals."""
+        return self.option.channel.weight * self.share
+
+    def order(self) -> tuple[bool, int, float]:
+        """Those that go first are less."""
+        option = self.option
+        return not option.sure, -option.channel.priority, (option.line.running + 1) / self.weight
+
+    def find_reason(self) -> str | None:
+        """Why it would not serve now."""
+        if self.obstacle is None:
+            return None
+        reason = _REASONS[self.obstacle[0]]
+        said = next((breaker.reason for breaker in self.ill if breaker.reason), None)
+        return f"{reason} ({said})" if said and self.obstacle[0] in {"cooling", "trial"} else reason
+
+
+_ROOM = frozenset({"left_usd", "held_usd", "resets_at"})
+
+
+def _name(channel: Channel) -> Fields:
+    return {
+        "channel": channel.name,
+        "provider": channel.provider,
+        "priority": channel.priority,
+        "weight": channel.weight,
+    }
+
+
+def _refuse(channel: Channel, reason: str) -> Fields:
+    return {**_name(channel), "rank": None, "chance": 0.0, "reason": reason}
+
+
+def _edits(option: Option) -> bool:
+    """Whether it edits pictures, as far as anybody knows."""
+    return option.capability.edits is not False
+
+
+def _find_usd(nanos: int | None) -> float | None:
+    return None if nanos is None else nanos / NANOS_PER_USD
+
+
+def _write_capability(able: Capability) -> Fields | None:
+    """What is known of what the model can be asked for; None where nothing is."""
+    known = {name: value for name, value in attrs.asdict(able).items() if value is not None and name != "name"}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} or None
+
+
+def _write_price(price: Price | None) -> Fields | None:
+    """Dollars per million tokens, per picture, per second, per million characters."""
+    if price is None:
+        return None
+    return {
+        "model": price.model,
+        "input_usd_per_million": price.input_nanos_per_million / NANOS_PER_USD,
+        "cached_input_usd_per_million": _find_usd(price.cached_input_nanos_per_million),
+        "cache_write_usd_per_million": _find_usd(price.cache_write_nanos_per_million),
+        "cache_write_long_usd_per_million": _find_usd(price.cache_write_long_nanos_per_million),
+        "output_usd_per_million": price.output_nanos_per_million / NANOS_PER_USD,
+        "usd_per_image": price.image_nanos / NANOS_PER_USD,
+        "usd_per_second": price.second_nanos / NANOS_PER_USD,
+        "usd_per_million_characters": price.character_nanos_per_million / NANOS_PER_USD,
+        "tiers": len(price.tiers),
+    }

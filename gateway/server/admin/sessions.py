@@ -1,0 +1,248 @@
+"""The admin API's part about signing in: sessions, and what members do about themselves."""
+
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from gateway.auth.accounts import read_spec
+from gateway.auth.sessions import Entry, Signed, Visitor
+from gateway.domain.account_spec import write_time
+from gateway.domain.member import ROLES, Session
+from gateway.domain.member_spec import (
+    CodeSpec,
+    ConsentSpec,
+    LinkUseSpec,
+    PassphraseSpec,
+    RemovalSpec,
+    SetupSpec,
+    SignInSpec,
+    TokenSpec,
+    write_member,
+)
+from gateway.errors import RequestTooLarge
+from gateway.server.admin.io import write_json, write_listing
+from gateway.server.admin.operation import Door
+from gateway.server.auth import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie
+from gateway.server.context import INVITATIONS, RECEPTION
+from gateway.server.middlewares import find_caller_address
+from gateway.server.openapi.schema import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    TEXT,
+    array,
+    extend,
+    listing,
+    maybe,
+    one_of,
+    record,
+)
+from gateway.server.request_body import read_json
+
+MEMBER = record(
+    id=INTEGER,
+    name=TEXT,
+    role=one_of(*ROLES),
+    second_factor=FLAG,
+    recovery_left=COUNT,
+    created_at=MOMENT,
+    signed_in_at=maybe(MOMENT),
+)
+S = TypeVar("S")
+_MAX_BODY = 16 * 1024
+_ACCOUNT = record(id=INTEGER, name=TEXT)
+_SESSION = record(id=TEXT, created_at=MOMENT, seen_at=MOMENT, address=TEXT, agent=TEXT)
+_ENTRY = record(member=MEMBER, account=_ACCOUNT, expires_at=MOMENT)
+_OPENED = record(kind=one_of("invite", "reset"), account=TEXT, role=one_of(*ROLES), name=maybe(TEXT), expires_at=MOMENT)
+
+
+async def sign_in(request: web.Request) -> web.Response:
+    """Sign in: the answer sets the session's cookie. 401 ``second_factor_needed``: once more, with a ``code``.
+
+    After five wrong tries each has to wait (429, ``Retry-After``).
+    """
+    spec = await _read(request, SignInSpec)
+    entry = await request.app[RECEPTION].sign_in(spec.name, spec.passphrase, spec.code, find_visitor(request))
+    return _let_in(request, entry)
+
+
+async def get_session(request: web.Request) -> web.Response:
+    """Who is signed in."""
+    signed = get_signed(request)
+    return write_json({**_write_who(signed), "session": _write_session(signed.session)})
+
+
+async def sign_out(request: web.Request) -> web.Response:
+    """Sign out: the session ends, and its cookie goes."""
+    await request.app[RECEPTION].sign_out(get_signed(request), find_visitor(request))
+    response = write_json({"signed_out": True})
+    clear_cookie(request, response)
+    return response
+
+
+async def list_sessions(request: web.Request) -> web.Response:
+    """One's own sessions, the newest first; ``current`` is the one that asks."""
+    signed = get_signed(request)
+    found = await request.app[RECEPTION].list_sessions(signed)
+    return write_listing(
+        [{**_write_session(session), "current": session.digest == signed.session.digest} for session in found]
+    )
+
+
+async def end_session(request: web.Request) -> web.Response:
+    """End one of one's own sessions."""
+    session_id = request.match_info["id"]
+    await request.app[RECEPTION].end_session(get_signed(request), session_id, find_visitor(request))
+    return write_json({"id": session_id, "deleted": True})
+
+
+async def end_other_sessions(request: web.Request) -> web.Response:
+    """End all of one's own sessions but the one that asks."""
+    ended = await request.app[RECEPTION].end_others(get_signed(request), find_visitor(request))
+    return write_json({"deleted": ended})
+
+
+async def change_passphrase(request: web.Request) -> web.Response:
+    """Another passphrase; all other sessions end, and the answer sets another cookie."""
+    spec, signed = await _read(request, PassphraseSpec), get_signed(request)
+    reception = request.app[RECEPTION]
+    entry = await reception.change_passphrase(signed, spec.current, spec.passphrase, find_visitor(request))
+    return _let_in(request, entry, 200)
+
+
+async def begin_second_factor(request: web.Request) -> web.Response:
+    """A second factor for an authenticator; in force once ``confirm`` has had its first code, within 10 minutes."""
+    spec = await _read(request, ConsentSpec)
+    made = await request.app[RECEPTION].enrol(get_signed(request), spec.passphrase, find_visitor(request))
+    return write_json({"secret": made.secret, "uri": made.uri, "qr_svg": made.qr_svg})
+
+
+async def confirm_second_factor(request: web.Request) -> web.Response:
+    """The first code of a second factor: it is in force. The recovery codes are shown this once."""
+    spec = await _read(request, CodeSpec)
+    codes = await request.app[RECEPTION].confirm(get_signed(request), spec.code, find_visitor(request))
+    return write_json({"recovery_codes": codes})
+
+
+async def remove_second_factor(request: web.Request) -> web.Response:
+    """Without a second factor from now on."""
+    spec, signed = await _read(request, RemovalSpec), get_signed(request)
+    reception = request.app[RECEPTION]
+    await reception.remove_second_factor(signed, spec.passphrase, spec.code, find_visitor(request))
+    return write_json({"second_factor": False})
+
+
+async def get_setup(request: web.Request) -> web.Response:
+    """Whether the console waits for its first administrator."""
+    return write_json({"open": await request.app[INVITATIONS].find_setup_token() is not None})
+
+
+async def set_up(request: web.Request) -> web.Response:
+    """Make the first administrator, with what the link ends in that the start has printed; signed in at once."""
+    spec = await _read(request, SetupSpec)
+    entry = await request.app[INVITATIONS].set_up(spec.token, spec.name, spec.passphrase, find_visitor(request))
+    return _let_in(request, entry)
+
+
+async def open_link(request: web.Request) -> web.Response:
+    """What a link is for; ``name`` is whose passphrase it resets."""
+    opened = await request.app[INVITATIONS].open_link((await _read(request, TokenSpec)).token)
+    member, link = opened.member, opened.link
+    return write_json(
+        {
+            "kind": link.kind,
+            "account": opened.account.name,
+            "role": link.role if member is None else member.role,
+            "name": None if member is None else member.name,
+            "expires_at": write_time(link.expires_ms // 1000),
+        }
+    )
+
+
+async def use_link(request: web.Request) -> web.Response:
+    """Use a link up: a new member by ``name``, or a new passphrase; signed in at once.
+
+    401 ``second_factor_needed``: once more, with the ``code`` of the member whose passphrase is reset.
+    """
+    spec, visitor = await _read(request, LinkUseSpec), find_visitor(request)
+    entry = await request.app[INVITATIONS].use_link(spec.token, spec.name, spec.passphrase, spec.code, visitor)
+    return _let_in(request, entry)
+
+
+SESSION_DOORS: tuple[Door, ...] = (
+    Door("POST", "/session", sign_in, "anyone", takes=SignInSpec, answer=_ENTRY, status=201),
+    Door("GET", "/session", get_session, "viewer", answer=record(member=MEMBER, account=_ACCOUNT, session=_SESSION)),
+    Door("DELETE", "/session", sign_out, "viewer", answer=record(signed_out=FLAG)),
+    Door("GET", "/sessions", list_sessions, "viewer", answer=listing(extend(_SESSION, current=FLAG))),
+    Door("DELETE", "/sessions", end_other_sessions, "viewer", answer=record(deleted=COUNT)),
+    Door("DELETE", "/sessions/{id}", end_session, "viewer", answer=record(id=TEXT, deleted=FLAG)),
+    Door("POST", "/session/passphrase", change_passphrase, "viewer", takes=PassphraseSpec, answer=_ENTRY),
+    Door(
+        "POST",
+        "/session/second-factor",
+        begin_second_factor,
+        "viewer",
+        takes=ConsentSpec,
+        answer=record(secret=TEXT, uri=TEXT, qr_svg=TEXT),
+    ),
+    Door(
+        "POST",
+        "/session/second-factor/confirm",
+        confirm_second_factor,
+        "viewer",
+        takes=CodeSpec,
+        answer=record(recovery_codes=array(TEXT)),
+    ),
+    Door(
+        "DELETE",
+        "/session/second-factor",
+        remove_second_factor,
+        "viewer",
+        takes=RemovalSpec,
+        answer=record(second_factor=FLAG),
+    ),
+    Door("GET", "/setup", get_setup, "anyone", answer=record(open=FLAG)),
+    Door("POST", "/setup", set_up, "anyone", takes=SetupSpec, answer=_ENTRY, status=201),
+    Door("POST", "/links/open", open_link, "anyone", takes=TokenSpec, answer=_OPENED),
+    Door("POST", "/links/use", use_link, "anyone", takes=LinkUseSpec, answer=_ENTRY, status=201),
+)
+
+
+async def _read(request: web.Request, kind: type[S]) -> S:
+    """What a body says. Anybody may send one: no more of it is read than anybody needs."""
+    try:
+        fields = await read_json(request.clone(client_max_size=_MAX_BODY))
+    except RequestTooLarge:
+        raise RequestTooLarge(f"The request body is larger than {_MAX_BODY // 1024} KB") from None
+    await check_still_signed(request)
+    return read_spec(fields, kind)
+
+
+def find_visitor(request: web.Request) -> Visitor:
+    """Who stands at the door."""
+    agent = request.headers.get("User-Agent", "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return Visitor(find_caller_address(request) or "", agent, find_reference(request))
+
+
+def _let_in(request: web.Request, entry: Entry, status: int = 201) -> web.Response:
+    response = write_json(
+        {**_write_who(entry.signed), "expires_at": write_time(entry.signed.expires_ms // 1000)}, status
+    )
+    set_cookie(request, response, entry.reference)
+    return response
+
+
+def _write_who(signed: Signed) -> dict[str, Any]:
+    account = signed.account
+    return {"member": write_member(signed.member), "account": {"id": account.id, "name": account.name}}
+
+
+def _write_session(session: Session) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "created_at": write_time(session.created_ms // 1000),
+        "seen_at": write_time(session.seen_ms // 1000),
+        "address": session.address,
+        "agent": session.agent,
+    }

@@ -1,0 +1,261 @@
+"""The admin API's part about traffic: requests and costs over time, and what there is to choose requests by."""
+
+from collections.abc import Mapping
+from functools import reduce
+from types import MappingProxyType
+from typing import Any, get_args
+
+import attrs
+from aiohttp import web
+
+from gateway.domain.account_spec import write_time
+from gateway.domain.member import Forbidden
+from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.request_log import Verdict
+from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
+from gateway.errors import InvalidRequest
+from gateway.server.admin.io import OF_ACCOUNT, write_json
+from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.requests import STATUS, read_account, read_channel
+from gateway.server.context import ACTOR, OFFICE, ROOMS
+from gateway.server.openapi.schema import (
+    COUNT,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    Shape,
+    array,
+    either,
+    extend,
+    listing,
+    one_of,
+    record,
+)
+from gateway.server.query import day_of_number, read_moment, read_number
+
+Fields = dict[str, Any]
+Names = Mapping[str, str]
+_AXES: tuple[TrafficAxis, ...] = get_args(TrafficAxis)
+_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+_OF_OPERATORS = ("account", "channel")
+_DAYS_SHOWN = 30
+_HOURS_SHOWN, _MOST_HOURS = 24, 31 * 24
+
+_SUMS = record(
+    requests=COUNT,
+    failed=COUNT,
+    prompt_tokens=COUNT,
+    completion_tokens=COUNT,
+    cached_tokens=COUNT,
+    cost_usd=NUMBER,
+    cost_nanos=INTEGER,
+    total_ms=INTEGER,
+)
+_LABELS: Mapping[TrafficAxis, Shape] = MappingProxyType(
+    {
+        "day": record(day=TEXT),
+        "hour": record(hour=MOMENT),
+        "model": record(model=TEXT),
+        "key": record(key=TEXT, key_id=INTEGER),
+        "account": record(account=TEXT, account_id=INTEGER),
+        "status": record(status=INTEGER),
+        "channel": record(channel=TEXT),
+    },
+)
+_LINES = tuple(extend(_SUMS, **label["properties"]) for label in _LABELS.values())
+_FACET = record(value=TEXT, requests=COUNT)
+_FACETS = record(
+    since=MOMENT,
+    until=MOMENT,
+    models=array(_FACET),
+    keys=array(record(value=INTEGER, name=TEXT, requests=COUNT)),
+    statuses=array(record(value=INTEGER, requests=COUNT)),
+    channels=array(_FACET),
+)
+
+
+async def get_usage(request: web.Request) -> web.Response:
+    """All requests summed `by` day, hour, model, key, account, status or channel.
+
+    `failed` of the `requests` went wrong: they were refused, or failed. `total_ms` is how long all of them took
+    together. Times are whole hours; without any, the last 30 days, or by hour the last 24 hours. By hour no more than
+    31 days can be told. What named no model that is known here, or reached no channel, is in the `total` alone. By
+    account and by channel is for administrators.
+    """
+    axis = _read_axis(request)
+    wanted = await _read_filter(request, by_hour=axis == "hour")
+    wanted = attrs.evolve(wanted, status=read_number(request.query, "status"))
+    lines = await request.app[OFFICE].history.traffic.list_traffic(axis, wanted)
+    names = await _list_names(request, axis)
+    since, until = _write_times(wanted, axis)
+    return write_json(
+        {
+            "object": "list",
+            "by": axis,
+            "since": since,
+            "until": until,
+            "data": [{**_label(line.label, axis, names), **_write_sums(line)} for line in lines if line.label],
+            "total": _write_sums(reduce(_add, lines, TrafficLine("total", 0, 0, 0, 0, 0, 0, 0))),
+        },
+    )
+
+
+async def get_facets(request: web.Request) -> web.Response:
+    """What there is to choose requests by, and how many each choice leaves: the most frequent first.
+
+    Each kind is counted as if nothing had been chosen of it yet. Times are whole hours, without any the last 30 days;
+    where there is very much only the newest days are counted, and `since` says so. Channels are for administrators.
+    """
+    status, wanted = request.query.get("status"), await _read_filter(request)
+    verdict = next((verdict for verdict in _VERDICTS if verdict == status), None)
+    wanted = attrs.evolve(
+        wanted,
+        verdict=verdict,
+        status=None if verdict else read_number(request.query, "status"),
+    )
+    facets = await request.app[OFFICE].history.traffic.list_facets(wanted)
+    names = await _list_names(request, "key")
+    channels = facets.channels if request[ACTOR].scope is None else ()
+    return write_json(
+        {
+            "since": _write_hour(facets.since),
+            "until": _write_hour(facets.until),
+            "models": [_write_facet(facet) for facet in facets.models],
+            "keys": [
+                {"value": int(one.value), "name": _name(one.value, names), "requests": one.requests}
+                for one in facets.keys
+            ],
+            "statuses": [{"value": int(one.value), "requests": one.requests} for one in facets.statuses],
+            "channels": [_write_facet(facet) for facet in channels],
+        },
+    )
+
+
+_FILTERS = (
+    Query("since", "Only what was settled from that hour on: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
+    Query("until", "Only what was settled in that hour, on that day, or before."),
+    Query("key", "Only of this key (an id).", COUNT),
+    Query("model", "Only of this model."),
+    Query("channel", "Only over this channel. For administrators."),
+    OF_ACCOUNT,
+)
+USAGE_DOORS: tuple[Door, ...] = (
+    Door(
+        "GET",
+        "/usage",
+        get_usage,
+        "viewer",
+        query=(
+            Query("by", "Along what: day, where it is not said.", one_of(*_AXES)),
+            *_FILTERS,
+            Query("status", "Only with this status (429).", COUNT),
+        ),
+        answer=listing(either(*_LINES), by=one_of(*_AXES), since=TEXT, until=TEXT, total=_SUMS),
+    ),
+    Door(
+        "GET",
+        "/requests/facets",
+        get_facets,
+        "viewer",
+        query=(
+            *_FILTERS,
+            STATUS,
+        ),
+        answer=_FACETS,
+    ),
+)
+
+
+def _read_axis(request: web.Request) -> TrafficAxis:
+    by = request.query.get("by", "day")
+    axis = next((axis for axis in _AXES if axis == by), None)
+    if axis is None:
+        raise InvalidRequest(f"'by' must be one of {', '.join(_AXES)}", param="by")
+    if axis in _OF_OPERATORS and request[ACTOR].scope is not None:
+        raise Forbidden(f"Only administrators see usage by {axis}", param="by", should_retry=False)
+    return axis
+
+
+async def _read_filter(request: web.Request, *, by_hour: bool = False) -> TrafficFilter:
+    """What the query chooses, of what the caller may see, but for statuses."""
+    since, until = _read_hours(request, by_hour=by_hour)
+    return TrafficFilter(
+        since,
+        until,
+        account_id=await read_account(request),
+        key_id=read_number(request.query, "key"),
+        model=request.query.get("model"),
+        channel=read_channel(request),
+    )
+
+
+def _read_hours(request: web.Request, *, by_hour: bool) -> tuple[int, int]:
+    """From which hour until which, that one not included. Raises ``InvalidRequest``."""
+    since_ms, until_ms = read_moment(request.query, "since"), read_moment(request.query, "until", ends=True)
+    if until_ms is not None:
+        until = -(-until_ms // HOUR_MS)
+    else:
+        step = HOUR_MS if by_hour else DAY_HOURS * HOUR_MS
+        until = (int(request.app[ROOMS].clock() * 1000) // step + 1) * step // HOUR_MS
+    if since_ms is not None:
+        since = since_ms // HOUR_MS
+    else:
+        since = until - _HOURS_SHOWN if by_hour else ((until - 1) // DAY_HOURS - _DAYS_SHOWN + 1) * DAY_HOURS
+    if since >= until:
+        raise InvalidRequest("'since' must be before 'until'", param="since")
+    if by_hour and until - since > _MOST_HOURS:
+        raise InvalidRequest(f"By hour no more than {_MOST_HOURS // DAY_HOURS} days can be told", param="since")
+    return max(since, 0), until
+
+
+async def _list_names(request: web.Request, axis: TrafficAxis) -> Names:
+    """The names of keys or accounts by their id."""
+    administration, actor = request.app[OFFICE].administration, request[ACTOR]
+    if axis == "account":
+        return {str(account_id): name for account_id, name in (await administration.name_accounts()).items()}
+    if axis == "key":
+        return {str(key["id"]): f"{key['account']}/{key['name']}" for key in await administration.list_keys(actor)}
+    return {}
+
+
+def _name(label: str, names: Names) -> str:
+    return names.get(label, f"{label} (deleted)")
+
+
+def _label(label: str, axis: TrafficAxis, names: Names) -> Fields:
+    """What a line is of."""
+    if axis == "day":
+        return {"day": day_of_number(int(label)).isoformat()}
+    if axis == "hour":
+        return {"hour": _write_hour(int(label))}
+    if axis in {"key", "account"}:
+        return {axis: _name(label, names), f"{axis}_id": int(label)}
+    return {axis: int(label) if axis == "status" else label}
+
+
+def _write_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
+    """Days, both of them included, where they are whole; else times, the second not included."""
+    if axis != "hour" and not wanted.since % DAY_HOURS and not wanted.until % DAY_HOURS:
+        first, last = wanted.since // DAY_HOURS, wanted.until // DAY_HOURS - 1
+        return day_of_number(first).isoformat(), day_of_number(last).isoformat()
+    return _write_hour(wanted.since), _write_hour(wanted.until)
+
+
+def _write_hour(hour: int) -> str:
+    return write_time(hour * HOUR_MS // 1000)
+
+
+def _write_sums(line: TrafficLine) -> Fields:
+    fields = attrs.asdict(line)
+    del fields["label"]
+    return {**fields, "cost_usd": line.cost_nanos / NANOS_PER_USD}
+
+
+def _add(one: TrafficLine, other: TrafficLine) -> TrafficLine:
+    sums = map(int.__add__, attrs.astuple(one)[1:], attrs.astuple(other)[1:])
+    return TrafficLine(one.label, *sums)
+
+
+def _write_facet(facet: Facet) -> Fields:
+    return {"value": facet.value, "requests": facet.requests}

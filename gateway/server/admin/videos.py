@@ -1,0 +1,269 @@
+"""The admin API's part about videos: jobs, and what was told of them. A member sees its own account's."""
+
+from typing import Any, get_args
+
+from aiohttp import web
+
+from gateway.domain.account_spec import write_time
+from gateway.domain.audit_log import Actor
+from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
+from gateway.domain.webhook import Delivery, DeliveryStatus, write_secret
+from gateway.errors import InvalidRequest
+from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, read_id, read_limit, write_json, write_listing
+from gateway.server.admin.operation import Door, Query
+from gateway.server.context import ACTOR, OFFICE
+from gateway.server.openapi.schema import (
+    COUNT,
+    FLAG,
+    INTEGER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    array,
+    extend,
+    listing,
+    maybe,
+    one_of,
+    record,
+)
+
+Fields = dict[str, Any]
+_MAX_NAMED = 100
+_STATES: tuple[VideoState, ...] = get_args(VideoState)
+_TRUTH = {"true": True, "false": False}
+_OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "lease_until")
+"""What is nobody's business but the operator's: a member is shown null."""
+
+_JOB = record(
+    id=TEXT,
+    status=one_of(*_STATES),
+    live=FLAG,
+    progress=COUNT,
+    account=TEXT,
+    account_id=INTEGER,
+    key_id=INTEGER,
+    key_name=TEXT,
+    model=TEXT,
+    channel=maybe(TEXT),
+    size=maybe(TEXT),
+    seconds=maybe(TEXT),
+    created_at=MOMENT,
+    updated_at=MOMENT,
+    completed_at=maybe(MOMENT),
+    error_code=maybe(TEXT),
+    error_message=maybe(TEXT),
+    held_usd=NUMBER,
+    price_usd=NUMBER,
+    cost_usd=NUMBER,
+    cost_nanos=COUNT,
+)
+_DELIVERY = record(
+    id=TEXT,
+    video_id=TEXT,
+    key_id=INTEGER,
+    event=TEXT,
+    status=one_of(*get_args(DeliveryStatus)),
+    attempts=COUNT,
+    answer=maybe(INTEGER),
+    error=maybe(TEXT),
+    url=TEXT,
+    created_at=MOMENT,
+    due_at=maybe(MOMENT),
+    ended_at=maybe(MOMENT),
+)
+_WHOLE_JOB = extend(
+    _JOB,
+    request_id=TEXT,
+    remixed_from=maybe(TEXT),
+    provider=maybe(TEXT),
+    upstream_model=maybe(TEXT),
+    upstream_id=maybe(TEXT),
+    polls=COUNT,
+    failures=COUNT,
+    due_at=maybe(MOMENT),
+    deadline_at=MOMENT,
+    owner=maybe(TEXT),
+    lease_until=maybe(MOMENT),
+    media_id=maybe(TEXT),
+    media_type=maybe(TEXT),
+    media_bytes=COUNT,
+    expires_at=maybe(MOMENT),
+    webhook_url=maybe(TEXT),
+    deliveries=array(_DELIVERY),
+)
+
+
+async def list_videos(request: web.Request) -> web.Response:
+    """Jobs, the newest first. With ``ids`` those of these ids that there are; then nothing else is looked at."""
+    office, query, actor = request.app[OFFICE], request.query, request[ACTOR]
+    if "ids" in query:
+        found = [await office.videos.find(video_id) for video_id in _read_ids(query["ids"])]
+        seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
+    else:
+        wanted = await _read_filter(request)
+        seen = list(await office.videos.list_videos(wanted, read_limit(request)))
+    return write_listing([_write_job(job, actor) for job in seen])
+
+
+async def get_video(request: web.Request) -> web.Response:
+    """One job: what the listing has, where its file is, and every telling of its end."""
+    office, actor = request.app[OFFICE], request[ACTOR]
+    job = await office.videos.get(request.match_info["id"], actor.scope)
+    told = await office.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
+    deliveries = [_write_delivery(one) for one in told]
+    return write_json({**_write_job(job, actor), **_write_rest(job, actor), "deliveries": deliveries})
+
+
+async def cancel_video(request: web.Request) -> web.Response:
+    """End a job that has not ended, at no cost; its provider is asked to stop where it can be."""
+    actor = request[ACTOR]
+    job = await request.app[OFFICE].videos.cancel(request.match_info["id"], actor)
+    return write_json(_write_job(job, actor))
+
+
+async def list_deliveries(request: web.Request) -> web.Response:
+    """What was told of jobs' ends, the newest first."""
+    video_id, deliveries = request.query.get("video"), request.app[OFFICE].deliveries
+    if video_id is not None and not is_video_id(video_id):
+        raise InvalidRequest("'video' must be the id of a video", param="video")
+    told = await deliveries.list_deliveries(
+        video_id=video_id, limit=read_limit(request), account_id=request[ACTOR].scope
+    )
+    return write_listing([_write_delivery(one) for one in told])
+
+
+async def get_webhook_secret(request: web.Request) -> web.Response:
+    """What signs the deliveries of a key's videos."""
+    office = request.app[OFFICE]
+    key = await office.administration.get_key_noun(read_id(request), request[ACTOR])
+    return write_json({"secret": write_secret(office.find_secret(key.id))})
+
+
+_VIDEO_QUERY = (
+    LIMIT,
+    Query("order", "`desc`: the newest first; or `asc`.", one_of("asc", "desc")),
+    Query("after", "The id of a job: only those that follow it."),
+    OF_ACCOUNT,
+    Query("status", "Only those in this state.", one_of(*_STATES)),
+    Query("live", "`true`: only those that have not ended.", one_of("true", "false")),
+    Query("ids", f"The ids of up to {_MAX_NAMED} jobs, with commas between them."),
+)
+_DELIVERY_QUERY = (LIMIT, Query("video", "Only of this job (an id)."))
+_SECRET = record(secret=TEXT)
+
+VIDEO_DOORS: tuple[Door, ...] = (
+    Door("GET", "/videos", list_videos, "viewer", query=_VIDEO_QUERY, answer=listing(_JOB)),
+    Door("GET", "/videos/{id}", get_video, "viewer", answer=_WHOLE_JOB),
+    Door("POST", "/videos/{id}/cancel", cancel_video, "member", answer=_JOB),
+    Door("GET", "/deliveries", list_deliveries, "viewer", query=_DELIVERY_QUERY, answer=listing(_DELIVERY)),
+    Door("GET", "/keys/{id}/webhook-secret", get_webhook_secret, "member", answer=_SECRET),
+)
+
+
+def _read_ids(text: str) -> list[str]:
+    ids = text.split(",")
+    if len(ids) > _MAX_NAMED or not all(map(is_video_id, ids)):
+        raise InvalidRequest(f"'ids' must be the ids of 1 to {_MAX_NAMED} videos", param="ids")
+    return ids
+
+
+async def _read_filter(request: web.Request) -> VideoFilter:
+    administration, query, actor = request.app[OFFICE].administration, request.query, request[ACTOR]
+    account, after, order = query.get("account"), query.get("after"), query.get("order", "desc")
+    if order not in {"asc", "desc"}:
+        raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
+    if after is not None and not is_video_id(after):
+        raise InvalidRequest("'after' must be the id of a video", param="after")
+    state = next((known for known in _STATES if known == query.get("status")), None)
+    if state is None and "status" in query:
+        raise InvalidRequest(f"'status' must be one of {', '.join(_STATES)}", param="status")
+    live = _TRUTH.get(query.get("live", "false"))
+    if live is None:
+        raise InvalidRequest("'live' must be 'true' or 'false'", param="live")
+    return VideoFilter(
+        account_id=actor.scope if account is None else (await administration.get_account_noun(account, actor)).id,
+        after=after,
+        newest_first=order == "desc",
+        live=live,
+        state=state,
+    )
+
+
+def _write_job(job: VideoJob, actor: Actor) -> Fields:
+    """A job as a listing shows it. ``price_usd`` is what it costs if it is completed, ``cost_usd`` what it did cost."""
+    cost_nanos = job.cost_nanos if job.state == "completed" else 0
+    shown = {
+        "id": job.id,
+        "status": job.state,
+        "live": not job.ended,
+        "progress": job.progress,
+        "account": job.receipt.account,
+        "account_id": job.account_id,
+        "key_id": job.key_id,
+        "key_name": job.receipt.key_name,
+        "model": job.model,
+        "channel": job.channel or None,
+        "size": job.size or None,
+        "seconds": job.seconds or None,
+        "created_at": _write_moment(job.created_ms),
+        "updated_at": _write_moment(job.updated_ms),
+        "completed_at": _write_moment(job.completed_ms),
+        "error_code": job.error_code,
+        "error_message": job.error_message,
+        "held_usd": 0.0 if job.ended else job.held_nanos / NANOS_PER_USD,
+        "price_usd": job.cost_nanos / NANOS_PER_USD,
+        "cost_usd": cost_nanos / NANOS_PER_USD,
+        "cost_nanos": cost_nanos,
+    }
+    return _hide(shown, actor)
+
+
+def _write_rest(job: VideoJob, actor: Actor) -> Fields:
+    """What is worth a look where one job is looked at; neither its prompt nor the provider's address of its file."""
+    shown = {
+        "request_id": job.receipt.id,
+        "remixed_from": job.remixed_from,
+        "provider": job.provider or None,
+        "upstream_model": job.upstream_model or None,
+        "upstream_id": job.upstream_id,
+        "polls": job.polls,
+        "failures": job.failures,
+        "due_at": _write_moment(job.due_ms),
+        "deadline_at": _write_moment(job.deadline_ms),
+        "owner": job.owner or None,
+        "lease_until": _write_moment(job.lease_until_ms or None),
+        "media_id": job.media_id,
+        "media_type": job.media_type or None,
+        "media_bytes": job.media_bytes,
+        "expires_at": _write_moment(job.expires_ms),
+        "webhook_url": job.webhook_url,
+    }
+    return _hide(shown, actor)
+
+
+def _hide(shown: Fields, actor: Actor) -> Fields:
+    if actor.scope is None:
+        return shown
+    return {name: None if name in _OPERATORS else value for name, value in shown.items()}
+
+
+def _write_delivery(delivery: Delivery) -> Fields:
+    return {
+        "id": delivery.id,
+        "video_id": delivery.video_id,
+        "key_id": delivery.key_id,
+        "event": delivery.event,
+        "status": delivery.status,
+        "attempts": delivery.attempts,
+        "answer": delivery.answer,
+        "error": delivery.error,
+        "url": delivery.url,
+        "created_at": _write_moment(delivery.created_ms),
+        "due_at": _write_moment(delivery.due_ms),
+        "ended_at": _write_moment(delivery.ended_ms),
+    }
+
+
+def _write_moment(at_ms: int | None) -> str | None:
+    return None if at_ms is None else write_time(at_ms // 1000)

@@ -1,0 +1,59 @@
+"""A member's own account: who they are here, their passphrase, the second factor, and where they are signed in."""
+
+import re
+
+from aiohttp import web
+
+from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
+from gateway.server.console.page import Data, Page, ask
+
+_BROWSERS = (
+    ("Edge", re.compile(r"\bEdgA?/|\bEdgiOS/")),
+    ("Opera", re.compile(r"\bOPR/")),
+    ("Samsung Internet", re.compile(r"\bSamsungBrowser/")),
+    ("Firefox", re.compile(r"\bFirefox/|\bFxiOS/")),
+    ("Chrome", re.compile(r"\b(?:Headless)?Chrome/|\bCriOS/|\bChromium/")),
+    ("Safari", re.compile(r"\bSafari/")),
+    ("curl", re.compile(r"\bcurl/")),
+)
+_SYSTEMS = (
+    ("iPhone", re.compile(r"\biPhone\b")),
+    ("iPad", re.compile(r"\biPad\b")),
+    ("Android", re.compile(r"\bAndroid\b")),
+    ("Windows", re.compile(r"\bWindows\b")),
+    ("macOS", re.compile(r"\bMac OS X\b|\bMacintosh\b")),
+    ("ChromeOS", re.compile(r"\bCrOS\b")),
+    ("Linux", re.compile(r"\bLinux\b")),
+)
+"""The first that fits: most browsers say that they are others too."""
+_SHOWN = 60
+CHANGES = ("passphrase", "second-factor-off", "others-ended")
+"""What the page says was done, after it was loaded anew."""
+
+
+async def load_account(request: web.Request) -> Data:
+    """Who is signed in, and where else they are."""
+    own = await ask(request, "/session")
+    sessions = (await ask(request, "/sessions"))["data"]
+    changed = request.query.get("changed")
+    return {
+        "own": own,
+        "sessions": [{**session, "device": tell_device(session["agent"])} for session in sessions],
+        "others": sum(not session["current"] for session in sessions),
+        "changed": changed if changed in CHANGES else None,
+        "shortest": MIN_PASSPHRASE,
+        "longest": MAX_PASSPHRASE,
+    }
+
+
+def tell_device(agent: str) -> str:
+    """A browser's own long word for itself, in few: ``Firefox on Linux``."""
+    browser = next((name for name, pattern in _BROWSERS if pattern.search(agent)), None)
+    system = next((name for name, pattern in _SYSTEMS if pattern.search(agent)), None)
+    if browser is None:
+        shown = agent[:_SHOWN].strip()
+        return shown or "Unknown browser"
+    return f"{browser} on {system}" if system else browser
+
+
+ACCOUNT_PAGES = (Page("/account", "account.html", "Your account", load_account),)

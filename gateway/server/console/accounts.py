@@ -1,0 +1,77 @@
+"""The pages of accounts and of who signs in to them, and the audit trail of what they changed."""
+
+import asyncio
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from gateway.server.console.page import ROOT, Data, Page, ask
+
+_LISTED = 50
+_CREDITS = 20
+_FILTERS = ("account", "actor", "action")
+
+
+async def load_accounts(request: web.Request) -> Data:
+    """Every account, with how many keys and members it has."""
+    accounts, keys, members = await asyncio.gather(
+        ask(request, "/accounts"), ask(request, "/keys"), ask(request, "/members")
+    )
+    return {
+        "accounts": accounts["data"],
+        "keys": _count(keys["data"]),
+        "members": _count(members["data"]),
+    }
+
+
+def _count(things: list[Data]) -> dict[str, int]:
+    """How many of them each account has."""
+    found: dict[str, int] = {}
+    for thing in things:
+        found[thing["account"]] = found.get(thing["account"], 0) + 1
+    return found
+
+
+async def load_account(request: web.Request) -> Data:
+    """One account: its money, its keys, and who signs in to it."""
+    name = request.match_info["name"]
+    account, credits_, keys, members, links = await asyncio.gather(
+        ask(request, "/accounts/{name}"),
+        ask(request, "/accounts/{name}/credits", limit=_CREDITS),
+        ask(request, "/keys", account=name),
+        ask(request, "/members", account=name),
+        ask(request, "/links"),
+    )
+    return {
+        "shown": account,
+        "credits": credits_["data"],
+        "keys": keys["data"],
+        "members": members["data"],
+        "links": [link for link in links["data"] if link["account"] == name],
+    }
+
+
+async def load_trail(request: web.Request) -> Data:
+    """Who changed what, the newest first."""
+    wanted = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
+    trail, accounts, members = await asyncio.gather(
+        ask(request, "/audit-trail", limit=_LISTED, before=request.query.get("before"), **wanted),
+        ask(request, "/accounts"),
+        ask(request, "/members"),
+    )
+    rows = trail["data"]
+    older = urlencode({**wanted, "before": rows[-1]["sequence"]}) if len(rows) == _LISTED else None
+    return {
+        "rows": rows,
+        "wanted": wanted,
+        "accounts": accounts["data"],
+        "members": members["data"],
+        "older": None if older is None else f"{ROOT}/audit?{older}",
+    }
+
+
+PEOPLE_PAGES = (
+    Page("/accounts", "accounts.html", "Accounts", load_accounts, "administrator"),
+    Page("/accounts/{name}", "account_of.html", "Account", load_account, "administrator"),
+    Page("/audit", "audit.html", "Audit trail", load_trail, "administrator"),
+)

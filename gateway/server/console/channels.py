@@ -1,0 +1,32 @@
+"""The pages of channels: the ways to providers, how each is doing, and one with everything that can be done with it."""
+
+import asyncio
+
+from aiohttp import web
+
+from gateway.server.console.page import Data, Page, ask
+
+_LATEST = 10
+
+
+async def load_channels(request: web.Request) -> Data:
+    """Every channel in the order in which they are asked, and what a new one can be made for."""
+    channels, providers = await asyncio.gather(ask(request, "/channels"), ask(request, "/providers"))
+    ordered = sorted(channels["data"], key=lambda one: -one["priority"])
+    return {"channels": ordered, "providers": providers["data"]}
+
+
+async def load_channel(request: web.Request) -> Data:
+    """One channel."""
+    channel, providers, latest = await asyncio.gather(
+        ask(request, "/channels/{name}"),
+        ask(request, "/providers"),
+        ask(request, "/requests", channel=request.match_info["name"], limit=_LATEST),
+    )
+    return {"channel": channel, "providers": providers["data"], "latest": latest["data"]}
+
+
+CHANNEL_PAGES = (
+    Page("/channels", "channels.html", "Channels", load_channels, "administrator"),
+    Page("/channels/{name}", "channel.html", "Channel", load_channel, "administrator"),
+)

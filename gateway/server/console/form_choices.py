@@ -1,0 +1,124 @@
+"""What pages that make calls offer to choose from: the keys that can pay, and the models by what they do."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import attrs
+from aiohttp import web
+
+from gateway.domain.account_spec import write_time
+from gateway.server.console.page import Data, ask
+from gateway.server.context import ROOMS, SIGNED
+
+Kind = Literal["chat", "images", "video", "sound", "other"]
+
+_BY_NAME: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (re.compile(r"embed|rerank|moderation|\bbge-|\be5-|babbage|davinci|turbo-instruct"), "other"),
+    (re.compile(r"t2i|text-to-image|wanx"), "images"),
+    (re.compile(r"video|\bsora|\bveo|kling|seedance|hailuo|\bwan\d|t2v|i2v|\bgen[34]|\bgen-[34]|\bray-"), "video"),
+    (re.compile(r"whisper|\btts|-tts|speech|transcri|audio|realtime|voice|lyria|\basr|-asr"), "sound"),
+    (re.compile(r"imagen?\b|imagine|dall-e|\bflux|diffusion|sdxl|\bsd3|kolors|seedream|cogview|recraft"), "images"),
+    (re.compile(r"ideogram|hidream|midjourney|\bphoton"), "images"),
+)
+"""What a name says of its model. No list of a provider's tells what its models do."""
+_FIRST = ("demo-chat", "*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
+"""What a first try is made with where there is a choice: what answers fast and costs little."""
+
+
+@attrs.frozen
+class Choices:
+    """What there is to choose from.
+
+    Attributes:
+        keys: as the admin API shows them; those that may be used for anything first.
+        taken: the names of every key of the account.
+        models: by what they do.
+    """
+
+    keys: Sequence[Mapping[str, Any]]
+    taken: frozenset[str]
+    models: Mapping[Kind, Sequence[str]]
+
+    def list_groups(self, kind: Kind) -> list[tuple[str, list[str]]]:
+        """Every model: those of that kind, the likeliest first, and then all others, each with a title."""
+        chosen = list(self.models[kind])
+        first = find_first(chosen)
+        fitting = [first, *(name for name in chosen if name != first)] if first else []
+        rest = sorted(name for other, names in self.models.items() if other != kind for name in names)
+        return [(_TITLES[kind], fitting), ("Others", rest)]
+
+
+_TITLES: Mapping[Kind, str] = {"chat": "Chat models", "images": "Image models", "video": "Video models"}
+
+
+async def find_choices(request: web.Request) -> Choices:
+    """What the account of whoever sees the page can choose from now."""
+    account, now = request[SIGNED].account.name, write_time(int(request.app[ROOMS].clock()))
+    keys = (await ask(request, "/keys", account=account))["data"]
+    usable = [key for key in keys if _is_usable(key, account, now)]
+    models = (await ask(request, "/models"))["data"]
+    return Choices(
+        keys=sorted(usable, key=lambda key: (bool(key["models"] or key["allow_ips"]), key["id"])),
+        taken=frozenset(key["name"] for key in keys if key["account"] == account),
+        models=sort(models),
+    )
+
+
+def _is_usable(key: Mapping[str, Any], account: str, now: str) -> bool:
+    expires = key["expires_at"]
+    return key["account"] == account and key["status"] == "active" and (expires is None or expires > now)
+
+
+def sort(models: Iterable[Mapping[str, Any]]) -> dict[Kind, list[str]]:
+    """The ids of models, as the admin API lists them, by what they do."""
+    sorted_: dict[Kind, list[str]] = {"chat": [], "images": [], "video": [], "sound": [], "other": []}
+    for model in models:
+        sorted_[find_kind(model["id"], model.get("price") or {})].append(model["id"])
+    return sorted_
+
+
+def find_kind(name: str, price: Mapping[str, Any]) -> Kind:
+    """What a model does, by its name; where that says nothing, by what is paid for."""
+    plain = name.lower()
+    for pattern, kind in _BY_NAME:
+        if pattern.search(plain):
+            return kind
+    return "images" if price.get("usd_per_image") else "chat"
+
+
+def find_first(names: Sequence[str]) -> str | None:
+    """The one to try first."""
+    for glob in _FIRST:
+        for name in names:
+            if fnmatchcase(name, glob):
+                return name
+    return names[0] if names else None
+
+
+def find_free_name(wanted: str, taken: Collection[str]) -> str:
+    """``wanted``, or that with the first number that is free."""
+    number = 1
+    name = wanted
+    while name in taken:
+        number += 1
+        name = f"{wanted} {number}"
+    return name
+
+
+def write_key_choices(choices: Choices) -> list[tuple[str, str]]:
+    """Pairs of value and label of a select."""
+    return [(str(key["id"]), f"{key['name']} ({key['key']})") for key in choices.keys]
+
+
+def write_choices(choices: Choices, kind: Kind) -> Data:
+    """What the templates of pages that make calls need."""
+    groups = choices.list_groups(kind)
+    names = [name for _, group in groups for name in group]
+    return {
+        "groups": groups,
+        "all_models": names,
+        "model": (groups[0][1] or [""])[0],
+        "key_choices": write_key_choices(choices),
+    }

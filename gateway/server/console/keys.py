@@ -1,0 +1,60 @@
+"""The pages of API keys: all of them, and one with everything that can be done with it."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from gateway.server.console.page import Data, Page, ask
+from gateway.server.context import ACTOR, SIGNED
+
+_LATEST = 10
+_CREDITS = 10
+
+
+async def load_keys(request: web.Request) -> Data:
+    """The keys of the account; for an administrator those of every account, or of the one that is chosen."""
+    everyone = request[ACTOR].scope is None
+    chosen = request.query.get("account") if everyone else None
+    keys, models, accounts = await asyncio.gather(
+        ask(request, "/keys", account=chosen),
+        ask(request, "/models"),
+        ask(request, "/accounts") if everyone else _nothing(),
+    )
+    return {
+        "keys": keys["data"],
+        "models": models["data"],
+        "accounts": accounts["data"],
+        "chosen_account": chosen,
+        "own_account": request[SIGNED].account.name,
+    }
+
+
+async def load_key(request: web.Request) -> Data:
+    """One key, what it was used for lately, and what was credited to it."""
+    key = await ask(request, "/keys/{id}")
+    everyone = request[ACTOR].scope is None
+    models, latest, credits_, accounts = await asyncio.gather(
+        ask(request, "/models"),
+        ask(request, "/requests", key=key["id"], limit=_LATEST),
+        ask(request, "/keys/{id}/credits", limit=_CREDITS),
+        ask(request, "/accounts") if everyone else _nothing(),
+    )
+    return {
+        "key": key,
+        "models": models["data"],
+        "latest": latest["data"],
+        "credits": credits_["data"],
+        "accounts": accounts["data"],
+        "own_account": request[SIGNED].account.name,
+    }
+
+
+async def _nothing() -> dict[str, Any]:
+    return {"data": []}
+
+
+KEY_PAGES = (
+    Page("/keys", "keys.html", "Keys", load_keys),
+    Page("/keys/{id}", "key.html", "Key", load_key),
+)

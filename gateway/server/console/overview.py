@@ -1,0 +1,113 @@
+"""The first page: what was spent and asked for, how that went over time, and what is left."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from gateway.server.console.charts import Series, draw
+from gateway.server.console.filters import write_count, write_usd
+from gateway.server.console.page import Data, Page, ask
+from gateway.server.context import ACTOR, ROOMS
+
+_TOP = 6
+_LATEST = 6
+
+
+@attrs.frozen
+class Span:
+    """A stretch of time up to now, in hours or days."""
+
+    name: str
+    by: str
+    places: int
+
+
+SPANS: Mapping[str, Span] = MappingProxyType(
+    {
+        "24h": Span("24 hours", "hour", 24),
+        "7d": Span("7 days", "day", 7),
+        "30d": Span("30 days", "day", 30),
+        "90d": Span("90 days", "day", 90),
+    },
+)
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+
+
+async def load_overview(request: web.Request) -> Data:
+    """What the account has used; for an administrator every account, or the one that is chosen."""
+    chosen = request.query.get("span", "7d")
+    span = SPANS.get(chosen, SPANS["7d"])
+    everyone = request[ACTOR].scope is None
+    account = request.query.get("account") if everyone else None
+    places = list_places(span, request.app[ROOMS].clock())
+    since = places[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.by == "hour" else "%Y-%m-%d")
+    of: dict[str, Any] = {"since": since, "account": account}
+    times, models, keys, latest, own, accounts = await asyncio.gather(
+        ask(request, "/usage", by=span.by, **of),
+        ask(request, "/usage", by="model", **of),
+        ask(request, "/usage", by="key", **of),
+        ask(request, "/requests", limit=_LATEST, account=account),
+        ask(request, "/account"),
+        _list_accounts(request, everyone=everyone),
+    )
+    shown = next((one for one in accounts if one["name"] == account), own)
+    return {
+        "spans": SPANS,
+        "chosen": chosen if chosen in SPANS else "7d",
+        "accounts": accounts,
+        "chosen_account": account,
+        "shown": shown,
+        "total": times["total"],
+        **draw_charts(span, places, times["data"]),
+        "models": models["data"][:_TOP],
+        "keys": keys["data"][:_TOP],
+        "latest": latest["data"],
+    }
+
+
+async def _list_accounts(request: web.Request, *, everyone: bool) -> list[Data]:
+    listed: list[Data] = (await ask(request, "/accounts"))["data"] if everyone else []
+    return listed
+
+
+def list_places(span: Span, now_s: float) -> list[datetime]:
+    """The starts of its hours or days, in order; the last one is going on."""
+    now = datetime.fromtimestamp(now_s, UTC)
+    start = now.replace(minute=0, second=0, microsecond=0)
+    if span.by == "day":
+        start = start.replace(hour=0)
+    step = _HOUR if span.by == "hour" else _DAY
+    return [start - step * back for back in reversed(range(span.places))]
+
+
+def draw_charts(span: Span, places: Sequence[datetime], lines: Sequence[Mapping[str, Any]]) -> Data:
+    """Money and calls over time, from the lines of the admin API's usage."""
+    form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%d %b")
+    found = {line[span.by]: line for line in lines}
+    by_place = [found.get(place.strftime(form), {}) for place in places]
+    named = [place.strftime(words) for place in places]
+    failed = [line.get("failed", 0) for line in by_place]
+    answered = [line.get("requests", 0) - line.get("failed", 0) for line in by_place]
+    spent = [line.get("cost_usd", 0.0) for line in by_place]
+    each = f"each {span.by} (UTC)"
+    return {
+        "spend": draw(f"Spent {each}", named, [Series("spent", "series-1", spent)], write_usd),
+        "calls": draw(
+            f"Requests {each}",
+            named,
+            [Series("answered", "series-2", answered), Series("failed", "bad", failed)],
+            write_count,
+            whole=True,
+        ),
+    }
+
+
+OVERVIEW_PAGES = (
+    Page("", "overview.html", "Overview", load_overview, part="overview"),
+    Page("/", "overview.html", "Overview", load_overview, part="overview"),
+)

@@ -1,0 +1,38 @@
+"""The playground: chat, pictures and videos, asked for from the page and paid by a key of one's own account."""
+
+from aiohttp import web
+
+from gateway.server.console.connect import find_address
+from gateway.server.console.form_choices import Kind, find_choices, find_free_name, find_kind, write_choices
+from gateway.server.console.page import Data, Page
+
+MODES: tuple[tuple[Kind, str], ...] = (("chat", "Chat"), ("images", "Images"), ("video", "Video"))
+KEY_NAME = "playground"
+
+
+async def load_playground(request: web.Request) -> Data:
+    """One of its three parts: the one that is asked for, or the one of the model that is."""
+    wanted = request.query.get("model", "")[:256]
+    mode = find_mode(request.query.get("mode", ""), wanted)
+    choices = await find_choices(request)
+    told = write_choices(choices, mode)
+    return {
+        **told,
+        "model": wanted or told["model"],
+        "modes": MODES,
+        "mode": mode,
+        "origin": find_address(request),
+        "free_name": find_free_name(KEY_NAME, choices.taken),
+    }
+
+
+def find_mode(mode: str, model: str) -> Kind:
+    """``mode`` where it is one, else what ``model`` does."""
+    known = {name for name, _ in MODES}
+    for kind in (mode, find_kind(model, {})):
+        if kind in known:
+            return kind
+    return "chat"
+
+
+PLAYGROUND_PAGES = (Page("/playground", "playground.html", "Playground", load_playground, "member"),)

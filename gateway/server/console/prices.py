@@ -1,0 +1,47 @@
+"""The pages of models and what they cost, of groups, and of the settings the gateway goes by."""
+
+import asyncio
+
+from aiohttp import web
+
+from gateway.server.console.page import Data, Page, ask
+
+_SHOWN = 300
+_PRICES_SHOWN = 50
+
+
+async def load_models(request: web.Request) -> Data:
+    """Every model that can be called, by part of its name."""
+    models = (await ask(request, "/models"))["data"]
+    wanted = request.query.get("find", "").strip().lower()
+    found = [model for model in models if wanted in model["id"].lower()] if wanted else models
+    return {"models": found[:_SHOWN], "found": len(found), "total": len(models)}
+
+
+async def load_prices(request: web.Request) -> Data:
+    """The groups, the prices that were set, and those of the list that ships."""
+    wanted = request.query.get("find", "").strip().lower()
+    groups, prices, providers = await asyncio.gather(
+        ask(request, "/groups"), ask(request, "/prices"), ask(request, "/providers")
+    )
+    own = [price for price in prices["data"] if price["source"] != "shipped"]
+    shipped = [price for price in prices["data"] if price["source"] == "shipped" and wanted in price["model"].lower()]
+    return {
+        "groups": groups["data"],
+        "own": own,
+        "shipped": shipped[:_PRICES_SHOWN],
+        "found": len(shipped),
+        "providers": providers["data"],
+    }
+
+
+async def load_settings(request: web.Request) -> Data:
+    """Every setting, and who says it."""
+    return {"sections": (await ask(request, "/settings"))["sections"]}
+
+
+PRICE_PAGES = (
+    Page("/models", "models.html", "Models", load_models),
+    Page("/prices", "prices.html", "Prices and groups", load_prices, "administrator"),
+    Page("/settings", "settings.html", "Settings", load_settings, "administrator"),
+)

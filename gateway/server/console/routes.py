@@ -1,0 +1,42 @@
+"""Every page of the console."""
+
+from aiohttp import web
+
+from gateway.server.console.account import ACCOUNT_PAGES
+from gateway.server.console.accounts import PEOPLE_PAGES
+from gateway.server.console.activity import WATCHING_PAGES
+from gateway.server.console.channels import CHANNEL_PAGES
+from gateway.server.console.connect import CONNECT_PAGES
+from gateway.server.console.keys import KEY_PAGES
+from gateway.server.console.overview import OVERVIEW_PAGES
+from gateway.server.console.page import Page, hang_pages
+from gateway.server.console.playground import PLAYGROUND_PAGES
+from gateway.server.console.prices import PRICE_PAGES
+from gateway.server.console.requests import REQUEST_PAGES
+from gateway.server.console.sign_in import FRONT_PAGES
+from gateway.server.console.static_files import find_static, hang_files
+from gateway.server.console.videos import VIDEO_PAGES
+
+
+def list_pages() -> tuple[Page, ...]:
+    """Every page."""
+    return (
+        *FRONT_PAGES,
+        *CONNECT_PAGES,
+        *PLAYGROUND_PAGES,
+        *ACCOUNT_PAGES,
+        *OVERVIEW_PAGES,
+        *KEY_PAGES,
+        *REQUEST_PAGES,
+        *VIDEO_PAGES,
+        *WATCHING_PAGES,
+        *PEOPLE_PAGES,
+        *CHANNEL_PAGES,
+        *PRICE_PAGES,
+    )
+
+
+def add_console(app: web.Application) -> None:
+    """Everything under ``/console``."""
+    hang_files(app)
+    hang_pages(app, list_pages(), find_static)

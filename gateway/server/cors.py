@@ -1,0 +1,118 @@
+"""Cross-origin requests: pages of other origins may call the public API with a key, if the operator names them.
+
+The rules are those of the Fetch standard (https://fetch.spec.whatwg.org/#http-cors-protocol). A page shows its key
+itself: no answer allows credentials, so cookies, the console and the admin API stay out of its reach.
+"""
+
+from collections.abc import Awaitable, Iterable
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.domain.media import MEDIA_PATH
+from gateway.domain.member import Forbidden
+from gateway.domain.origin import ANY_ORIGIN, read_origins
+from gateway.server.context import TRACE
+from gateway.server.middlewares import write_fault, write_signature
+from gateway.server.responses import BareResponse
+
+_PATHS = ("/v1/", "/v1beta/", f"{MEDIA_PATH}/")
+_METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
+_MAX_AGE_S = "7200"
+"""As long as Chromium keeps the answer to a preflight at most."""
+_TAKEN = frozenset(
+    {
+        "accept", "accept-language", "authorization", "cache-control", "content-type", "idempotency-key", "if-match",
+        "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "last-event-id", "range", "user-agent",
+        "x-api-key", "x-goog-api-key", "x-request-id",
+    },
+)  # fmt: skip
+_TAKEN_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
+"""What client libraries send. No header of the console is among them: what protects it is that no other page sends one.
+"""
+_MOST_NAMES = 64
+_REFUSED = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
+_EXPOSED = (
+    "Accept-Ranges, Allow, Content-Disposition, Content-Range, Date, ETag, Idempotent-Replayed, Retry-After, "
+    "openai-poll-after-ms, request-id, x-gateway-attempts, x-gateway-cost-usd, x-gateway-overhead-ms, x-gateway-tried, "
+    "x-gateway-warning, x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
+    "x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens, x-request-id, x-should-retry"
+)
+"""Headers of answers that a page may read. Their names are written out: not every browser takes ``*`` for them."""
+
+
+class CrossOrigin:
+    """Answers preflights, and adds to every answer of the public API what lets a page read it.
+
+    Args:
+        origins: those of the pages; ``*`` is all of them. At least one.
+    """
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        self._origins = read_origins(origins)
+        self._any = ANY_ORIGIN in self._origins
+
+    def handle(self, request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
+        """Pass a request on to ``handler``, except a preflight: that is answered here, without a key."""
+        if not request.path.startswith(_PATHS):
+            return handler(request)
+        request[TRACE].more = self.write_headers(request)
+        if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+            return self._answer_preflight(request)
+        return handler(request)
+
+    def write_headers(self, request: web.Request) -> dict[str, str]:
+        """The headers of an answer to ``request``; for a page that may not read it, only that this depends on it."""
+        if not request.path.startswith(_PATHS):
+            return {}
+        allowed = self._find_allowed(request)
+        vary = {} if self._any else {"Vary": "Origin"}
+        if allowed is None:
+            return vary
+        return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED, **vary}
+
+    def write_headers_for_anyone(self) -> dict[str, str]:
+        """The same if the request could not be read: for all origins, or for the only one."""
+        if len(self._origins) > 1 and not self._any:
+            return {}
+        origin = ANY_ORIGIN if self._any else next(iter(self._origins))
+        return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _EXPOSED}
+
+    def _find_allowed(self, request: web.Request) -> str | None:
+        """The value of ``Access-Control-Allow-Origin``; None if there is none."""
+        told = request.headers.getall("Origin", ())
+        if len(told) != 1:
+            return None
+        if self._any:
+            return ANY_ORIGIN
+        return told[0] if told[0] in self._origins else None
+
+    async def _answer_preflight(self, request: web.Request) -> web.StreamResponse:
+        """204 with what the page may send, or 403."""
+        headers = write_signature(request)
+        if self._find_allowed(request) is None:
+            refused = write_fault(Forbidden(_REFUSED, should_retry=False), request[TRACE].id)
+            return BareResponse(body=refused.body, status=refused.status, headers={**refused.headers, **headers})
+        headers |= {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Max-Age": _MAX_AGE_S}
+        taken = _select_taken(request.headers.getall("Access-Control-Request-Headers", ()))
+        if taken:
+            headers["Access-Control-Allow-Headers"] = ", ".join(taken)
+        vary = ("Access-Control-Request-Method", "Access-Control-Request-Headers")
+        headers["Vary"] = ", ".join((*filter(None, [headers.get("Vary")]), *vary))
+        return BareResponse(status=web.HTTPNoContent.status_code, headers=headers)
+
+
+def _select_taken(lines: Iterable[str]) -> list[str]:
+    """The names of headers that may be sent, of those that a page wants to send."""
+    names = (name.strip().lower() for line in lines for name in line.split(",", _MOST_NAMES)[:_MOST_NAMES])
+    return [name for name in dict.fromkeys(names) if _is_taken(name)]
+
+
+def _is_taken(name: str) -> bool:
+    if name in _TAKEN:
+        return True
+    return name.startswith(_TAKEN_PREFIXES) and name.isascii() and name.replace("-", "").isalnum()
+
+
+CORS = web.AppKey("cors", CrossOrigin)
+"""Not there if no origin may call."""

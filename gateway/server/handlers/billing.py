@@ -1,0 +1,84 @@
+"""``/v1/dashboard/billing``: the convention's old pages of what may be spent and what was, which chat apps still show.
+
+They have no word for a balance: apps take the limit of the one and subtract the total of the other. So both speak of
+one cap, the stricter of the key's and its account's, and the total is what was spent of it in its period. Without a
+cap the limit is a number that stands for none, and the total is that of the days that were asked for.
+"""
+
+from datetime import timedelta
+
+from aiohttp import web
+
+from gateway.domain.balance import DAY_S
+from gateway.domain.ledger import UsageFilter
+from gateway.domain.price import NANOS_PER_USD
+from gateway.errors import InvalidRequest
+from gateway.server.admin.io import write_json
+from gateway.server.context import CALLER, ROOMS
+from gateway.server.query import day_of_time, number_of_day, read_date
+
+NO_LIMIT_USD = 100_000_000
+"""What ``hard_limit_usd`` says where there is no cap; others of the convention's gateways say the same."""
+_DAYS_SHOWN = 30
+_MOST_DAYS = 366
+_CENTS = 100
+
+
+async def get_subscription(request: web.Request) -> web.Response:
+    """``GET /v1/dashboard/billing/subscription``: the cap, in dollars, with what was credited to it."""
+    caller = request[CALLER]
+    purse, day = request.app[ROOMS].accounting.find_stricter(caller.key, caller.account)
+    limit_usd: float = NO_LIMIT_USD
+    if purse.quota.limit_nanos is not None and purse.quota.capped:
+        limit_usd = (purse.quota.limit_nanos + purse.tally(day).credit_nanos) / NANOS_PER_USD
+    return write_json(
+        {
+            "object": "billing_subscription",
+            "has_payment_method": True,
+            "soft_limit_usd": limit_usd,
+            "hard_limit_usd": limit_usd,
+            "system_hard_limit_usd": limit_usd,
+            "access_until": caller.key.expires_s or 0,
+        },
+    )
+
+
+async def get_usage(request: web.Request) -> web.Response:
+    """``GET /v1/dashboard/billing/usage``: the total, and the cost of each day asked for, in cents.
+
+    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as the convention has it) choose the days.
+    """
+    caller, rooms = request[CALLER], request.app[ROOMS]
+    end_date, start_date = read_date(request.query, "end_date"), read_date(request.query, "start_date")
+    end = number_of_day(end_date or day_of_time(rooms.clock()) + timedelta(days=1))
+    start = number_of_day(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
+    if not start < end <= start + _MOST_DAYS:
+        raise InvalidRequest(f"'end_date' must be 1 to {_MOST_DAYS} days after 'start_date'", param="end_date")
+    purse, day = rooms.accounting.find_stricter(caller.key, caller.account)
+    of_key = purse.owner == "key"
+    wanted = UsageFilter(
+        since=start,
+        until=end - 1,
+        account_id=None if of_key else caller.account.id,
+        key_id=caller.key.id if of_key else None,
+    )
+    lines = await rooms.accounting.list_usage("day", wanted)
+    costs = {int(line.label): line.cost_nanos for line in lines}
+    total_nanos = purse.tally(day).spent_nanos if purse.quota.capped else sum(costs.values())
+    return write_json(
+        {
+            "object": "list",
+            "total_usage": _cents(total_nanos),
+            "daily_costs": [
+                {
+                    "timestamp": number * DAY_S,
+                    "line_items": [{"name": "Total", "cost": _cents(costs.get(number, 0))}],
+                }
+                for number in range(wanted.since, wanted.until + 1)
+            ],
+        },
+    )
+
+
+def _cents(amount_nanos: int) -> float:
+    return amount_nanos * _CENTS / NANOS_PER_USD

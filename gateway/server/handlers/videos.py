@@ -1,0 +1,184 @@
+"""Videos after their submit: asked after, listed, followed, downloaded, deleted."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import cast, get_args
+
+import orjson
+from aiohttp import web
+
+from gateway.domain.byte_range import RangeNotSatisfiable
+from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_video_id
+from gateway.error_status import STATUS
+from gateway.errors import ClientGone, InvalidRequest, NotFound, UpstreamFault
+from gateway.formats.openai.videos import write_deleted, write_video, write_videos
+from gateway.formats.video_backend import Variant
+from gateway.server.context import CALLER, ROOMS
+from gateway.server.handlers.media import FileAnswer, check_dates, find_wanted
+from gateway.server.handlers.video_create import POLL_AFTER, post_remix, post_videos
+from gateway.server.handlers.video_events import FOLLOWING, Following, get_events
+from gateway.server.responses import await_reader
+from gateway.server.stream_response import WholeAnswer
+from gateway.server.video_status import find_status_words
+from gateway.upstream.interface import OpenFile
+from gateway.videos.jobs import check_completed
+
+PAGE = 20
+MAX_PAGE_CHARS = 256 * 1024
+"""Of prompts."""
+MAX_PAGE = 100
+_LIMITS = frozenset(map(str, range(MAX_PAGE + 1)))
+_VARIANTS: tuple[str, ...] = get_args(Variant)
+_PASSED = ("Content-Type", "Content-Length", "Content-Range", "Accept-Ranges")
+_PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
+_UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,18})\Z", re.ASCII)
+_SAFE_TYPES = ("video/", "image/")
+_NO_HEADERS: Mapping[str, str] = {}
+_PATH = "/v1/videos"
+_ALIAS = "/v1/video/generations"
+_BY_ID = "/{id:[^/]+}"
+
+
+def add_video_routes(app: web.Application) -> None:
+    """Every path of videos. ``{id}`` is whatever has no slash: what is no id is nobody's."""
+    app[FOLLOWING] = Following()
+    for path in (_PATH, _ALIAS):
+        app.router.add_post(path, post_videos)
+        app.router.add_get(f"{path}{_BY_ID}", get_video)
+    app.router.add_get(_PATH, get_videos)
+    app.router.add_delete(f"{_PATH}{_BY_ID}", delete_video)
+    app.router.add_get(f"{_PATH}{_BY_ID}/content", get_content)
+    app.router.add_get(f"{_PATH}{_BY_ID}/events", get_events, allow_head=False)
+    app.router.add_post(f"{_PATH}{_BY_ID}/remix", post_remix)
+
+
+async def get_video(request: web.Request) -> web.Response:
+    """``GET /v1/videos/{id}``: how a job stands."""
+    job = await _get_job(request)
+    return _answer(request, write_video(job, find_status_words(request, job)), _say_when(request, job))
+
+
+def _say_when(request: web.Request, job: VideoJob) -> dict[str, str]:
+    if job.ended:
+        return {}
+    age_ms = request.app[ROOMS].videos.now_ms - job.created_ms
+    return {POLL_AFTER: str(find_poll_after_ms(age_ms))}
+
+
+async def get_videos(request: web.Request) -> web.Response:
+    """``GET /v1/videos``: the account's jobs, a page at a time."""
+    limit, after, order = _read_page(request)
+    wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
+    found = await request.app[ROOMS].videos.list_videos(wanted, limit + 1)
+    page = _bound(found[:limit])
+    return _answer(request, write_videos(page, partial(find_status_words, request), more=len(found) > len(page)))
+
+
+def _bound(found: Sequence[VideoJob]) -> Sequence[VideoJob]:
+    """As many as make no page of endless prompts; the rest is on the next."""
+    chars = 0
+    for count, job in enumerate(found):
+        chars += len(job.prompt)
+        if count and chars > MAX_PAGE_CHARS:
+            return found[:count]
+    return found
+
+
+def _read_page(request: web.Request) -> tuple[int, str | None, str]:
+    query = request.query
+    limit = query.get("limit", str(PAGE))
+    if limit not in _LIMITS:
+        raise InvalidRequest(f"'limit' must be a whole number from 0 to {MAX_PAGE}", param="limit")
+    order = query.get("order", "desc")
+    if order not in {"asc", "desc"}:
+        raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
+    after = query.get("after") or None
+    if after is not None and not is_video_id(after):
+        raise InvalidRequest("'after' must be the id of a video", param="after")
+    return int(limit), after, order
+
+
+async def delete_video(request: web.Request) -> web.Response:
+    """``DELETE /v1/videos/{id}``: a job that has ended is forgotten, and its video with it."""
+    rooms = request.app[ROOMS]
+    job = await _get_job(request)
+    await rooms.videos.remove(job)
+    if job.media_id is not None:
+        await rooms.footage.remove(job.media_id)
+    return _answer(request, write_deleted(job.id))
+
+
+async def get_content(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/videos/{id}/content``: the file, or a range of it."""
+    check_dates(request)
+    rooms, job = request.app[ROOMS], await _get_job(request)
+    variant = request.query.get("variant", "video")
+    if variant not in _VARIANTS:
+        raise InvalidRequest(f"'variant' must be one of {', '.join(_VARIANTS)}", param="variant")
+    check_completed(job)
+    if job.expires_ms is not None and rooms.videos.now_ms >= job.expires_ms:
+        raise NotFound("The video is not kept any more", param="video_id", should_retry=False)
+    kept = await rooms.footage.find(job, cast("Variant", variant))
+    if kept is not None:
+        answer = FileAnswer(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
+        await answer.prepare(request)
+        return answer
+    async with rooms.admission.enter(request[CALLER]):  # what leaves the house counts as a call
+        wanted = find_wanted(request)  # what is not kept has neither an entity tag nor a date here
+        file = await rooms.footage.open(job, cast("Variant", variant), wanted.write() if wanted else None)
+        try:
+            return await _pass_through(request, file)
+        finally:
+            file.close()
+
+
+def _name(job: VideoJob, media_id: str) -> str:
+    return f"{job.id}.{media_id.rpartition('.')[2]}"
+
+
+async def _pass_through(request: web.Request, file: OpenFile) -> web.StreamResponse:
+    """A provider's file as it comes; no faster than it is read. Raises ``RangeNotSatisfiable``."""
+    _check_range(file)
+    kind = file.headers.get("Content-Type", "").lower()
+    response = web.StreamResponse(status=file.status, headers=_PRIVATE)
+    for name in _PASSED:
+        if name in file.headers:
+            response.headers[name] = file.headers[name]
+    if not kind.startswith(_SAFE_TYPES):
+        response.headers["Content-Type"] = "application/octet-stream"
+    response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    transport = request.transport
+    try:
+        while piece := await file.read():
+            if transport is None:
+                raise ClientGone
+            await await_reader(lambda data=piece: response.write(data), transport)  # type: ignore[misc]
+    except UpstreamFault:
+        # What has begun cannot be taken back: it breaks off, so that nobody takes a part for the whole.
+        if transport is not None:
+            transport.abort()
+        raise ClientGone from None
+    except ConnectionError:
+        raise ClientGone from None
+    await response.write_eof()
+    return response
+
+
+def _check_range(file: OpenFile) -> None:
+    """Raise ``RangeNotSatisfiable`` if the provider says that the file has no such range."""
+    if file.status == STATUS[RangeNotSatisfiable.code]:
+        size = _UNSATISFIED.match(file.headers.get("Content-Range", ""))
+        raise RangeNotSatisfiable(int(size[1]) if size else None)
+
+
+async def _get_job(request: web.Request) -> VideoJob:
+    """The caller's own job. Raises ``NotFound`` for every other."""
+    return await request.app[ROOMS].videos.get(request.match_info["id"], request[CALLER].account.id)
+
+
+def _answer(request: web.Request, said: object, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:
+    return WholeAnswer(request, orjson.dumps(said), {"Content-Type": "application/json", **headers})

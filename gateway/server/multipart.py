@@ -1,0 +1,363 @@
+"""Reading a form: its texts, and its files, which go to the spool as they come and are never in memory whole.
+
+The parts come in any order (RFC 7578). What cuts them out of the body is the ``multipart`` package's push parser, which
+does no I/O of its own.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import unquote
+
+import attrs
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from multipart import (  # type: ignore[import-untyped]
+    MultipartError,
+    MultipartSegment,
+    ParserLimitReached,
+    PushMultipartParser,
+    StrictParserError,
+)
+
+from gateway.domain.media import sniff_picture
+from gateway.domain.upload import HEAD_BYTES, Upload
+from gateway.errors import ClientGone, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
+from gateway.formats.form import ReceivedForm
+from gateway.formats.request_body import ANY_TYPE, MEDIA_TYPE
+from gateway.server.media_type import read_media_type
+from gateway.storage.upload_spool import Spool, SpooledFile, SpooledSlice
+
+MIB = 1024 * 1024
+READ_BYTES = 64 * 1024
+"""Read at once: the server's own buffer, which reading more would make larger."""
+PIECE_BYTES = 256 * 1024
+"""Written to the spool at once: each costs a thread's turn."""
+MAX_BOUNDARY = 70
+MAX_NAME = 128
+FALLBACK_NAME = "file"
+_SHOWN_NAME = 64
+_BOUNDARY = re.compile(r';\s*boundary\s*=\s*(?:"([^"\\]*)"|([^\s";,]+))', re.IGNORECASE)
+_OPTION = re.compile(r';\s*([a-z0-9*_-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s";]*)', re.IGNORECASE)
+_ENCODINGS = frozenset({"", "binary", "8bit", "7bit"})
+_SOUNDS = (
+    (re.compile(rb"RIFF....WAVE", re.DOTALL), "audio/wav"),
+    (re.compile(rb"ID3|\xff[\xfa\xfb\xf2\xf3]"), "audio/mpeg"),
+    (re.compile(rb"OggS"), "audio/ogg"),
+    (re.compile(rb"fLaC"), "audio/flac"),
+    (re.compile(rb"....ftypM4[AB]", re.DOTALL), "audio/mp4"),
+)
+_WEBM = re.compile(rb"\x1a\x45\xdf\xa3.{0,60}webm", re.DOTALL)
+
+
+@attrs.frozen
+class FormLimits:
+    """What a form may be.
+
+    Attributes:
+        max_body_bytes: of the whole body.
+        max_file_bytes: of one file.
+        max_parts: texts and files together.
+        max_text_bytes: of all texts together.
+        max_files: of them all.
+        idle_s: how long its sender may be silent, and how long it may itself have to wait for its turn.
+        total_s: how long it may take in all.
+        min_rate: bytes a second that must come, on the average of every ``pace_s`` seconds of waiting for them, except
+            for the first: whoever just keeps a form open is no slow sender.
+    """
+
+    max_body_bytes: int
+    max_file_bytes: int
+    max_parts: int = 64
+    max_text_bytes: int = MIB
+    max_files: int = 32
+    idle_s: float = 30.0
+    total_s: float = 900.0
+    min_rate: int = 1024
+    pace_s: float = 60.0
+
+
+class FormReader:
+    """Reads the form of one request; its files are there until ``close``.
+
+    They lie behind each other in one spooled file, so that a form takes no more than one descriptor.
+    """
+
+    def __init__(self, request: web.Request, spool: Spool, limits: FormLimits, *, account_id: int) -> None:
+        self._request = request
+        self._share = spool.find_share(account_id)
+        self._spooled = self._share.open()
+        self._limits = limits
+        self._parts = 0
+        self._files_begun = 0
+        self._part: _Part | None = None
+        self._texts_left = limits.max_text_bytes
+        self._texts: list[tuple[str, bytes]] = []
+        self._files: list[Upload] = []
+
+    async def read(self) -> ReceivedForm:
+        """The form, once. Nothing is kept of one that is refused.
+
+        Raises ``UnsupportedMediaType``, ``InvalidRequest``, ``RequestTooLarge``, ``RequestTimeout``, ``RateLimited``,
+        ``Overloaded``, ``StoreUnavailable``, ``ClientGone``.
+        """
+        complete = False
+        try:
+            async with self._share.arrive(self._limits.idle_s):
+                await self._read()
+            form = ReceivedForm(tuple(_read_text(*text) for text in self._texts), tuple(self._files))
+            complete = True
+            return form
+        finally:
+            if not complete:
+                self.close()
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self._spooled.close()
+
+    async def _read(self) -> None:
+        parser = PushMultipartParser(_read_boundary(self._request), strict=True)
+        inflow = _Inflow(self._request, self._limits)
+        ended = False
+        try:
+            while piece := await inflow.receive():
+                ended = ended or await self._parse(parser, piece)
+            parser.close()
+        except ParserLimitReached:
+            raise InvalidRequest("The form has a part whose headers are too long or too many") from None
+        except MultipartError:
+            raise InvalidRequest("The form is malformed, or cut short") from None
+
+    async def _parse(self, parser: PushMultipartParser, piece: bytes) -> bool:
+        """Whether the form was over before ``piece``. Raises ``MultipartError``."""
+        try:
+            for event in parser.parse(piece):
+                await self._take(event)
+        except StrictParserError:
+            parser.close()  # raises, but where the form is over: what follows it means nothing (RFC 2046, 5.1.1)
+            return True
+        return False
+
+    async def _take(self, event: MultipartSegment | bytes | None) -> None:
+        if isinstance(event, MultipartSegment):
+            self._part = self._open(event)
+        elif self._part is None:
+            raise InvalidRequest("The form is malformed, or cut short")
+        elif event is None:
+            await self._part.finish()
+            self._part = None
+        else:
+            await self._part.write(event)
+
+    def _open(self, segment: MultipartSegment) -> "_Part":
+        self._parts += 1
+        if self._parts > self._limits.max_parts:
+            raise InvalidRequest(f"The form has more than {self._limits.max_parts} parts")
+        if not segment.name:
+            raise InvalidRequest("The form has a part without a name")
+        encoding = segment.header("Content-Transfer-Encoding", "").strip().lower()
+        if encoding not in _ENCODINGS:
+            name = segment.name[:_SHOWN_NAME]
+            raise InvalidRequest(f"'{name}' has a Content-Transfer-Encoding, which a form has not", param=name)
+        filename = _find_filename(segment)
+        return _Text(self, segment.name) if filename is None else self._open_file(segment, filename)
+
+    def _open_file(self, segment: MultipartSegment, filename: str) -> "_File":
+        self._files_begun += 1
+        if self._files_begun > self._limits.max_files:
+            raise InvalidRequest(f"The form has more than {self._limits.max_files} files")
+        return _File(
+            field=segment.name.removesuffix("[]"),
+            filename=filename,
+            declared=segment.content_type,
+            spooled=self._spooled,
+            limit=self._limits.max_file_bytes,
+            keep=self._files.append,
+        )
+
+    def take_text(self, name: str, count: int) -> None:
+        """Room for so many bytes of text. Raises ``RequestTooLarge``."""
+        self._texts_left -= count
+        if self._texts_left < 0:
+            told, limit = name[:_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
+            raise RequestTooLarge(f"'{told}' is too long: the texts of a form may have {limit} together", param=told)
+
+    def keep_text(self, name: str, data: bytes) -> None:
+        """A text that is complete; it stays bytes until the form is, for as a string it may be four times as large."""
+        self._texts.append((name, data))
+
+
+class _Part(Protocol):
+    async def write(self, data: bytes) -> None: ...
+
+    async def finish(self) -> None: ...
+
+
+class _Text:
+    """A part without a filename."""
+
+    __slots__ = ("_data", "_name", "_reader")
+
+    def __init__(self, reader: FormReader, name: str) -> None:
+        self._reader = reader
+        self._name = name
+        self._data = bytearray()
+
+    async def write(self, data: bytes) -> None:
+        self._reader.take_text(self._name, len(data))
+        self._data += data
+
+    async def finish(self) -> None:
+        self._reader.keep_text(self._name, bytes(self._data))
+
+
+@attrs.define
+class _File:
+    """A part with a filename, on its way to the spool, where it lies behind what is there already."""
+
+    field: str
+    filename: str
+    declared: str | None
+    spooled: SpooledFile
+    limit: int
+    keep: Callable[[Upload], None]
+    head: bytes = b""
+    waiting: bytearray = attrs.Factory(bytearray)
+    start: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.start = self.spooled.size
+
+    async def write(self, data: bytes) -> None:
+        self.waiting += data
+        if self.spooled.size - self.start + len(self.waiting) > self.limit:
+            name = self.field[:_SHOWN_NAME]
+            raise RequestTooLarge(f"The file '{name}' is larger than {_write_size(self.limit)}", param=name)
+        if len(self.waiting) >= PIECE_BYTES:
+            await self._spool()
+
+    async def finish(self) -> None:
+        await self._spool()
+        size = self.spooled.size - self.start
+        if self.filename or size:  # neither has what a browser sends where no file was chosen
+            media_type = _find_media_type(self.head, self.declared)
+            name, spooled = _clean_filename(self.filename), SpooledSlice(self.spooled, self.start, size)
+            self.keep(Upload(self.field, name, media_type, self.head, spooled))
+
+    async def _spool(self) -> None:
+        data = bytes(self.waiting)
+        self.waiting.clear()
+        self.head = self.head or data[:HEAD_BYTES]
+        await self.spooled.write(data)
+
+
+class _Inflow:
+    """The body's pieces, within bounds of size and time."""
+
+    def __init__(self, request: web.Request, limits: FormLimits) -> None:
+        self._request = request
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + limits.total_s
+        self._size = 0
+        self._waited_s = 0.0
+        self._came = 0
+        self._warmed_up = False
+        self._check_size(request.content_length or 0)
+
+    async def receive(self) -> bytes:
+        """The next piece; empty at the end."""
+        try:
+            piece = await self._receive()
+        except (web.RequestPayloadError, HttpProcessingError):
+            raise InvalidRequest("The request body is not framed as its headers say") from None
+        except TimeoutError:
+            if self._request.transport is None:  # the system's word for a connection that died
+                raise ClientGone from None
+            raise RequestTimeout(self._write_lateness()) from None
+        except OSError:
+            raise ClientGone from None
+        self._size += len(piece)
+        self._check_size(self._size)
+        if piece:
+            self._check_pace(len(piece))
+        return piece
+
+    async def _receive(self) -> bytes:
+        now = self._loop.time()
+        if now >= self._deadline:
+            raise TimeoutError
+        try:
+            async with asyncio.timeout_at(min(now + self._limits.idle_s, self._deadline)):
+                return await self._request.content.read(READ_BYTES)
+        finally:
+            self._waited_s += self._loop.time() - now
+
+    def _write_lateness(self) -> str:
+        if self._loop.time() >= self._deadline:
+            return f"The form did not arrive within {self._limits.total_s:g} s"
+        return f"Nothing of the form arrived for {self._limits.idle_s:g} s"
+
+    def _check_pace(self, count: int) -> None:
+        """Of time only what was spent on waiting is looked at: a slow disk is not the sender's fault."""
+        self._came += count
+        if self._waited_s < self._limits.pace_s:
+            return
+        if self._warmed_up and self._came < self._waited_s * self._limits.min_rate:
+            raise RequestTimeout(f"The form came at less than {self._limits.min_rate} bytes a second")
+        self._warmed_up, self._waited_s, self._came = True, 0.0, 0
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limits.max_body_bytes:
+            raise RequestTooLarge(f"The request body is larger than {_write_size(self._limits.max_body_bytes)}")
+
+
+def _read_boundary(request: web.Request) -> str:
+    kind = read_media_type(request)
+    if kind != "multipart/form-data":
+        raise UnsupportedMediaType(f"Content-Type must be multipart/form-data, not {kind[:_SHOWN_NAME]}")
+    if request.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
+        raise UnsupportedMediaType("A form must come without a Content-Encoding")
+    found = _BOUNDARY.search(request.headers["Content-Type"])
+    boundary = (found[1] or found[2] or "") if found else ""
+    if not (boundary.isascii() and boundary.isprintable() and 0 < len(boundary) <= MAX_BOUNDARY):
+        raise InvalidRequest("Content-Type must name the boundary of the form's parts, of 1 to 70 characters")
+    return boundary
+
+
+def _find_filename(segment: MultipartSegment) -> str | None:
+    """As its sender wrote it. RFC 7578 forbids ``filename*`` (RFC 5987); who sends it all the same means it."""
+    disposition = segment.header("Content-Disposition", "")
+    options = _OPTION.findall(disposition) if "*" in disposition else ()
+    extended = next((value for key, value in options if key.lower() == "filename*"), None)
+    if extended is not None:
+        return unquote(extended.strip('"').rpartition("'")[2], errors="replace")
+    return None if segment.filename is None else str(segment.filename)
+
+
+def _read_text(name: str, data: bytes) -> tuple[str, str]:
+    try:
+        return name, data.decode()
+    except UnicodeDecodeError:
+        told = name[:_SHOWN_NAME]
+        raise InvalidRequest(f"'{told}' is not UTF-8", param=told) from None
+
+
+def _clean_filename(name: str) -> str:
+    last = re.split(r"[/\\]", name)[-1]
+    return "".join(letter for letter in last if letter.isprintable())[-MAX_NAME:].strip() or FALLBACK_NAME
+
+
+def _find_media_type(head: bytes, declared: str | None) -> str:
+    sniffed = sniff_picture(head) or next((kind for sound, kind in _SOUNDS if sound.match(head)), None)
+    if sniffed is not None:
+        return sniffed
+    if _WEBM.match(head):
+        return "video/webm" if declared == "video/webm" else "audio/webm"
+    return declared if declared and MEDIA_TYPE.match(declared) else ANY_TYPE
+
+
+def _write_size(size: int) -> str:
+    return f"{size // MIB} MB" if size >= MIB and not size % MIB else f"{size} bytes"

@@ -1,0 +1,258 @@
+"""The admin API as the document has it: read from its doors."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import cleandoc
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.server.admin.operation import Door
+from gateway.server.auth import SAFE
+from gateway.server.openapi.attrs_schema import Schema, write_noun
+from gateway.server.openapi.examples import write_sample
+from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Answer, Entry, in_path, in_query, ref, stream
+from gateway.server.openapi.schema import INTEGER, TEXT, Shape
+
+PREFIX = "Admin: "
+_TAGS: Mapping[str, str] = MappingProxyType(
+    {
+        "setup": "signing in",
+        "session": "signing in",
+        "sessions": "signing in",
+        "links": "members",
+        "account": "accounts",
+        "providers": "channels",
+        "explain": "models and prices",
+        "models": "models and prices",
+        "prices": "models and prices",
+        "groups": "models and prices",
+        "deliveries": "videos",
+        "usage": "requests and usage",
+        "requests": "requests and usage",
+        "running": "running calls",
+        "audit": "books and audit trail",
+        "audit-trail": "books and audit trail",
+        "reload": "settings",
+        "status": "health",
+    },
+)
+_ABOUT: Mapping[str, str] = MappingProxyType(
+    {
+        "signing in": "Sessions of members, for the pages of the console.",
+        "members": "Members, and the links that invite them or reset their passphrases.",
+        "accounts": "Accounts, which pay for the requests of their keys.",
+        "keys": "API keys.",
+        "channels": "Connections to providers.",
+        "models and prices": "Models, the channels that serve them, and their prices.",
+        "requests and usage": "Request log and usage reports.",
+        "running calls": "Requests that are being processed now.",
+        "videos": "Video jobs and webhook deliveries.",
+        "books and audit trail": "Balance reconciliation and audit log.",
+        "settings": "Settings of the gateway.",
+        "health": "State of the process.",
+    },
+)
+"""The tags with their descriptions, in the order of the document."""
+_NUMBERED = frozenset({"keys", "members"})
+"""Whose ids are numbers."""
+_PART = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
+_ALSO_AS: Mapping[str, tuple[str, ...]] = MappingProxyType({"/requests/export": ("application/jsonl",)})
+"""Media types of answers that have more than one, by the doors' paths."""
+_CREATED = 201
+_LEAST_SHARED = 4
+"""Fields of an object that is worth a name of its own."""
+
+
+@attrs.frozen
+class Admin:
+    """What the doors come to: ``schemas`` are for ``components``."""
+
+    entries: tuple[Entry, ...]
+    schemas: Mapping[str, Schema]
+
+
+def write_admin(doors: Sequence[Door], taken: Iterable[str] = ()) -> Admin:
+    """Every door as an entry. ``taken`` are the names of schemas that there are already."""
+    schemas = _write_nouns(doors)
+    shared, named = _name_shapes(doors, {*taken, *schemas})
+    entries = sorted((_write_entry(door, shared) for door in doors), key=lambda entry: _rank(entry.tag))
+    return Admin(tuple(entries), schemas | {name: _share(one, shared, whole=False) for name, one in named.items()})
+
+
+def _rank(tag: str) -> int:
+    known = tag.removeprefix(PREFIX)
+    return [*_ABOUT].index(known) if known in _ABOUT else len(_ABOUT)
+
+
+def list_tags(entries: Iterable[Entry]) -> list[Schema]:
+    """The tags of entries, with their descriptions."""
+    names = dict.fromkeys(entry.tag for entry in entries)
+    return [{"name": name, "description": _ABOUT.get(name.removeprefix(PREFIX), "")} for name in names]
+
+
+def _write_entry(door: Door, shared: Mapping[str, str]) -> Entry:
+    summary, _, about = cleandoc(door.handler.__doc__ or "").replace("``", "`").partition("\n")
+    first = door.path.split("/")[1]
+    path = _PART.sub(r"{\g<name>}", door.full_path)
+    noun = None if door.takes is None else ref(_name_noun(door.takes, door.partly))
+    return Entry(
+        door.method,
+        path,
+        f"admin_{find_name(door)}",
+        f"{PREFIX}{_TAGS.get(first, first)}",
+        summary.removesuffix(".") or f"{door.method} {path}",  # python -OO leaves no word of a handler's
+        about.strip(),
+        rights=door.access,
+        parameters=(*_list_parts(door), *map(in_query, door.query), *_list_headers(door)),
+        takes={} if noun is None else {JSON: noun},
+        example=None if door.takes is None else write_sample(door.takes, partly=door.partly),
+        optional=door.takes is not None and not door.partly and not write_noun(door.takes).get("required"),
+        answer=_write_answer(door, shared),
+        faults=_list_faults(door),
+    )
+
+
+def _write_answer(door: Door, shared: Mapping[str, str]) -> Answer:
+    about = "What was asked for." if door.method in SAFE else "It is made." if door.status == _CREATED else "Done."
+    shape: Schema = _share(_thaw(door.answer), shared)
+    if door.media_type == EVENTS:
+        shape = stream(shape, "Events, and comments that keep it open.")
+    elif door.media_type != JSON:
+        shape = dict(BYTES)
+    kinds = (door.media_type, *_ALSO_AS.get(door.path, ()))
+    return Answer(about, dict.fromkeys(kinds, shape), door.status)
+
+
+def find_name(door: Door) -> str:
+    """The name of its handler: what people read in a client that was made from the document."""
+    handler: Any = door.handler
+    return str(getattr(handler, "__name__", None) or handler.func.__name__).strip("_")
+
+
+def _list_parts(door: Door) -> Iterator[Schema]:
+    parts = door.path.split("/")
+    for before, part in pairwise(parts):
+        found = _PART.fullmatch(part)
+        if found:
+            shape = INTEGER if found["name"] == "id" and before in _NUMBERED else TEXT
+            owner = _singular(before) if before and not _PART.fullmatch(before) else found["name"]
+            yield in_path(found["name"], f"Of the {owner.replace('-', ' ')}.", shape)
+
+
+def _list_headers(door: Door) -> Iterator[Schema]:
+    """What shows that a page of ours asks, where there is no token to show."""
+    if door.access == "anyone" and door.method not in SAFE:
+        yield ref("Console", "parameters")
+
+
+def _list_faults(door: Door) -> tuple[int, ...]:
+    """The statuses that a door may refuse with."""
+    names = {query.name for query in door.query}
+    changes = door.method not in SAFE
+    told = {
+        400: changes or bool(names),
+        401: True,
+        403: True,
+        404: "{" in door.path or door.takes is not None or bool(names & {"account", "key"}) or door.access == "anyone",
+        409: changes,
+        413: door.takes is not None,
+        415: door.takes is not None,
+        429: door.access == "anyone" or door.media_type != JSON,
+        500: True,
+        503: True,
+    }
+    return tuple(status for status, may in told.items() if may)
+
+
+def _name_noun(kind: type, partly: bool) -> str:
+    return f"{kind.__name__.removesuffix('Spec')}Change" if partly else kind.__name__
+
+
+def _write_nouns(doors: Iterable[Door]) -> dict[str, Schema]:
+    return {
+        _name_noun(door.takes, door.partly): write_noun(door.takes, partly=door.partly)
+        for door in doors
+        if door.takes is not None
+    }
+
+
+def _thaw(shape: Shape) -> Any:
+    """A shape as plain JSON, which compares and can be written."""
+    return orjson.loads(orjson.dumps(shape, default=dict))
+
+
+def _name_shapes(doors: Iterable[Door], taken: set[str]) -> tuple[dict[str, str], dict[str, Schema]]:
+    """The names of objects that are answered in more than one place, by what they are; and the objects by their names.
+
+    Two are the same whatever the order of their fields.
+    """
+    counts: Counter[str] = Counter()
+    nouns: dict[str, tuple[str, str]] = {}
+    shapes: dict[str, Schema] = {}
+    for door in doors:
+        words = [part for part in door.path.split("/") if part and not _PART.fullmatch(part)]
+        for noun, shape in _list_objects(_thaw(door.answer), _camel(words[-1])):
+            raw = _key(shape)
+            counts[raw] += 1
+            shapes.setdefault(raw, shape)
+            nouns.setdefault(raw, (noun, f"New{noun}" if door.method == "POST" else f"{noun}Record"))
+    names: dict[str, str] = {}
+    for raw, count in counts.items():
+        if count > 1:
+            names[raw] = _find_free(nouns[raw], {*taken, *names.values()})
+    return names, {name: shapes[raw] for raw, name in names.items()}
+
+
+def _find_free(names: tuple[str, str], taken: set[str]) -> str:
+    for tried in (*names, *(f"{names[1]}{count}" for count in range(2, 100))):
+        if tried not in taken:
+            return tried
+    raise ValueError(f"there are too many things called {names[0]}")
+
+
+def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
+    """Objects in a shape that are worth a name, with the word for what they are."""
+    if isinstance(shape, list):
+        for each in shape:
+            yield from _list_objects(each, noun)
+    if not isinstance(shape, dict):
+        return
+    properties = shape.get("properties")
+    if isinstance(properties, dict):
+        if len(properties) >= _LEAST_SHARED:
+            yield noun, shape
+        for name, inner in properties.items():
+            yield from _list_objects(inner, noun if name == "data" else noun + _camel(name))
+    for name in ("items", "anyOf", "additionalProperties"):
+        yield from _list_objects(shape.get(name), noun)
+
+
+def _share(shape: Any, shared: Mapping[str, str], *, whole: bool = True) -> Any:
+    """A shape with what has a name by its name; with ``whole`` false itself as it is."""
+    if isinstance(shape, list):
+        return [_share(each, shared) for each in shape]
+    if not isinstance(shape, dict):
+        return shape
+    if whole and "properties" in shape and (name := shared.get(_key(shape))):
+        return ref(name)
+    return {name: _share(inner, shared) for name, inner in shape.items()}
+
+
+def _key(shape: Schema) -> str:
+    return orjson.dumps(shape, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return word if word.endswith("ss") else word.removesuffix("s")
+
+
+def _camel(word: str) -> str:
+    """``audit-trails`` -> ``AuditTrail``."""
+    return "".join(part.title() for part in re.split("[-_]", _singular(word)))

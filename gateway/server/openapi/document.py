@@ -1,0 +1,117 @@
+"""The OpenAPI 3.1 document: the public API from ``public.yaml``, the admin API generated from its doors.
+
+It is the same in every process of one version. It is built at the first request for it, and kept as bytes.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import orjson
+import yaml
+
+from gateway import __version__
+from gateway.server.admin.operation import Door
+from gateway.server.admin.routes import list_doors
+from gateway.server.openapi.admin import list_tags, write_admin
+from gateway.server.openapi.attrs_schema import Schema
+from gateway.server.openapi.error_responses import name_fault, write_faults
+from gateway.server.openapi.operation import Answer, Entry, ref
+
+RIGHTS = "x-rights"
+"""Beside an operation: who may call it."""
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, which takes a tenth of the time; PyYAML can be built without it."""
+
+
+def build_document(doors: Sequence[Door]) -> dict[str, Any]:
+    """The document. Raises ``ValueError`` if two operations of ``doors`` have one name or one place."""
+    document = read_public()
+    components = document["components"]
+    admin = write_admin(doors, components["schemas"])
+    _check_names(admin.entries)
+    document["info"]["version"] = __version__
+    document["tags"] += list_tags(admin.entries)
+    for entry in admin.entries:
+        document["paths"].setdefault(entry.path, {})[entry.method.lower()] = write_operation(entry)
+    components["schemas"] |= admin.schemas
+    components["responses"] = write_faults(_list_faults(document["paths"].values()))
+    return document
+
+
+def read_public() -> dict[str, Any]:
+    """``public.yaml`` without its ``x-shared``, and the responses of each operation in the order of their statuses."""
+    text = (files("gateway.server.openapi") / "public.yaml").read_bytes()
+    document: dict[str, Any] = yaml.load(text, Loader=_Loader)  # noqa: S506 - either loader is a safe one
+    del document["x-shared"]
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            operation["responses"] = dict(sorted(operation["responses"].items()))  # merge keys come first
+    return document
+
+
+def _list_faults(paths: Iterable[dict[str, Any]]) -> list[str]:
+    """The names of the error responses that operations refer to."""
+    responses = [
+        told for methods in paths for operation in methods.values() for told in operation["responses"].values()
+    ]
+    return sorted({told["$ref"].rpartition("/")[2] for told in responses if "$ref" in told})
+
+
+def _check_names(entries: Iterable[Entry]) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        for what in (entry.name, f"{entry.method} {entry.path}"):
+            if what in seen:
+                raise ValueError(f"{what!r} is there twice")
+            seen.add(what)
+
+
+def write_operation(entry: Entry) -> dict[str, Any]:
+    """One operation of the admin API."""
+    anyone = entry.rights == "anyone"
+    written: dict[str, Any] = {
+        "operationId": entry.name,
+        "tags": [entry.tag],
+        "summary": entry.summary,
+        "description": entry.about,
+        "parameters": list(entry.parameters),
+        "requestBody": _write_body(entry),
+        "responses": {
+            str(entry.answer.status): _write_answer(entry.answer),
+            **{str(status): ref(name_fault(status), "responses") for status in sorted(entry.faults)},
+        },
+        "security": [] if anyone else [{"adminToken": []}, {"session": []}],
+        RIGHTS: entry.rights,
+    }
+    return {name: value for name, value in written.items() if value or name == "security"}
+
+
+def _write_body(entry: Entry) -> Schema | None:
+    if not entry.takes:
+        return None
+    content: dict[str, Schema] = {media_type: {"schema": dict(shape)} for media_type, shape in entry.takes.items()}
+    if entry.example is not None:
+        next(iter(content.values()))["example"] = entry.example
+    return {"required": not entry.optional, "content": content}
+
+
+def _write_answer(answer: Answer) -> Schema:
+    return {
+        "description": answer.about,
+        "headers": {"X-Request-Id": ref("X-Request-Id", "headers")},
+        "content": {media_type: {"schema": dict(shape)} for media_type, shape in answer.contents.items()},
+    }
+
+
+@cache
+def write_document() -> bytes:
+    """The document of this version as JSON."""
+    return orjson.dumps(build_document(list_doors()), default=dict)
+
+
+def get_document() -> dict[str, Any]:
+    """The document of this version, read from its JSON anew: nothing keeps it between two calls."""
+    document: dict[str, Any] = orjson.loads(write_document())
+    return document

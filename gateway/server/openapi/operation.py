@@ -1,0 +1,88 @@
+"""One operation of the admin API as the document has it, and the few words that its parts are written in."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from gateway.server.admin.operation import Access, Query
+from gateway.server.openapi.attrs_schema import Schema
+from gateway.server.openapi.schema import TEXT, Shape
+
+JSON = "application/json"
+FORM = "multipart/form-data"
+EVENTS = "text/event-stream"
+BYTES: Shape = MappingProxyType({"type": "string", "format": "binary"})
+
+_NOTHING: Mapping[str, Shape] = MappingProxyType({})
+
+
+@attrs.frozen
+class Answer:
+    """The response with one status. ``contents`` are its schemas by media type."""
+
+    about: str
+    contents: Mapping[str, Shape] = _NOTHING
+    status: int = 200
+
+
+@attrs.frozen
+class Entry:
+    """One operation.
+
+    Attributes:
+        path: the whole path, with the names of its parameters in braces.
+        name: its ``operationId``, which is unique and never changes.
+        takes: the schemas of its request body by media type.
+        example: a request body for the page.
+        optional: whether the request body may be missing.
+        faults: the statuses of its error responses.
+    """
+
+    method: str
+    path: str
+    name: str
+    tag: str
+    summary: str
+    about: str
+    rights: Access
+    parameters: tuple[Schema, ...]
+    takes: Mapping[str, Shape]
+    example: Any
+    optional: bool
+    answer: Answer
+    faults: tuple[int, ...]
+
+
+def ref(name: str, place: str = "schemas") -> Schema:
+    """A reference to a part of ``components``."""
+    return {"$ref": f"#/components/{place}/{name}"}
+
+
+def stream(event: Shape, about: str) -> Schema:
+    """The schema of one event of a stream, in the form of OpenAPI 3.2: its fields, and the schema of its data."""
+    data = {"type": "string", "contentMediaType": JSON, "contentSchema": dict(event)}
+    return {
+        "type": "object",
+        "properties": {"event": dict(TEXT), "data": data},
+        "required": ["data"],
+        "additionalProperties": True,
+        "description": about,
+    }
+
+
+def find_event(schema: Schema) -> Schema:
+    """The schema of an event's data."""
+    found: Schema = schema["properties"]["data"]["contentSchema"]
+    return found
+
+
+def in_path(name: str, about: str, shape: Shape = TEXT) -> Schema:
+    """A parameter in the path."""
+    return {"name": name, "in": "path", "required": True, "description": about, "schema": dict(shape)}
+
+
+def in_query(query: Query) -> Schema:
+    """A parameter in the query string."""
+    return {"name": query.name, "in": "query", "description": query.about, "schema": dict(query.shape)}

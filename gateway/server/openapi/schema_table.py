@@ -1,0 +1,128 @@
+"""A schema as rows of a table: what a field is called, of what kind it is, and what it means."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from gateway.server.openapi.attrs_schema import Schema
+
+_DEEPEST = 6
+_PLURALS: Mapping[str, str] = MappingProxyType(
+    {
+        "string": "texts",
+        "integer": "whole numbers",
+        "number": "numbers",
+        "boolean": "flags",
+        "object": "objects",
+    },
+)
+_WORDS: Mapping[str, str] = MappingProxyType(
+    {"integer": "whole number", "boolean": "true or false", "array": "list", "string": "text"},
+)
+_FORMATS: Mapping[str, str] = MappingProxyType({"date-time": "moment", "date": "day", "binary": "file"})
+_MOST = 2**31 - 1
+"""As a limit it says nothing."""
+
+
+@attrs.frozen
+class Row:
+    """One field. ``rows`` are the fields of what it holds."""
+
+    name: str
+    kind: str
+    needed: bool
+    about: str
+    default: str
+    rows: tuple["Row", ...] = ()
+
+
+def list_rows(
+    schema: Schema,
+    document: Mapping[str, Any],
+    depth: int = 0,
+    *,
+    nulls: bool = True,
+) -> tuple[Row, ...]:
+    """The fields of an object, of the things in a list, or of either of two.
+
+    ``nulls`` false: that a field may be null is not worth a word.
+    """
+    found = _find_object(schema, document)
+    if found is None or depth == _DEEPEST:
+        return ()
+    needed = found.get("required", ())
+    rows = []
+    for name, inner in found.get("properties", {}).items():
+        about, default = inner.get("description", ""), inner.get("default")
+        shown = "" if default is None or default in ([], {}) else str(default).lower()
+        kind = name_kind(inner, document) if nulls else name_kind(inner, document).removesuffix(" or null")
+        below = list_rows(inner, document, depth + 1, nulls=nulls)
+        rows.append(Row(name, kind, name in needed, about, shown, below))
+    return tuple(rows)
+
+
+def resolve(schema: Schema, document: Mapping[str, Any]) -> Schema:
+    """What a ``$ref`` stands for, with what is said beside it."""
+    if "$ref" not in schema:
+        return schema
+    found: Any = document
+    for part in schema["$ref"].removeprefix("#/").split("/"):
+        found = found[part]
+    return {**found, **{name: value for name, value in schema.items() if name != "$ref"}}
+
+
+def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
+    """The object that a schema is about: itself, what a list holds, the first of several."""
+    schema = resolve(schema, document)
+    if "properties" in schema:
+        return schema
+    inner = [schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), dict)]
+    for each in (*inner, *schema.get("anyOf", ())):
+        found = _find_object(each, document)
+        if found is not None:
+            return found
+    return None
+
+
+def name_kind(schema: Schema, document: Mapping[str, Any]) -> str:
+    """Of what kind a value is, in words: ``text``, ``whole number, 1 to 128``, ``list of texts``."""
+    schema = resolve(schema, document)
+    if "enum" in schema:
+        return " | ".join("null" if value is None else str(value) for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(name_kind(each, document) for each in schema["anyOf"]))
+    kinds = schema.get("type", "anything")
+    words = [_name_plain(kind, schema, document) for kind in (kinds if isinstance(kinds, list) else [kinds])]
+    return ", ".join((" or ".join(words), *_list_limits(schema)))
+
+
+def _name_plain(kind: str, schema: Schema, document: Mapping[str, Any]) -> str:
+    if kind == "array" and schema.get("items"):
+        inner = resolve(schema["items"], document)
+        word = inner.get("type")
+        plural = _PLURALS.get(word) if isinstance(word, str) and "enum" not in inner and "format" not in inner else None
+        return f"list of {plural or name_kind(inner, document)}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict) and "properties" not in schema:
+        return "table"
+    if kind == "string" and "format" in schema:
+        return _FORMATS.get(schema["format"], schema["format"])
+    return _WORDS.get(kind, kind)
+
+
+def _list_limits(schema: Schema) -> Iterator[str]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    high = None if high == _MOST else high
+    if low is not None and high is not None:
+        yield f"{low} to {high}"
+    elif low is not None:
+        yield f"at least {low}"
+    elif high is not None:
+        yield f"at most {high}"
+    if "exclusiveMinimum" in schema:
+        yield f"above {schema['exclusiveMinimum']}"
+    if "maxLength" in schema:
+        yield f"at most {schema['maxLength']} characters"
+    if schema.get("maxItems") is not None:
+        yield f"at most {schema['maxItems']}"

@@ -1,0 +1,399 @@
+"""aiohttp's server, with the gateway's error object for what is not even HTTP.
+
+aiohttp answers a request it cannot parse before any middleware sees it, in plain text and with a stack trace in the
+log. Its ``handle_error`` is the one place to change that; reaching it takes a subclass of three of its classes, one
+of them through a private method (``_make_server``), which a test watches.
+"""
+
+import asyncio
+import gc
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, cast
+
+from aiohttp import HttpVersion11, StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.typedefs import Handler
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_urldispatcher import PlainResource, UrlMappingMatchInfo
+
+from gateway.errors import ApiNotImplemented, InternalError, InvalidRequest, Overloaded
+from gateway.server.admin.operation import PREFIX
+from gateway.server.auth import authenticate
+from gateway.server.connection_limits import ConnectionLimiter, ConnectionLimits
+from gateway.server.console.page import ROOT
+from gateway.server.context import ACTOR, CALLER, ROOMS, TRACE, Trace
+from gateway.server.cors import CORS, CrossOrigin
+from gateway.server.handlers.inference import leave_call
+from gateway.server.middlewares import (
+    PROBES,
+    answer,
+    find_peer_address,
+    make_request_id,
+    read_http_fault,
+    speaks_anthropic,
+    write_fault,
+)
+from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, OwnHead, SmallAnswer
+from gateway.server.threshold import PUBLIC
+
+WATCH_S = 1.0
+_OWN: frozenset[type[web.StreamResponse]] = frozenset({OwnHead, SmallAnswer})
+
+
+class GatewayProtocol(RequestHandler):
+    """One connection. What it carries is not unpacked here: nobody is known yet (``server/request_body.py``)."""
+
+    __slots__ = ("_cut_off", "_limiter")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, auto_decompress=False, **kwargs)
+        # The parser, full, keeps what follows until it is asked again, which it is once the protocol was full, too. It
+        # counts a request whose body came late once too often, so the protocol has to be full one request sooner.
+        self._max_msg_queue_size -= 1
+        self._limiter: ConnectionLimiter | None = None
+        self._cut_off: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected. One too many is told so, and closed."""
+        super().connection_made(transport)
+        server = self._manager
+        if isinstance(server, GatewayServer) and (limiter := server.limiter) is not None:
+            room = limiter.admit(self, find_peer_address(transport))
+            if room == "none":
+                cast("asyncio.Transport", transport).write(write_crowded())
+                self.force_close()
+                return
+            self._limiter = limiter
+            if room == "reserved":
+                self._request_handler = server.reserved_handler
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection has been closed."""
+        self._stop_cut_off()
+        if self._limiter is not None:
+            self._limiter.release(self)
+        if self._current_request is not None and leave_call(self._current_request):
+            self._task_handler = None  # aiohttp would cancel it
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to. aiohttp would wait for it for ever."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._stop_cut_off()
+        super().resume_writing()
+
+    def _await_reader(self, before: float = math.inf) -> None:
+        """Cut the client off if it reads nothing until the next look; ``before``: bytes it had to read at the last."""
+        self._cut_off = None
+        if self.transport is None:
+            return
+        left = self.transport.get_write_buffer_size()
+        if left >= before:
+            self.transport.abort()
+        else:
+            self._cut_off = self._loop.call_later(WRITE_TIMEOUT_S, self._await_reader, left)
+
+    def _stop_cut_off(self) -> None:
+        if self._cut_off is not None:
+            self._cut_off.cancel()
+            self._cut_off = None
+
+    @property
+    def served(self) -> bool:
+        """Whether a request has come."""
+        return self._request_count > 0
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when no request is under way; what is left of the body of a refused one is none. None while one is."""
+        if self._request_in_progress or self._messages:
+            return None
+        return self._next_keepalive_close_time - self._keepalive_timeout
+
+    @property
+    def strange_since(self) -> float | None:
+        """When the connection last began to wait for the request under way, if that shows no key; None otherwise."""
+        request = self._current_request
+        if request is None or CALLER in request or ACTOR in request:
+            return None
+        return self._next_keepalive_close_time - self._keepalive_timeout
+
+    @property
+    def connections(self) -> int:
+        """How many there are to this server, itself among them."""
+        return 0 if self._manager is None else len(self._manager.connections)
+
+    def close(self) -> None:
+        """Take no further request. What is left of the body of the one under way is still heard."""
+        request = self._current_request
+        if request is not None and not request.content.is_eof():
+            request.content.on_eof(super().close)
+            return
+        super().close()
+        # aiohttp would leave a connection that waits for one open, and deaf, until everything else has ended.
+        if self._current_request is None and not self._messages and self.transport is not None:
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        super().data_received(data)
+        if self._messages and type(self._messages[-1][0]) is _ErrInfo:
+            self._restore_requests()
+
+    def _restore_requests(self) -> None:
+        """Requests that are whole are answered before what cannot be parsed behind them in the same piece.
+
+        aiohttp's parser raises then, and keeps the requests in a list that it lets nobody have; the garbage collector
+        knows it. A test watches that it still does.
+        """
+        error = self._messages.pop()
+        for kept in gc.get_referents(self._parser):
+            if type(kept) is list and kept and type(kept[0]) is tuple and isinstance(kept[0][1], StreamReader):
+                whole = [each for each in kept if _is_whole(*each)]
+                kept.clear()
+                self._request_count += len(whole)
+                self._messages.extend(whole)
+        self._messages.append(error)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on after a pause. aiohttp asks for it whenever of a body was read; mostly all of it was there already.
+
+        Of one that is not, the parser may keep the rest though nothing is paused: a pause that the end of the body
+        before has lifted from the connection stays with the parser until it comes to a body again.
+        """
+        request = self._current_request
+        if self._reading_paused or request is None or not request.content.is_eof():
+            super().resume_reading(resume_parser)
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - aiohttp's signature
+    ) -> web.StreamResponse:
+        """The answer to what cannot be parsed, or to a bug outside every middleware; the connection closes."""
+        if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
+            raise ConnectionError("The answer has begun, or nobody waits for it; there is no other")
+        fault: InvalidRequest | InternalError
+        if status < 500:  # noqa: PLR2004
+            fault = InvalidRequest("The request is not valid HTTP")
+        else:
+            self.log_exception("unhandled error", exc_info=exc)
+            fault = InternalError("Something went wrong inside the gateway")
+        request_id = make_request_id()
+        shaped = write_fault(fault, request_id)
+        headers = {**shaped.headers, "X-Request-Id": request_id}
+        cors = self._get_cors()
+        if cors is not None:
+            headers |= cors.write_headers_for_anyone()
+        response = BareResponse(body=shaped.body, status=shaped.status, headers=headers)
+        response.force_close()
+        return response
+
+    async def finish_response(
+        self,
+        request: BaseRequest,
+        resp: web.StreamResponse,
+        start_time: float | None,
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send; what aiohttp itself refused before any middleware (an ``Expect`` it does not know) is shaped first.
+
+        Answers with a head of their own need nothing of aiohttp: no request of theirs had a form of aiohttp's to be
+        cleared away, or asked for an upgrade.
+        """
+        if type(resp) in _OWN and not self._upgraded:
+            try:
+                await resp.write_eof()
+            except ConnectionError:
+                return resp, True
+            return resp, False
+        if isinstance(resp, web.HTTPException) and isinstance(request, web.Request):
+            trace = request[TRACE] = Trace(make_request_id())
+            cors = self._get_cors()
+            if cors is not None:
+                trace.more = cors.write_headers(request)
+            resp = write_fault(read_http_fault(resp, request), trace.id, anthropic=speaks_anthropic(request))
+        return await super().finish_response(request, resp, start_time)
+
+    def _get_cors(self) -> CrossOrigin | None:
+        """None if no page of another origin may call."""
+        return self._manager.cors if isinstance(self._manager, GatewayServer) else None
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """Log a bug. A body that broke after its request was answered is none."""
+        if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **kwargs)
+
+
+class GatewayServer(web.Server):
+    """Makes a ``GatewayProtocol`` for every connection.
+
+    Attributes:
+        cors: lets pages of other origins call; None if none may.
+        limiter: bounds the connections, if they are.
+        reserved_handler: answers what comes over connections that are kept for probes and the console.
+    """
+
+    cors: CrossOrigin | None = None
+    limiter: ConnectionLimiter | None = None
+    reserved_handler: Callable[[BaseRequest], Awaitable[web.StreamResponse]]
+
+    def __call__(self) -> RequestHandler:
+        """A protocol for a new connection."""
+        return GatewayProtocol(self, loop=self._loop, **self._kwargs)
+
+    async def watch(self) -> None:
+        """Once a second close what has no business here, while connections are many."""
+        while self.limiter is not None:
+            await asyncio.sleep(WATCH_S)
+            if self.limiter.crowded:
+                self.limiter.sweep()
+
+
+def write_crowded() -> bytes:
+    """The answer to a connection that there is no room for, whatever it would have asked."""
+    fault = Overloaded("The gateway has no room for another connection", retry_after_s=1)
+    response = write_fault(fault, request_id := make_request_id())
+    body = response.body if isinstance(response.body, bytes) else b""
+    head = (
+        f"HTTP/1.1 {response.status} Service Unavailable\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nX-Request-Id: {request_id}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Shortcut:
+    """The calls of the public API straight to their handlers; everything else by way of the application.
+
+    What aiohttp does for a request to find its handler, in dozens of calls, is the same every time for a path without
+    variables. It is told what it would have found: a private attribute, which a test watches.
+
+    Args:
+        app: its routes are looked at once.
+        ordinary: the application's own way.
+    """
+
+    def __init__(self, app: web.Application, ordinary: Handler) -> None:
+        self._ordinary = ordinary
+        self._known: dict[str, tuple[UrlMappingMatchInfo, Handler]] = {}
+        for route in app.router.routes():
+            resource = route.resource
+            if route.method == "POST" and isinstance(resource, PlainResource) and resource.canonical.startswith(PUBLIC):
+                found = UrlMappingMatchInfo({}, route)
+                found.add_app(app)
+                found.freeze()
+                self._known[resource.canonical] = found, route.handler
+
+    async def go(self, request: web.Request) -> web.StreamResponse:
+        """Answer ``request``."""
+        if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
+            return _refuse_framing(request)
+        known = self._known.get(request.raw_path)
+        if known is None or request.method != "POST" or "Expect" in request.headers:
+            return await self._go_ordinary(request)
+        request._match_info, handler = known  # noqa: SLF001
+        await authenticate(request)
+        return await handler(request)
+
+    async def _go_ordinary(self, request: web.Request) -> web.StreamResponse:
+        """Answer by way of the application. Raises ``HTTPExpectationFailed`` if aiohttp fails to write its own."""
+        try:
+            return await self._ordinary(request)
+        except UnicodeEncodeError:
+            if request.headers.get("Expect", "").isascii():
+                raise
+            raise web.HTTPExpectationFailed from None
+
+    async def go_reserved(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request of a connection that is kept for probes, the console and the admin API; it is its last.
+
+        Raises ``Overloaded`` of any other request.
+        """
+        request.protocol.close()
+        if not _keeps_room(request.path):
+            raise Overloaded("The gateway has as many connections as it can serve", retry_after_s=1)
+        return await self._go_ordinary(request)
+
+
+def _keeps_room(path: str) -> bool:
+    """Whether ``path`` is one of those that are answered however many connections there are."""
+    return path in PROBES or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
+
+
+def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
+    """Whether all of a request has come; of one whose Transfer-Encoding was not understood, nobody knows its end."""
+    return payload.is_eof() and (message.chunked or "Transfer-Encoding" not in message.headers)
+
+
+def _is_framed_well(request: web.Request) -> bool:
+    """Whether ``chunked`` is the one transfer coding, in HTTP/1.1 (RFC 9112, 6.1).
+
+    Of anything else two readers may find two different ends.
+    """
+    return request.version >= HttpVersion11 and request.headers["Transfer-Encoding"].lower() == "chunked"
+
+
+def _refuse_framing(request: web.Request) -> web.Response:
+    """501 for a coding that is not undone here, and the end of the connection; 400 in HTTP/1.0, which has none."""
+    fault: ApiNotImplemented | InvalidRequest
+    if request.version < HttpVersion11:
+        fault = InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
+    else:
+        fault = ApiNotImplemented("Transfer-Encoding must be chunked, and nothing else")
+    response = write_fault(fault, request[TRACE].id, anthropic=speaks_anthropic(request))
+    response.force_close()
+    return response
+
+
+class GatewayRunner(web.AppRunner):
+    """Runs the application on ``GatewayServer``.
+
+    Args:
+        app: the application.
+        limits: how many connections there may be; None: any number.
+        kwargs: aiohttp's.
+    """
+
+    __slots__ = ("_limits", "_watch")
+
+    def __init__(self, app: web.Application, *, limits: ConnectionLimits | None = None, **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        self._limits = limits
+        self._watch: asyncio.Task[None] | None = None
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        shortcut = Shortcut(self.app, made.request_handler)
+        cors = self.app.get(CORS)
+
+        def wrap(go: Handler) -> Callable[[BaseRequest], Awaitable[web.StreamResponse]]:
+            return partial(answer, handler=go if cors is None else partial(cors.handle, handler=go))
+
+        server = GatewayServer(
+            wrap(shortcut.go),
+            request_factory=made.request_factory,
+            handler_cancellation=made.handler_cancellation,
+            **made._kwargs,  # noqa: SLF001 - see the module's docstring
+        )
+        server.cors = cors
+        server.reserved_handler = wrap(shortcut.go_reserved)
+        if self._limits is not None:
+            loop = asyncio.get_running_loop()
+            server.limiter = ConnectionLimiter(self._limits, self.app[ROOMS].trusted_proxies, loop.time)
+            self._watch = loop.create_task(server.watch())
+        return server
+
+    async def shutdown(self) -> None:
+        """End what watches the connections, and whatever the application began."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        await super().shutdown()

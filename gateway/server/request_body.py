@@ -1,0 +1,142 @@
+"""Reading a request's body: once, within bounds of size, type, encoding and time.
+
+aiohttp hands bodies over as they lie on the wire (``server/protocol.py``): nothing is unpacked before somebody is known
+to have sent it. What is large is unpacked and parsed by a thread, so that the event loop goes on meanwhile.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from gateway.deadlines import Patience
+from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
+from gateway.formats.strict_json import read_json_object
+from gateway.large_work import MAX_ON_LOOP, work_aside
+from gateway.server.context import ACTOR, CALLER, ROOMS
+from gateway.server.media_type import read_media_type
+from gateway.upstream.decompress import STEP_BYTES, Inflation
+
+BODY_TIMEOUT_S = 60.0
+"""How long a caller may take to send a body; aiohttp itself would wait for ever."""
+_COMPRESSED = frozenset({"gzip", "deflate"})
+_ENCODINGS = _COMPRESSED | {"", "identity"}
+_JSON = "application/json"
+_SHOWN_TYPE = 64
+_BROKEN = (web.RequestPayloadError, HttpProcessingError)
+
+
+async def read_json(request: web.Request) -> dict[str, Any]:
+    """The JSON object of a request. Raises the fault of whatever is wrong with it."""
+    return (await read_sized_json(request, request.client_max_size))[0]
+
+
+async def read_sized_json(request: web.Request, limit: int) -> tuple[dict[str, Any], int]:
+    """The same of at most ``limit`` bytes, and how many it has."""
+    encoding = _check_type(request)
+    if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
+        raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
+    body: bytes | bytearray = await _read_body(request, limit)
+    if encoding in _COMPRESSED:
+        body = await _unpack(bytes(body), encoding, limit)
+    if len(body) <= MAX_ON_LOOP:
+        return read_json_object(bytes(body)), len(body)
+    return await work_aside(_read_large, body), len(body)
+
+
+def _read_large(body: bytes | bytearray) -> dict[str, Any]:
+    return read_json_object(bytes(body))
+
+
+def read_arrived_json(request: web.Request) -> dict[str, Any] | None:
+    """The same of a body that came with its headers, as most do; None: it takes ``read_json`` to wait or to unpack."""
+    if not request.content.is_eof() or _check_type(request) in _COMPRESSED:
+        return None
+    try:
+        body = request.content.read_nowait()
+    except _BROKEN:
+        raise _make_broken() from None
+    if len(body) > request.client_max_size:
+        raise _make_too_large(request.client_max_size)
+    return read_json_object(body)
+
+
+def _check_type(request: web.Request) -> str:
+    """How the body is encoded; empty if its sender does not say."""
+    headers = request.headers
+    if headers.get("Content-Type") != _JSON:
+        kind = read_media_type(request)
+        if kind != _JSON and not kind.endswith("+json"):
+            raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind[:_SHOWN_TYPE]}")
+    encoding = headers.get("Content-Encoding")
+    if encoding is None:
+        return ""
+    encoding = encoding.strip().lower()
+    if encoding not in _ENCODINGS or len(headers.getall("Content-Encoding")) > 1:
+        raise UnsupportedMediaType("Content-Encoding must be gzip, deflate or identity")
+    return encoding
+
+
+async def _read_body(request: web.Request, limit: int) -> bytearray:
+    if (request.content_length or 0) > limit:
+        raise _make_too_large(limit)
+    try:
+        with Patience(request.app[ROOMS].relay.sweep, BODY_TIMEOUT_S):
+            return await _read_pieces(request, limit)
+    except TimeoutError:
+        raise RequestTimeout(f"The request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
+    except _BROKEN:
+        raise _make_broken() from None
+
+
+async def _read_pieces(request: web.Request, limit: int) -> bytearray:
+    content = request.content
+    body = bytearray()
+    while piece := await content.readany():
+        body += piece
+        if len(body) > limit:
+            raise _make_too_large(limit)
+    return body
+
+
+async def _unpack(packed: bytes, encoding: str, limit: int) -> bytes:
+    """``packed`` as it was. Nothing is unpacked beyond the limit. Raises ``RequestTooLarge``, ``InvalidRequest``."""
+    pieces, body = _inflate(packed, encoding), bytearray()
+    try:
+        ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
+        if not ended and len(body) <= limit:
+            await work_aside(_append, pieces, body, limit)
+    except zlib.error:
+        raise _make_broken() from None
+    if len(body) > limit:
+        raise _make_too_large(limit)
+    return bytes(body)
+
+
+def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
+    """The pieces of what was packed; of what goes in and of what comes out no more than ``STEP_BYTES`` at once."""
+    inflation = Inflation(encoding)
+    for start in range(0, len(packed), STEP_BYTES):
+        inflation.feed(packed[start : start + STEP_BYTES])
+        while piece := inflation.take():
+            yield piece
+    inflation.end()
+
+
+def _append(pieces: Iterator[bytes], body: bytearray, most: int) -> bool:
+    """Put together what is left of ``pieces``; False if that would be more than ``most``. Raises ``zlib.error``."""
+    for piece in pieces:
+        body += piece
+        if len(body) > most:
+            return False
+    return True
+
+
+def _make_too_large(limit: int) -> RequestTooLarge:
+    return RequestTooLarge(f"The request body is larger than {limit // 1024**2} MB")
+
+
+def _make_broken() -> InvalidRequest:
+    return InvalidRequest("The request body is not framed or encoded as its headers say")

@@ -1,0 +1,41 @@
+"""The way the gateway ends: no new work, time for what runs, an error frame for what is left, and every row written."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from aiohttp import web
+
+from gateway.server.context import ROOMS
+
+GRACE_S = 5.0
+"""After the drain, how long the error frames may take to leave."""
+_LOOK_EVERY_S = 0.05
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def drain(app: web.Application, *, timeout_s: float) -> None:
+    """Run when the listening socket is closed and idle connections with it. Returns when nothing runs any more.
+
+    A body that is still arriving then is left to whoever cancels what is left.
+    """
+    rooms = app[ROOMS]
+    gate, relay = rooms.gate, rooms.relay
+    gate.open = False
+    if not gate.inside:
+        return
+    log.info("drain_started", running=gate.inside)
+    if not await _await_none(lambda: 0 if gate.hurried else gate.inside, timeout_s) or gate.inside:
+        log.warning("drain_timed_out", running=gate.inside)
+        relay.break_off()
+        await _await_none(lambda: relay.running, GRACE_S)
+    log.info("drain_finished", running=gate.inside)
+
+
+async def _await_none(count: Callable[[], int], timeout_s: float) -> bool:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout_s
+    while count() and loop.time() < until:  # noqa: ASYNC110 - once a process, and no event to tend per request
+        await asyncio.sleep(_LOOK_EVERY_S)
+    return not count()

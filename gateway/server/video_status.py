@@ -1,0 +1,30 @@
+"""Which words a caller is told a job's status in."""
+
+from aiohttp import web
+
+from gateway.domain.video import StatusWords, VideoJob
+from gateway.server.context import ROOMS
+from gateway.server.media_type import read_media_type
+
+_OF_CLIENT_LIBRARIES = "x-stainless-"
+FORM_TYPE = "multipart/form-data"
+
+
+def find_status_words(request: web.Request, job: VideoJob) -> StatusWords:
+    """The convention's client libraries take any word for the end that they do not know; they tell who they are.
+
+    Those that do not are known by how the job was submitted.
+    """
+    words = request.app[ROOMS].status_words()
+    if words != "auto":
+        return words
+    return "openai" if _names_library(request) else job.status_words
+
+
+def find_submitted_words(request: web.Request) -> StatusWords:
+    """The words to remember with a job: the convention's client libraries submit forms, even without a file."""
+    return "openai" if read_media_type(request) == FORM_TYPE or _names_library(request) else "spec"
+
+
+def _names_library(request: web.Request) -> bool:
+    return any(name.lower().startswith(_OF_CLIENT_LIBRARIES) for name in request.headers)

@@ -1,0 +1,57 @@
+"""Accounts in the database."""
+
+from collections.abc import Sequence
+
+import attrs
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.account import Account
+from gateway.domain.audit_log import AuditRow
+from gateway.errors import Conflict, NotFound
+from gateway.storage.audit_log import add_row
+from gateway.storage.database import Database
+from gateway.storage.row_mapping import read_account, write_account
+from gateway.storage.schema import accounts
+
+
+class SqlAccountStore:
+    """``domain.caller.AccountStore`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_accounts(self) -> Sequence[Account]:
+        """Every account, by id."""
+        return [read_account(row) for row in await self._database.read(select(accounts).order_by(accounts.c.id))]
+
+    async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
+        """Store a new account and return it with its id."""
+        statement = insert(accounts).values(write_account(account)).returning(accounts.c.id)
+
+        async def work(connection: AsyncConnection) -> int:
+            account_id: int = (await connection.execute(statement)).scalar_one()
+            await add_row(connection, audit and attrs.evolve(audit, account_id=account_id))
+            return account_id
+
+        try:
+            account_id = await self._database.write(work)
+        except IntegrityError:
+            raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
+        return attrs.evolve(account, id=account_id)
+
+    async def put_account(self, account: Account, audit: AuditRow | None = None) -> None:
+        """Replace the account of the same id."""
+        statement = update(accounts).where(accounts.c.id == account.id).values(write_account(account))
+        try:
+            found = await self._database.change(statement, audit)
+        except IntegrityError:
+            raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
+        if not found:
+            raise NotFound(f"No account has the id {account.id}")
+
+    async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
+        """Remove the account and its keys."""
+        if not await self._database.change(delete(accounts).where(accounts.c.id == account_id), audit):
+            raise NotFound(f"No account has the id {account_id}")

@@ -1,0 +1,47 @@
+"""The audit trail in the database."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, func, insert, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.audit_log import AuditFilter, AuditRow
+from gateway.storage.database import Database
+from gateway.storage.row_mapping import read_audit, write_audit
+from gateway.storage.schema import audit as rows
+
+
+class SqlAuditTrail:
+    """``domain.audit.AuditTrail`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_audit(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
+        """The newest that match, the newest first."""
+        statement = select(rows).where(*_list_conditions(wanted)).order_by(rows.c.sequence.desc()).limit(limit)
+        return [read_audit(row) for row in await self._database.read(statement)]
+
+    async def add_audit(self, row: AuditRow) -> None:
+        """A row about what is not in the store."""
+        await self._database.write(lambda connection: add_row(connection, row))
+
+
+async def add_row(connection: AsyncConnection, row: AuditRow | None) -> None:
+    """Write a row, where there is one, as a part of whatever else is committed with it."""
+    if row is not None:
+        await connection.execute(insert(rows).values(write_audit(row)))
+
+
+def _list_conditions(wanted: AuditFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if wanted.account_id is not None:
+        conditions.append(rows.c.account_id == wanted.account_id)
+    if wanted.actor is not None:
+        conditions.append(func.coalesce(func.nullif(rows.c.actor, ""), rows.c.actor_kind) == wanted.actor)
+    if wanted.action is not None:
+        noun = f"{wanted.action}."
+        conditions.append(or_(rows.c.action == wanted.action, func.substr(rows.c.action, 1, len(noun)) == noun))
+    if wanted.before is not None:
+        conditions.append(rows.c.sequence < wanted.before)
+    return conditions

@@ -1,0 +1,121 @@
+"""Channels in the database: what is secret of them is sealed, each for its own row."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import orjson
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.channel import Channel, Timeouts
+from gateway.errors import Conflict, NotFound
+from gateway.storage.database import Database
+from gateway.storage.encryption import Seal
+from gateway.storage.row_mapping import Values
+from gateway.storage.schema import channels
+
+_FIELDS = tuple(field for field in attrs.fields(Channel) if field.init)
+_SEALED = tuple(field.name for field in _FIELDS if field.repr is False)
+_COLUMNS = tuple(field.name for field in _FIELDS if field.name in channels.c)
+_SETTINGS = tuple(field.name for field in _FIELDS if field.name not in {*_SEALED, *_COLUMNS, "origin"})
+"""Fields without a column of their own. One that is added to ``Channel`` needs a default, and no migration."""
+_TIMEOUTS = tuple(field.name for field in attrs.fields(Timeouts))
+
+
+class SqlChannelStore:
+    """``domain.channel.ChannelStore`` over the database.
+
+    ``list_channels`` raises ``SealBroken`` too, where ``seal`` is not the one that a channel was sealed with.
+    """
+
+    def __init__(self, database: Database, seal: Seal) -> None:
+        self._database = database
+        self._seal = seal.derive("channels")
+
+    async def list_channels(self) -> Sequence[Channel]:
+        """Every channel, by id."""
+        rows = await self._database.read(select(channels).order_by(channels.c.id))
+        return [_read_channel(row, self._seal.open(row.sealed, about=_about(row.id))) for row in rows]
+
+    async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
+        """Store a new channel and return it with its id."""
+
+        async def work(connection: AsyncConnection) -> int:
+            # A value is sealed for the id of its row, which there is only after the row.
+            added = insert(channels).values(**_write_channel(channel), sealed=b"").returning(channels.c.id)
+            channel_id: int = (await connection.execute(added)).scalar_one()
+            sealed = update(channels).where(channels.c.id == channel_id).values(sealed=self._close(channel, channel_id))
+            await connection.execute(sealed)
+            return channel_id
+
+        try:
+            channel_id = await self._database.write(work, audit)
+        except IntegrityError:
+            raise _name_taken(channel) from None
+        return attrs.evolve(channel, id=channel_id, origin="stored")
+
+    async def put_channel(self, channel: Channel, audit: AuditRow | None = None) -> None:
+        """Replace the channel of the same id."""
+        await self.put_channels([channel], audit)
+
+    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
+        """Replace several in one commit."""
+
+        async def work(connection: AsyncConnection) -> None:
+            for channel in changed:
+                await self._put(connection, channel)
+
+        await self._database.write(work, audit)
+
+    async def _put(self, connection: AsyncConnection, channel: Channel) -> None:
+        values = {**_write_channel(channel), "sealed": self._close(channel, channel.id)}
+        try:
+            put = await connection.execute(update(channels).where(channels.c.id == channel.id).values(values))
+        except IntegrityError:
+            raise _name_taken(channel) from None
+        if not put.rowcount:
+            raise NotFound(f"No channel has the id {channel.id}")
+
+    async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
+        """Remove the channel."""
+        if not await self._database.change(delete(channels).where(channels.c.id == channel_id), audit):
+            raise NotFound(f"No channel has the id {channel_id}")
+
+    def _close(self, channel: Channel, channel_id: int) -> bytes:
+        plain = orjson.dumps({name: getattr(channel, name) for name in _SEALED})
+        return self._seal.seal(plain, about=_about(channel_id))
+
+
+def _about(channel_id: int) -> str:
+    return f"channel:{channel_id}"
+
+
+def _name_taken(channel: Channel) -> Conflict:
+    return Conflict(f"A channel called {channel.name!r} exists already", param="name")
+
+
+def _write_channel(channel: Channel) -> Values:
+    """Everything but the id and what is sealed."""
+    values = attrs.asdict(channel)
+    columns = {name: values[name] for name in _COLUMNS if name != "id"}
+    return {**columns, "settings": {name: values[name] for name in _SETTINGS}}
+
+
+def _read_channel(row: Row[Any], secrets: bytes) -> Channel:
+    """A row of ``channels`` with its opened secrets. What another version knew more of it is left out."""
+    columns = {name: getattr(row, name) for name in _COLUMNS}
+    settings = _pick(row.settings, _SETTINGS)
+    settings["timeouts"] = Timeouts(**_pick(row.settings["timeouts"], _TIMEOUTS))
+    return Channel(**columns, **settings, **_pick(orjson.loads(secrets), _SEALED), origin="stored")
+
+
+def _pick(values: Values, names: Sequence[str]) -> Values:
+    return {name: _freeze(values[name]) for name in names if name in values}
+
+
+def _freeze(value: Any) -> Any:
+    """The tuples of a noun, which JSON knows as arrays only."""
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value

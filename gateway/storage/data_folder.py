@@ -1,0 +1,192 @@
+"""The data folder: one process at a time, and the secrets that live beside the database (mode 0600).
+
+A secret is made together with the database whose rows depend on it (``storage/identity.py``), and never in place of a
+file that is lost: a new one would silently make every key or every sealed value useless.
+"""
+
+import fcntl
+import os
+import secrets
+import time
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+
+PEPPER_BYTES = 32
+DATABASE = "gateway.db"
+JOURNAL = "requests.journal"
+SECRETS = MappingProxyType(
+    {
+        "pepper": "no API key is recognised: each has to be rotated",
+        "master.key": "provider keys and second factors that are sealed in the database cannot be opened",
+        "media.key": "links to stored images that were given out no longer open",
+        "webhook.key": "every webhook secret is another, so that receivers refuse what they are sent",
+    }
+)
+"""The secret files of a data folder, and what is lost without each."""
+LOCK_TRIES = 5
+LOCK_PAUSE_S = 0.04
+_OWNER_ONLY = 0o600
+
+
+class FolderBusy(Exception):  # noqa: N818 - says what is
+    """Another process has the data folder; ``holder`` is what it wrote about itself (``pid``, ``url``)."""
+
+    def __init__(self, path: Path, holder: dict[str, Any]) -> None:
+        pid, url = holder.get("pid", "unknown"), holder.get("url")
+        where = f" and answers at {url}" if url else ""
+        super().__init__(f"A gateway is running already with the data folder {path} (process {pid}){where}")
+        self.holder = holder
+
+
+class FolderDamaged(Exception):  # noqa: N818 - says what is
+    """A file of the data folder is missing or not what it was; the message is for the operator."""
+
+
+class DataFolder:
+    """An open, locked data folder; made if it is not there. Close it to let the next process in.
+
+    Attributes:
+        killed: the last process was serving from this folder, and did not close it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(path / "gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+        if not _lock(self._lock):
+            os.close(self._lock)
+            raise FolderBusy(path, find_holder(path) or {})
+        self.killed = b'"url"' in os.pread(self._lock, 4096, 0)
+        self._write_holder({"pid": os.getpid()})
+
+    def announce(self, url: str) -> None:
+        """Say in the lock file where this process answers, for the command line to find."""
+        self._write_holder({"pid": os.getpid(), "url": url})
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        os.ftruncate(self._lock, 0)
+        os.close(self._lock)
+
+    def private_file(self, name: str) -> Path:
+        """The path of a file in the folder that only its owner reads; made empty if it is not there."""
+        path = self.path / name
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
+        return path
+
+    def secret(self, name: str) -> bytes:
+        """The 32 random bytes kept in the file ``name``. Raises ``FolderDamaged``."""
+        path = self.path / name
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise FolderDamaged(f"{path} is missing. {_tell_remedy(name)}") from None
+        if len(content) != PEPPER_BYTES or not any(content):
+            raise FolderDamaged(f"{path} must hold {PEPPER_BYTES} random bytes, and does not. {_tell_remedy(name)}")
+        return content
+
+    def make_secret(self, name: str) -> None:
+        """Write 32 new random bytes into the file ``name``, in place of what it holds."""
+        _write_private(self.path / name, secrets.token_bytes(PEPPER_BYTES))
+
+    def admin_token(self) -> str:
+        """The token with which the command line talks to the admin API, kept in ``admin.token``."""
+        path = self.path / "admin.token"
+        token = path.read_text().strip() if path.exists() else ""
+        if not token:  # nor must an empty file let in whoever sends nothing
+            token = secrets.token_urlsafe(32)
+            _write_private(path, token.encode())
+        return token
+
+    def _write_holder(self, holder: dict[str, Any]) -> None:
+        content = orjson.dumps(holder)
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, content, 0)
+
+
+def find_holder(path: Path) -> dict[str, Any] | None:
+    """What the process that has the folder says of itself; None where none does."""
+    try:
+        lock = os.open(path / "gateway.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        content = os.pread(lock, 4096, 0)
+        try:
+            holder = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            return {}
+        return holder if isinstance(holder, dict) else {}
+    else:
+        return None
+    finally:
+        os.close(lock)
+
+
+def list_parts(path: Path) -> list[str]:
+    """The files of ``path`` that only a gateway's earlier start can have made, beside its database."""
+    return [name for name in (*SECRETS, JOURNAL) if (path / name).exists()]
+
+
+def is_used(path: Path) -> bool:
+    """Whether a gateway has ever served, or been set up, over the data folder ``path``."""
+    return (path / DATABASE).exists() or bool(list_parts(path))
+
+
+def check_database_present(path: Path, database: Path) -> None:
+    """Raise ``FolderDamaged`` if the data folder ``path`` was in use, and its ``database`` is missing or empty."""
+    missing = not database.exists()
+    parts = list_parts(path)
+    if missing and (log := database.with_name(f"{database.name}-wal")).exists():
+        parts.append(log.name)
+    if not parts or (not missing and database.stat().st_size):
+        return
+    raise FolderDamaged(
+        f"The database {database} {'is missing' if missing else 'is empty'}, but the data folder {path} was in use: "
+        f"it has {', '.join(parts)}. Accounts, keys, channels and every charge are in the database. Restore "
+        f"{database.name} from a backup, and {database.name}-wal with it if there is one. To begin with nothing, "
+        "name another data folder (--data)",
+    )
+
+
+def _tell_remedy(name: str) -> str:
+    """What an operator can do about a secret file that is lost."""
+    return (
+        f"Without it {SECRETS.get(name, 'the gateway cannot start')}. Restore it from the backup of this folder. "
+        f"If there is none, 'gateway serve --renew-secret {name}' makes a new one, and that is lost for good"
+    )
+
+
+def _lock(descriptor: int) -> bool:
+    # Whoever asks who has the folder holds a shared lock for an instant: only a lock that stays is a gateway's.
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(LOCK_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """A new file that only its owner reads, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    draft.rename(path)
+    # What is sealed under a key must not outlast the key's name in its folder, should the power go.
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

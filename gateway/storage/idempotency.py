@@ -1,0 +1,68 @@
+"""Replays in the database: of two calls under one name, the one writer lets one begin."""
+
+from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
+from sqlalchemy.dialects.sqlite import insert as insert_or
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.idempotency import KEEP_MS, Replay
+from gateway.storage.database import Database
+from gateway.storage.row_mapping import REPLAY_COLUMNS, read_replay, write_replay
+from gateway.storage.schema import RUNNING, replays
+
+_COLUMNS = tuple(replays.c[name] for name in REPLAY_COLUMNS)
+_NEW = insert_or(replays)  # not in SQLAlchemy's common core, as in the ledger
+_BEGIN = _NEW.on_conflict_do_update(
+    index_elements=("key_id", "name"),
+    set_={name: _NEW.excluded[name] for name in REPLAY_COLUMNS},
+    where=replays.c.created_ms <= bindparam("expired_ms"),
+).returning(replays.c.name)
+
+
+class SqlReplayStore:
+    """``domain.replay.ReplayStore`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def begin_replay(self, replay: Replay, expired_ms: int | None = None) -> Replay | None:
+        """Put a call on record, or find the one that is under its name."""
+        expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
+
+        async def work(connection: AsyncConnection) -> Replay | None:
+            if (await connection.execute(_BEGIN, {**write_replay(replay), "expired_ms": expired_ms})).first():
+                return None
+            same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
+            return read_replay((await connection.execute(select(*_COLUMNS).where(same))).one())
+
+        return await self._database.write(work)
+
+    async def take_replay(self, before: Replay, after: Replay) -> bool:
+        """Put another call in the place of one that is still as it was."""
+        unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
+        return bool(await self._database.change(unchanged.values(write_replay(after))))
+
+    async def end_replay(self, replay: Replay) -> None:
+        """The call was answered."""
+        await self._database.change(update(replays).where(*_is_call(replay)).values(write_replay(replay)))
+
+    async def forget_replay(self, replay: Replay) -> None:
+        """The call came to nothing."""
+        await self._database.change(delete(replays).where(*_is_call(replay)))
+
+    async def interrupt_replays(self, owner: str) -> int:
+        """Every call under way of another process is lost."""
+        theirs = update(replays).where(RUNNING, replays.c.owner != owner)
+        return await self._database.change(theirs.values(state="lost"))
+
+    async def sweep_replays(self, before_ms: int) -> int:
+        """Forget what is too old."""
+        return await self._database.change(delete(replays).where(replays.c.created_ms < before_ms))
+
+
+def _is_call(replay: Replay) -> tuple[ColumnElement[bool], ...]:
+    """Whether it is that very call, not another one under its name."""
+    return (
+        replays.c.key_id == replay.key_id,
+        replays.c.name == replay.name,
+        replays.c.request_id == replay.request_id,
+    )

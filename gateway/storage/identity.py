@@ -1,0 +1,81 @@
+"""Which data folder a database belongs to: it knows a fingerprint of every secret that its rows depend on.
+
+A secret file that is missing, changed or of another folder is noticed before anything is done with it. Secrets are
+made only for a database without fingerprints, which is new or of version 0.7.0 or earlier.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Collection, Mapping
+
+import structlog
+from sqlalchemy import Executable, delete, insert, select, union_all
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.data_folder import SECRETS, DataFolder, FolderDamaged
+from gateway.storage.database import Database
+from gateway.storage.schema import channels, fingerprints, keys, members
+
+MASTER = "master.key"
+_DEPENDENT: dict[str, Executable] = {
+    "pepper": select(keys.c.id),
+    MASTER: union_all(select(channels.c.id), select(members.c.id).where(members.c.totp.is_not(None))),
+}
+"""What a database of version 0.7.0 has rows in, if it depends on a secret that it has no fingerprint of."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def check_secrets(
+    folder: DataFolder, database: Database, *, master_key: bytes = b"", renew: Collection[str] = ()
+) -> None:
+    """Check every secret file of ``folder`` against ``database``; make those of a new database.
+
+    ``master_key`` is the configured one, in place of the file. The files of ``renew`` are made anew if they are lost or
+    not those of the database. Raises ``FolderDamaged`` with what to restore, ``StoreUnavailable``.
+    """
+    known: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
+    given = {MASTER: master_key} if master_key else {}
+    depended_on = known.keys() if known else {name for name, rows in _DEPENDENT.items() if await database.read(rows)}
+    for name in SECRETS.keys() - given.keys():
+        if not (folder.path / name).exists() and (name not in depended_on or name in renew):
+            folder.make_secret(name)
+    found = _find_fingerprints(folder, given, {name for name in renew if name not in given})
+    foreign = [name for name in SECRETS if name not in renew and known.get(name, found[name]) != found[name]]
+    if foreign:
+        raise FolderDamaged(_tell_foreign(folder, database, foreign, given))
+    if found != known:
+        await database.write(lambda connection: _record(connection, found))
+        log.info("store_identified", path=str(folder.path))
+
+
+def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Collection[str]) -> dict[str, str]:
+    """Of every secret. One of ``renew`` that cannot be used is made anew. Raises ``FolderDamaged``."""
+    for name in renew:
+        try:
+            folder.secret(name)
+        except FolderDamaged:
+            folder.make_secret(name)
+    return {name: _fingerprint(name, given.get(name) or folder.secret(name)) for name in SECRETS}
+
+
+def _fingerprint(name: str, secret: bytes) -> str:
+    # 128 bits of a keyed hash of 256 random bits: it tells two secrets apart and nothing about either.
+    return hmac.digest(secret, f"model gateway, fingerprint of {name}".encode(), hashlib.sha256)[:16].hex()
+
+
+async def _record(connection: AsyncConnection, found: Mapping[str, str]) -> None:
+    await connection.execute(delete(fingerprints))
+    rows = [{"name": name, "fingerprint": fingerprint} for name, fingerprint in found.items()]
+    await connection.execute(insert(fingerprints), rows)
+
+
+def _tell_foreign(folder: DataFolder, database: Database, names: list[str], given: Mapping[str, bytes]) -> str:
+    told = ", ".join("the setting store.master_key" if name in given else str(folder.path / name) for name in names)
+    lost = "; ".join(SECRETS[name] for name in names)
+    return (
+        f"The database {database.path} was made with other secrets: {told} "
+        f"{'is' if len(names) == 1 else 'are'} not what it knows. Either belongs to another data folder, or was "
+        f"changed. With these, {lost}. Restore the database and the files beside it from one backup. If there is "
+        f"none, 'gateway serve{''.join(f' --renew-secret {name}' for name in names)}' goes on with what is there"
+    )

@@ -1,0 +1,101 @@
+"""Looks for damage in a SQLite file, on a connection of its own that cannot write: what is damaged stays as it is."""
+
+import asyncio
+import re
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+from gateway.storage.database import StoreRefused, is_damage
+
+STEPS = 10_000
+"""Of SQLite's virtual machine, about a millisecond, between two looks at the clock."""
+MOST_PROBLEMS = 5
+_REVISION = re.compile(r"[0-9]{4}\Z")
+_FOREIGN = "is the database of another program"
+_PRAGMAS = ("quick_check", "integrity_check")
+
+
+async def check_before_start(path: Path, within_s: float) -> None:
+    """Raise ``StoreRefused`` if ``path`` is another program's, or damaged as far as that is found ``within_s`` seconds.
+
+    Pages are looked at first, then whether indexes agree with their tables. A file that cannot be opened for another
+    reason is left to whoever opens it next to tell of.
+    """
+    problems = await asyncio.to_thread(_check, path, time.monotonic() + within_s)
+    if problems == [_FOREIGN]:
+        raise StoreRefused(
+            f"{path} {_FOREIGN}: it is not touched. Name the gateway's own database (store.url), or restore it there",
+        )
+    if problems:
+        raise StoreRefused(
+            f"The database {path} is damaged: {'; '.join(problems)}. Nothing was changed. Restore {path.name} from a "
+            f"backup, and remove {path.name}-wal unless the backup has one. What can be saved from a damaged file "
+            "sqlite3's command .recover saves",
+        )
+
+
+async def find_damage(path: Path) -> list[str]:
+    """What is wrong with the database at ``path``, table by table, however long that takes; cancelled at once."""
+    connection = sqlite3.connect(_write_uri(path), uri=True, check_same_thread=False)
+    with closing(connection):
+        work = asyncio.get_running_loop().run_in_executor(None, _check_tables, connection)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            connection.interrupt()
+            await asyncio.wait([work])
+            raise
+
+
+def _check(path: Path, until: float) -> list[str]:
+    """Problems found until that moment of the monotonic clock. Runs in a thread."""
+    problems: list[str] = []
+    if not path.exists():
+        return problems
+    try:
+        with closing(sqlite3.connect(_write_uri(path), uri=True)) as connection:
+            if _is_foreign(connection):
+                return [_FOREIGN]
+            connection.set_progress_handler(lambda: time.monotonic() > until, STEPS)
+            for pragma in _PRAGMAS:
+                problems = problems or _read_problems(connection, f"PRAGMA {pragma}({MOST_PROBLEMS})")
+    except sqlite3.Error as error:
+        if is_damage(error):
+            return [str(error)]
+    return problems
+
+
+def _check_tables(connection: sqlite3.Connection) -> list[str]:
+    # A table at a time: each look is a transaction, and none may keep the log from being folded in for long.
+    try:
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in names:
+            quoted = name.replace("'", "''")
+            if problems := _read_problems(connection, f"PRAGMA integrity_check('{quoted}')"):
+                return problems[:MOST_PROBLEMS]
+    except sqlite3.Error as error:
+        if is_damage(error):
+            return [str(error)]
+    return []
+
+
+def _is_foreign(connection: sqlite3.Connection) -> bool:
+    """Whether a database has tables, and they are not a gateway's."""
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not {"alembic_version", "accounts", "requests"} <= tables:
+        return bool(tables)
+    found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return found is None or _REVISION.match(str(found[0])) is None
+
+
+def _read_problems(connection: sqlite3.Connection, pragma: str) -> list[str]:
+    found = [" ".join(str(row[0]).split()) for row in connection.execute(pragma)]
+    return [] if found == ["ok"] else found
+
+
+def _write_uri(path: Path) -> str:
+    # Without a log beside it the file is all there is, and SQLite need not make two more to read it.
+    log = path.with_name(f"{path.name}-wal")
+    return f"{path.absolute().as_uri()}?mode=ro{'' if log.exists() else '&immutable=1'}"

@@ -1,0 +1,28 @@
+"""Looks for damage in the database while the gateway serves: soon after each start, and then every day."""
+
+import asyncio
+
+from gateway.storage.database import Database
+from gateway.storage.integrity_check import find_damage
+
+FIRST_AFTER_S = 20.0
+CHECK_EVERY_S = 24 * 3_600.0
+
+
+class CheckStore:
+    """The job. What it finds is in the log, and ``/readyz`` says that the store is damaged."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def run(self) -> None:
+        """Check soon after the start, and then regularly, for ever."""
+        await asyncio.sleep(FIRST_AFTER_S)
+        while True:
+            await self.check()
+            await asyncio.sleep(CHECK_EVERY_S)
+
+    async def check(self) -> None:
+        """Check once."""
+        if problems := await find_damage(self._database.path):
+            self._database.report_damage("; ".join(problems))

@@ -1,0 +1,366 @@
+"""Media as files: ``<folder>/<first two digits>/<32 digits>.<extension>``, written whole or not at all.
+
+A file is written beside the others under a name of its own (``draft-…``), flushed to the disk, and then renamed; what a
+crash leaves of a draft is found by its name, and swept. When a file was stored is its own modification time.
+"""
+
+import asyncio
+import heapq
+import io
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+import structlog
+
+from gateway.domain.media import EXTENSIONS, SNIFF_BYTES, Media, Swept, UnknownMedia, find_media_type, sniff_media
+from gateway.errors import StoreUnavailable
+
+MIN_FREE_BYTES = 64 * 1024 * 1024
+"""Left to the database, which lives on the same disk: it must be able to record what was spent."""
+STALE_DRAFT_S = 3600.0
+"""After its last piece, a draft is what a crash has left."""
+ROOM_KNOWN_S = 1.0
+REMOVE_AT_ONCE = 200
+_DRAFT = "draft-"
+_SHARD = re.compile(r"[0-9a-f]{2}")
+_ID_BYTES = 16
+_OWNER_ONLY = 0o600
+_OWNER_ONLY_FOLDER = 0o700
+
+log = structlog.stdlib.get_logger(__name__)
+
+Stored = tuple[float, int, str]
+"""A file as a sweep sees it: when it was stored (Unix s), its size, its path."""
+
+
+class FileMediaStore:
+    """``domain.media.MediaStore`` in a folder, which is made if it is not there. Raises ``OSError`` where it cannot be.
+
+    Args:
+        folder: of media only.
+        min_free_bytes: with less than this free on its disk, nothing new is begun.
+        clock: Unix seconds, as the file system has them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        min_free_bytes: int = MIN_FREE_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY_FOLDER)
+        self._folder = folder.resolve()
+        self._min_free_bytes = min_free_bytes
+        self._clock = clock
+        self._room_seen_s = float("-inf")
+        self._sweeping = asyncio.Lock()  # two at once would each make the same room
+
+    async def put(self, data: bytes) -> Media:
+        """Keep ``data`` durably under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``."""
+        return await asyncio.to_thread(self._put, data)
+
+    def _put(self, data: bytes) -> Media:
+        # What is put was asked for while there was room, and is paid for by now: the last bytes are its to take.
+        draft = FileDraft(self._folder, lambda: None)
+        draft.write_now(data)
+        return draft.keep_now()
+
+    def open_draft(self) -> "FileDraft":
+        """The way in for what comes in pieces; no file until the first of them."""
+        return FileDraft(self._folder, self.check_room)
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` where the disk is nearly full. That it is not is believed for a second."""
+        now = self._clock()
+        if 0 <= now - self._room_seen_s < ROOM_KNOWN_S:
+            return
+        with _storing():
+            disk = os.statvfs(self._folder)
+        if disk.f_bavail * disk.f_frsize < self._min_free_bytes:
+            raise StoreUnavailable("The gateway has no room for media at the moment", retry_after_s=60)
+        self._room_seen_s = now
+
+    async def find(self, media_id: str) -> Media | None:
+        """The file of that id, whatever its shape; None where there is none. Raises ``StoreUnavailable``."""
+        media_type = find_media_type(media_id)
+        return await asyncio.to_thread(self._find, media_id, media_type) if media_type is not None else None
+
+    def _find(self, media_id: str, media_type: str) -> Media | None:
+        path = _find_path(self._folder, media_id)
+        try:
+            if not S_ISDIR(path.parent.lstat().st_mode):  # a symbolic link may lead anywhere
+                return None
+            status = path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            log.warning("media_read_failed", error=error.strerror or str(error))
+            raise StoreUnavailable("The gateway cannot read its media at the moment", retry_after_s=5) from error
+        if not S_ISREG(status.st_mode):
+            return None
+        return Media(media_id, media_type, status.st_size, status.st_mtime, path)
+
+    async def remove(self, media_id: str) -> bool:
+        """Throw a file away; whether there was one. Raises ``StoreUnavailable``."""
+        media = await self.find(media_id)
+        if media is None:
+            return False
+        with _storing():
+            await asyncio.to_thread(media.path.unlink, missing_ok=True)
+        return True
+
+    async def sweep(self, *, before_s: float, max_bytes: int) -> Swept:
+        """Remove what was stored before then, and the oldest of the rest until no more than ``max_bytes`` are left.
+
+        Step by step, each in a thread. What cannot be removed is said in the log, and left.
+        """
+        async with self._sweeping:
+            return await self._sweep(before_s, max_bytes)
+
+    async def _sweep(self, before_s: float, max_bytes: int) -> Swept:
+        broom = _Broom()
+        shards = await asyncio.to_thread(broom.sweep_drafts, self._folder, self._clock() - STALE_DRAFT_S)
+        for shard in shards:
+            await asyncio.to_thread(broom.sweep_old, shard, before_s)
+        if broom.left_bytes > max_bytes:
+            oldest = Oldest(broom.left_bytes - max_bytes)
+            for shard in shards:
+                await asyncio.to_thread(broom.collect, shard, oldest)
+            going = oldest.list_going()
+            for start in range(0, len(going), REMOVE_AT_ONCE):
+                await asyncio.to_thread(broom.take_away, going[start : start + REMOVE_AT_ONCE])
+        if broom.error:
+            log.warning("media_sweep_failed", error=broom.error)
+        return Swept(broom.files, broom.freed_bytes, broom.left_bytes)
+
+
+class FileDraft:
+    """``domain.media.MediaDraft``. A thread that writes for somebody who left meanwhile finds the draft ended.
+
+    Args:
+        folder: of the store.
+        check_room: asked before every piece.
+    """
+
+    def __init__(self, folder: Path, check_room: Callable[[], None]) -> None:
+        self._folder = folder
+        self._check_room = check_room
+        self._path = folder / f"{_DRAFT}{secrets.token_hex(_ID_BYTES)}"
+        self._lock = threading.Lock()
+        self._file: io.FileIO | None = None
+        self._ended = False
+        self._head = b""
+
+    async def write(self, piece: bytes) -> None:
+        """Add a piece. Raises ``StoreUnavailable``; then nothing is left of what was written."""
+        try:
+            self._check_room()
+        except StoreUnavailable:
+            self.discard()
+            raise
+        await asyncio.to_thread(self.write_now, piece)
+
+    async def keep(self) -> Media:
+        """Keep the whole durably under a new id. Raises ``UnknownMedia``, ``StoreUnavailable``; then nothing is left.
+
+        Where its caller is cancelled meanwhile it may be kept all the same: nobody has its id, and the sweep takes it.
+        """
+        return await asyncio.to_thread(self.keep_now)
+
+    def discard(self) -> None:
+        """Throw it away. Does nothing where it was kept, or has failed. Waits for a piece that is being written."""
+        with self._lock:
+            self._remove(self._take())
+
+    def write_now(self, piece: bytes) -> None:
+        """``write`` in the calling thread."""
+        with self._lock:
+            if self._ended:
+                return
+            try:
+                with _storing():
+                    self._append(piece)
+            except StoreUnavailable:
+                self._remove(self._take())
+                raise
+
+    def keep_now(self) -> Media:
+        """``keep`` in the calling thread."""
+        with self._lock:
+            file = self._take()
+        media_type = sniff_media(self._head)
+        if file is None or media_type is None:
+            self._remove(file)
+            raise UnknownMedia("These bytes are of no kind that is kept")
+        try:
+            with _storing():
+                return self._publish(file, media_type)
+        except StoreUnavailable:
+            self._remove(file)
+            raise
+
+    def _append(self, piece: bytes) -> None:
+        if self._file is None:
+            made = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
+            self._file = io.FileIO(made, "w")
+        if len(self._head) < SNIFF_BYTES:
+            self._head += piece[: SNIFF_BYTES - len(self._head)]
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    def _publish(self, file: io.FileIO, media_type: str) -> Media:
+        os.fsync(file.fileno())
+        status = os.fstat(file.fileno())
+        file.close()
+        media_id = f"{secrets.token_hex(_ID_BYTES)}.{EXTENSIONS[media_type]}"
+        path = _find_path(self._folder, media_id)
+        if not path.parent.is_dir():
+            path.parent.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
+            _sync_folder(self._folder)
+        self._path.rename(path)
+        try:
+            _sync_folder(path.parent)
+        except OSError:
+            path.unlink()
+            raise
+        return Media(media_id, media_type, status.st_size, status.st_mtime, path)
+
+    def _take(self) -> io.FileIO | None:
+        """The file, where there is still one; from now on there is none to be written to."""
+        file, self._file, self._ended = self._file, None, True
+        return file
+
+    def _remove(self, file: io.FileIO | None) -> None:
+        if file is not None:
+            with suppress(OSError):  # the sweep will find it
+                file.close()
+            with suppress(OSError):
+                self._path.unlink()
+
+
+class Oldest:
+    """The oldest of the files it is shown, as many as come to ``excess_bytes`` together. It remembers no others."""
+
+    def __init__(self, excess_bytes: int) -> None:
+        self._excess_bytes = excess_bytes
+        self._bytes = 0
+        self._heap: list[Stored] = []
+
+    def add(self, stored: Stored) -> None:
+        """Look at a file."""
+        stored_s, size, path = stored
+        heapq.heappush(self._heap, (-stored_s, size, path))
+        self._bytes += size
+        while self._heap and self._bytes - self._heap[0][1] >= self._excess_bytes:  # the rest will do
+            self._bytes -= heapq.heappop(self._heap)[1]
+
+    def list_going(self) -> list[Stored]:
+        """The files, the oldest first."""
+        return sorted((-negative, size, path) for negative, size, path in self._heap)
+
+
+class _Broom:
+    """One sweep, and what it has come to."""
+
+    def __init__(self) -> None:
+        self.files = self.freed_bytes = self.left_bytes = 0
+        self.error = ""
+
+    def sweep_drafts(self, folder: Path, before_s: float) -> list[Path]:
+        """Remove what crashes have left; returns the subfolders there are."""
+        shards = []
+        for entry in self._list(folder):
+            if _SHARD.fullmatch(entry.name):
+                shards.append(folder / entry.name)
+            elif entry.name.startswith(_DRAFT) and (stored := self._look(entry)) and stored[0] < before_s:
+                self._remove(stored)
+        return shards
+
+    def sweep_old(self, shard: Path, before_s: float) -> None:
+        """Remove what was stored before then, and add up the rest."""
+        for stored in self._list_media(shard):
+            if stored[0] >= before_s or not self._remove(stored):
+                self.left_bytes += stored[1]
+
+    def collect(self, shard: Path, oldest: Oldest) -> None:
+        """Show ``oldest`` what is there."""
+        for stored in self._list_media(shard):
+            oldest.add(stored)
+
+    def take_away(self, going: list[Stored]) -> None:
+        """Remove files that were counted among what is left."""
+        for stored in going:
+            if self._remove(stored):
+                self.left_bytes -= stored[1]
+
+    def _list_media(self, shard: Path) -> Iterator[Stored]:
+        for entry in self._list(shard):
+            if find_media_type(entry.name) and (stored := self._look(entry)):
+                yield stored
+
+    def _list(self, folder: Path) -> Iterator["os.DirEntry[str]"]:
+        try:
+            with os.scandir(folder) as entries:
+                yield from entries
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._note(error)
+
+    def _look(self, entry: "os.DirEntry[str]") -> Stored | None:
+        """None where it has gone meanwhile, or is no file."""
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._note(error)
+            return None
+        return (status.st_mtime, status.st_size, entry.path) if S_ISREG(status.st_mode) else None
+
+    def _remove(self, stored: Stored) -> bool:
+        """Whether it is gone, whoever removed it."""
+        try:
+            os.unlink(stored[2])  # noqa: PTH108 - the path is a string, and there may be many
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            self._note(error)
+            return False
+        self.files += 1
+        self.freed_bytes += stored[1]
+        return True
+
+    def _note(self, error: OSError) -> None:
+        self.error = self.error or error.strerror or str(error)
+
+
+def _find_path(folder: Path, media_id: str) -> Path:
+    return folder / media_id[:2] / media_id
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _storing() -> Iterator[None]:
+    """What the disk will not do becomes ``StoreUnavailable``."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("media_write_failed", error=error.strerror or str(error))
+        raise StoreUnavailable("The gateway cannot store media at the moment", retry_after_s=5) from error

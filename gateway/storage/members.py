@@ -1,0 +1,244 @@
+"""Members, their sessions and links in the database: digests and hashes, never what they are of."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.account import Account
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.member import (
+    ABSOLUTE_MS,
+    CHANGED_MEANWHILE,
+    DISABLED,
+    IDLE_MS,
+    LAST_ADMINISTRATOR,
+    LINK_GONE,
+    Forbidden,
+    Link,
+    Member,
+    Proof,
+    Session,
+    WrongPassphrase,
+    find_difference,
+)
+from gateway.errors import Conflict, NotFound
+from gateway.storage.database import Database
+from gateway.storage.row_mapping import (
+    MEMBER_COLUMNS,
+    SESSION_COLUMNS,
+    read_account,
+    read_link,
+    read_member,
+    read_session,
+    write_link,
+    write_member,
+    write_session,
+)
+from gateway.storage.schema import accounts, links, members, sessions
+
+_MEMBER = tuple(members.c[name].label(f"member_{name}") for name in MEMBER_COLUMNS)
+_SESSION = tuple(sessions.c[name].label(f"session_{name}") for name in SESSION_COLUMNS)
+_MEMBERS = select(*_MEMBER)
+_SESSIONS = select(*_SESSION)
+_ADMINISTRATORS = (
+    select(members.c.id)
+    .join(accounts)
+    .where(members.c.role == "administrator", members.c.status == "active", accounts.c.status == "active")
+    .limit(1)
+)
+
+
+class SqlMemberStore:
+    """``domain.member.MemberStore`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_members(self) -> Sequence[Member]:
+        """Every member, by id."""
+        return [read_member(row) for row in await self._database.read(_MEMBERS.order_by(members.c.id))]
+
+    async def find_member(self, member_id: int) -> Member | None:
+        """One member."""
+        rows = await self._database.read(_MEMBERS.where(members.c.id == member_id))
+        return read_member(rows[0]) if rows else None
+
+    async def find_member_called(self, name: str) -> Member | None:
+        """The member of that name."""
+        rows = await self._database.read(_MEMBERS.where(members.c.name == name))
+        return read_member(rows[0]) if rows else None
+
+    async def is_administered(self) -> bool:
+        """Whether an active member of an active account is an administrator."""
+        return bool(await self._database.read(_ADMINISTRATORS))
+
+    async def add_member(self, member: Member, audit: AuditRow | None = None, *, link: bytes | None = None) -> Member:
+        """Store a new member and return it with its id."""
+
+        async def add(connection: AsyncConnection) -> int:
+            await _use_up(connection, link)
+            statement = insert(members).values(write_member(member)).returning(members.c.id)
+            return int((await connection.execute(statement)).scalar_one())
+
+        try:
+            return attrs.evolve(member, id=await self._database.write(add, audit))
+        except IntegrityError as error:
+            raise _read_broken(error, member) from None
+
+    async def put_member(
+        self,
+        before: Member,
+        after: Member,
+        audit: AuditRow | None = None,
+        *,
+        link: bytes | None = None,
+        end_sessions: bool = False,
+    ) -> None:
+        """Change what differs."""
+        different = find_difference(before, after)
+        values = {name: value for name, value in write_member(after).items() if name in different}
+
+        async def put(connection: AsyncConnection) -> None:
+            now = await _get_member(connection, after.id)
+            if find_difference(before, now) & different:
+                raise Conflict(CHANGED_MEANWHILE)
+            await _use_up(connection, link)
+            administered = await _is_administered(connection)
+            if values:
+                await connection.execute(update(members).where(members.c.id == after.id).values(values))
+            if administered and not await _is_administered(connection):
+                raise Conflict(LAST_ADMINISTRATOR)
+            if end_sessions:
+                await connection.execute(delete(sessions).where(sessions.c.member_id == after.id))
+                await connection.execute(delete(links).where(links.c.member_id == after.id))
+
+        try:
+            await self._database.write(put, audit)
+        except IntegrityError as error:
+            raise _read_broken(error, after) from None
+
+    async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
+        """Remove a member with its sessions and links."""
+
+        async def remove(connection: AsyncConnection) -> None:
+            administered = await _is_administered(connection)
+            if not (await connection.execute(delete(members).where(members.c.id == member_id))).rowcount:
+                raise NotFound(f"No member has the id {member_id}")
+            if administered and not await _is_administered(connection):
+                raise Conflict(LAST_ADMINISTRATOR)
+
+        await self._database.write(remove, audit)
+
+    async def add_session(
+        self,
+        session: Session,
+        proof: Proof,
+        audit: AuditRow | None = None,
+        *,
+        replaces: bytes | None = None,
+    ) -> None:
+        """Store a new session, and use up what was shown for it."""
+        own = members.c.id == session.member_id
+
+        async def add(connection: AsyncConnection) -> None:
+            statement = select(accounts.c.status, *_MEMBER).join(accounts).where(own).with_for_update(of=members)
+            row = (await connection.execute(statement)).first()
+            member = None if row is None else read_member(row[1:]).accept(proof)
+            if row is None or member is None:
+                raise WrongPassphrase
+            if {member.status, row.status} != {"active"}:
+                raise Forbidden(DISABLED, should_retry=False)
+            used = {"totp_step": member.totp_step, "recovery": list(member.recovery)}
+            await connection.execute(update(members).where(own).values(signed_in_ms=session.created_ms, **used))
+            if replaces is not None:
+                await connection.execute(delete(sessions).where(sessions.c.digest == replaces))
+            await connection.execute(insert(sessions).values(write_session(session)))
+
+        await self._database.write(add, audit)
+
+    async def find_session(self, digest: bytes) -> tuple[Session, Member, Account] | None:
+        """A session, its member and that one's account."""
+        whole = select(*_SESSION, *_MEMBER, accounts).select_from(sessions.join(members).join(accounts))
+        rows = await self._database.read(whole.where(sessions.c.digest == digest))
+        if not rows:
+            return None
+        row, first, second = rows[0], len(_SESSION), len(_SESSION) + len(_MEMBER)
+        return read_session(row[:first]), read_member(row[first:second]), read_account(row)
+
+    async def touch_session(self, digest: bytes, seen_ms: int) -> None:
+        """It was used."""
+        older = update(sessions).where(sessions.c.digest == digest, sessions.c.seen_ms < seen_ms)
+        await self._database.change(older.values(seen_ms=seen_ms))
+
+    async def list_sessions(self, member_id: int) -> Sequence[Session]:
+        """A member's sessions, the newest first."""
+        own = _SESSIONS.where(sessions.c.member_id == member_id)
+        rows = await self._database.read(own.order_by(sessions.c.created_ms.desc(), sessions.c.digest))
+        return [read_session(row) for row in rows]
+
+    async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
+        """End sessions; how many there were."""
+        return await self._database.change(delete(sessions).where(sessions.c.digest.in_(digests)), audit)
+
+    async def sweep_sessions(self, now_ms: int) -> int:
+        """Forget sessions that are over and links that are no longer good; how many there were."""
+        over = or_(sessions.c.seen_ms <= now_ms - IDLE_MS, sessions.c.created_ms <= now_ms - ABSOLUTE_MS)
+
+        async def sweep(connection: AsyncConnection) -> int:
+            ended = await connection.execute(delete(sessions).where(over))
+            old = await connection.execute(delete(links).where(links.c.expires_ms <= now_ms))
+            return ended.rowcount + old.rowcount
+
+        return await self._database.write(sweep)
+
+    async def add_link(self, link: Link, audit: AuditRow | None = None) -> None:
+        """Store a new link."""
+        statement = insert(links).values(write_link(link))
+        try:
+            await self._database.change(statement, audit)
+        except IntegrityError:
+            raise NotFound("The account or the member that the link is for is not there any more") from None
+
+    async def find_link(self, digest: bytes) -> Link | None:
+        """A link, good or not."""
+        rows = await self._database.read(select(links).where(links.c.digest == digest))
+        return read_link(rows[0]) if rows else None
+
+    async def list_links(self) -> Sequence[Link]:
+        """Every link, the newest first."""
+        newest_first = select(links).order_by(links.c.created_ms.desc(), links.c.digest)
+        return [read_link(row) for row in await self._database.read(newest_first)]
+
+    async def delete_link(self, digest: bytes, audit: AuditRow | None = None) -> bool:
+        """Take a link back; whether there was one."""
+        return bool(await self._database.change(delete(links).where(links.c.digest == digest), audit))
+
+
+async def _get_member(connection: AsyncConnection, member_id: int) -> Member:
+    """As it is, and stays until the commit. Raises ``NotFound``."""
+    row = (await connection.execute(_MEMBERS.where(members.c.id == member_id).with_for_update())).first()
+    if row is None:
+        raise NotFound(f"No member has the id {member_id}")
+    return read_member(row)
+
+
+async def _is_administered(connection: AsyncConnection) -> bool:
+    return (await connection.execute(_ADMINISTRATORS)).first() is not None
+
+
+async def _use_up(connection: AsyncConnection, link: bytes | None) -> None:
+    """Raise ``NotFound`` where the link that somebody comes by is gone."""
+    if link is not None and not (await connection.execute(delete(links).where(links.c.digest == link))).rowcount:
+        raise NotFound(LINK_GONE)
+
+
+def _read_broken(error: IntegrityError, member: Member) -> Exception:
+    """Which rule a member broke."""
+    reason: Any = str(error.orig).lower()
+    if "foreign key" in reason:
+        return NotFound(f"No account has the id {member.account_id}")
+    return Conflict(f"A member called {member.name!r} exists already", param="name")

@@ -1,0 +1,9 @@
+"""Alembic's entry: the connection comes from ``run.upgrade``."""
+
+from alembic import context
+
+from gateway.storage.schema import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=metadata, transactional_ddl=False, render_as_batch=True)
+context.run_migrations()

@@ -1,0 +1,232 @@
+"""Request rows in the database, also where there are millions of them.
+
+A list is quick whatever is asked for: so many rows are looked at and no more, by the index that reaches furthest with
+as many looks, and the answer says how far that was. SQLite does not know how often a value occurs, so the index is
+chosen here: a column that is not to be searched by stands in an expression.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+from sqlalchemy import ColumnElement, Select, TextClause, or_, select
+from sqlalchemy import func as sql
+
+from gateway.domain.request_log import UNHARMED, RequestFilter, RequestPage, StoredRequest
+from gateway.storage.database import Database
+from gateway.storage.row_mapping import read_request
+from gateway.storage.schema import WRONG, requests
+
+IN_ORDER = 200_000
+"""Rows that are looked at one after the other, at about 0.1 us each."""
+BY_INDEX = 20_000
+"""Rows that are looked at where an index finds them, at about 1.5 us each."""
+PROBES = 63
+"""A search for a time looks at so many rows at once: four times, and it has found its place among 16 million."""
+SLACK_MS = 10_000
+"""A row may be stored so much later than others that were settled after it."""
+
+_C = requests.c
+_sequence = _C.sequence
+
+
+@attrs.frozen
+class _Look:
+    """Where is looked: sequences from ``low`` until ``high``; by which index, None for the order of the rows."""
+
+    low: int
+    high: int
+    index: str | None = None
+
+
+class SqlRequestLog:
+    """``domain.request.RequestLog`` over the database.
+
+    Args:
+        database: the database.
+        in_order: rows that a list looks at, one after the other.
+        by_index: the same by an index.
+    """
+
+    def __init__(self, database: Database, *, in_order: int = IN_ORDER, by_index: int = BY_INDEX) -> None:
+        self._database = database
+        self._in_order = in_order
+        self._by_index = by_index
+
+    async def find_request(self, request_id: str) -> StoredRequest | None:
+        """The row of that id."""
+        found = await self._database.read(select(requests).where(_C.id == request_id))
+        return read_request(found[0]) if found else None
+
+    async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
+        """The newest that match, oldest of them first; with ``after``, the oldest after it."""
+        (ends,) = await self._database.read(_ENDS)
+        first, newest = ends.first, ends.newest
+        if newest is None:
+            return RequestPage(next=wanted.after)
+        whole = _Look(first, newest + 1)
+        if wanted.after is not None:
+            whole = attrs.evolve(whole, low=max(first, wanted.after + 1))
+        if wanted.before is not None:
+            whole = attrs.evolve(whole, high=min(newest + 1, wanted.before))
+        if wanted.request_id is None:
+            whole = await self._narrow(wanted, whole)
+            look = await self._choose(wanted, whole)
+        else:
+            look = attrs.evolve(whole, index="id")
+        statement = write_list(wanted, look).limit(limit + 1)
+        found = [read_request(row) for row in await self._database.read(statement)]
+        page = await self._write_page(wanted, whole, look, (found[:limit], len(found) > limit))
+        return attrs.evolve(page, newest=newest)
+
+    async def _write_page(
+        self,
+        wanted: RequestFilter,
+        whole: _Look,
+        look: _Look,
+        found: tuple[list[StoredRequest], bool],
+    ) -> RequestPage:
+        rows, full = found
+        more = full or (look.low, look.high) != (whole.low, whole.high)
+        searched_ms = None
+        if full and rows:
+            searched_ms = rows[-1].row.settled_ms
+        elif more:
+            searched_ms = await self._find_time(look.low if wanted.after is None else look.high - 1)
+        if wanted.after is not None:
+            end = rows[-1].sequence if full and rows else max(wanted.after, look.high - 1)
+            return RequestPage(tuple(rows), more, end, searched_ms)
+        end = rows[-1].sequence if full and rows else look.low
+        return RequestPage(tuple(reversed(rows)), more, end if more else None, searched_ms)
+
+    async def _find_time(self, sequence: int) -> int | None:
+        """When the row there, or the next, was settled."""
+        there = select(_C.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
+        return next((int(row[0]) for row in await self._database.read(there)), None)
+
+    async def _narrow(self, wanted: RequestFilter, look: _Look) -> _Look:
+        """Leave out what was settled too early or too late. Sequences grow with time, apart from a slack."""
+        if wanted.since_ms is not None:
+            look = attrs.evolve(look, low=(await self._search(look, wanted.since_ms - SLACK_MS, _find_first)).low)
+        if wanted.until_ms is not None:
+            look = attrs.evolve(look, high=(await self._search(look, wanted.until_ms + SLACK_MS, _find_last)).high)
+        return look
+
+    async def _search(self, look: _Look, at_ms: int, find: "_Find") -> _Look:
+        """Where the rows are that were settled about ``at_ms``."""
+        while look.high - look.low > PROBES:
+            step = (look.high - look.low) / (PROBES + 1)
+            places = [look.low + int(step * number) for number in range(1, PROBES + 1)]
+            there = select(_sequence, _C.settled_ms).where(_sequence.in_(places)).order_by(_sequence)
+            rows = [(row.sequence, row.settled_ms >= at_ms) for row in await self._database.read(there)]
+            closer = find(look, rows)
+            if closer == look:  # nothing is there: what was retired
+                break
+            look = closer
+        return look
+
+    async def _choose(self, wanted: RequestFilter, look: _Look) -> _Look:
+        """The index that reaches furthest, and how far that is."""
+        if wanted.after is None:
+            best = attrs.evolve(look, low=max(look.low, look.high - self._in_order))
+        else:
+            best = attrs.evolve(look, high=min(look.high, look.low + self._in_order))
+        indexes = _list_indexes(wanted) if look.high - look.low > self._by_index else []
+        if not indexes:
+            return best
+        ends = [write_reach(wanted, attrs.evolve(look, index=name), self._by_index) for name in indexes]
+        (reached,) = await self._database.read(select(*(end.scalar_subquery() for end in ends)))
+        for name, end in zip(indexes, reached, strict=True):
+            if wanted.after is None:
+                reach = _Look(look.low if end is None else end, look.high, name)
+            else:
+                reach = _Look(look.low, look.high if end is None else end + 1, name)
+            gain = (reach.high - reach.low) - (best.high - best.low)
+            if gain > 0 or (gain == 0 and best.index is None):
+                best = reach
+        return best
+
+
+_ENDS = select(
+    select(sql.min(_sequence)).scalar_subquery().label("first"),
+    select(sql.max(_sequence)).scalar_subquery().label("newest"),
+)
+_Find = Callable[[_Look, Sequence[tuple[int, bool]]], _Look]
+
+
+def _find_first(look: _Look, rows: Sequence[tuple[int, bool]]) -> _Look:
+    """From the last row before the first one that is late enough."""
+    low = look.low
+    for sequence, late in rows:
+        if late:
+            return _Look(low, sequence)
+        low = sequence + 1
+    return _Look(low, look.high)
+
+
+def _find_last(look: _Look, rows: Sequence[tuple[int, bool]]) -> _Look:
+    """Until the first row after the last one that is early enough."""
+    high = look.high
+    for sequence, late in reversed(rows):
+        if not late:
+            return _Look(sequence + 1, high)
+        high = sequence
+    return _Look(look.low, high)
+
+
+def _list_indexes(wanted: RequestFilter) -> list[str]:
+    """Those that may be of use; among equals the first is taken."""
+    useful = {
+        "key_id": wanted.key_id is not None,
+        "wrong": wanted.asks_for_failures,
+        "model": wanted.model is not None,
+        "account_id": wanted.account_id is not None,
+    }
+    return [name for name, there in useful.items() if there]
+
+
+def write_reach(wanted: RequestFilter, look: _Look, most: int) -> Select[tuple[int]]:
+    """The sequence of the ``most``-th row that an index finds; none where there are fewer."""
+    found = select(_sequence).where(_write_index(wanted, look.index), _sequence >= look.low, _sequence < look.high)
+    order = _sequence.desc() if wanted.after is None else _sequence
+    return found.order_by(order).limit(1).offset(most - 1)
+
+
+def write_list(wanted: RequestFilter, look: _Look) -> Select[Any]:
+    """The rows that match, of those that are looked at."""
+    found = select(requests).where(_sequence >= look.low, _sequence < look.high)
+    found = found.where(*_write_conditions(wanted, look.index))
+    if look.index is not None:
+        found = found.where(_write_index(wanted, look.index))
+    return found.order_by(_sequence.desc() if wanted.after is None else _sequence)
+
+
+def _write_index(wanted: RequestFilter, index: str | None) -> ColumnElement[bool] | TextClause:
+    """What is searched by it."""
+    if index == "wrong":
+        return WRONG
+    return _C[index or ""] == (wanted.request_id if index == "id" else getattr(wanted, index or ""))
+
+
+def _write_conditions(wanted: RequestFilter, index: str | None) -> list[ColumnElement[bool]]:
+    """What else a row must be, said so that no other index is taken for it."""
+    conditions: list[ColumnElement[bool]] = []
+    for name, nothing in (("key_id", 0), ("account_id", 0), ("model", "")):
+        value = getattr(wanted, name)
+        if value is not None and name != index:
+            conditions.append(_C[name] + nothing == value)
+    told = {name: getattr(wanted, name) for name in ("status", "channel", "ending")}
+    conditions += [_C[name] == value for name, value in told.items() if value is not None]
+    if wanted.verdict is not None:
+        unharmed = _C.ending.in_(UNHARMED)
+        conditions.append(unharmed if wanted.verdict == "ok" else ~unharmed)
+    if wanted.since_ms is not None:
+        conditions.append(_C.settled_ms >= wanted.since_ms)
+    if wanted.until_ms is not None:
+        conditions.append(_C.settled_ms < wanted.until_ms)
+    if wanted.text is not None and wanted.request_id is None:
+        # SQLite's LIKE takes no notice of case as far as ASCII goes, as ``domain.request.fold`` has it.
+        conditions.append(
+            or_(_C.error.contains(wanted.text, autoescape=True), _C.error_code.contains(wanted.text, autoescape=True))
+        )
+    return conditions

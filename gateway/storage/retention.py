@@ -1,0 +1,76 @@
+"""Rows that are deleted for their age, in the database."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Row, delete, exists, func, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.retention import Round
+from gateway.storage.database import Database
+from gateway.storage.ledger import write_addition
+from gateway.storage.schema import requests, retired, usage_hours, videos
+
+_ADD_UP = write_addition(retired, ("requests", "cost_nanos"), until_ms="MAX(until_ms, excluded.until_ms)")
+_NEWEST = text(
+    "SELECT MAX(at_ms) FROM (SELECT * FROM (SELECT settled_ms AS at_ms FROM requests ORDER BY sequence DESC LIMIT 1) "
+    "UNION ALL SELECT * FROM (SELECT at_ms FROM entries ORDER BY sequence DESC LIMIT 1) "
+    "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1))"
+)
+_OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
+
+
+class SqlRetirement:
+    """``domain.retirement.Retirement`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_newest_ms(self) -> int | None:
+        """When the last request, credit or change was recorded."""
+        ((newest_ms,),) = await self._database.read(_NEWEST)
+        return None if newest_ms is None else int(newest_ms)
+
+    async def retire_requests(self, before_ms: int, after: int, most: int) -> Round:
+        """Delete old rows, and keep what they cost."""
+        looked_at = (
+            select(
+                requests.c.sequence,
+                requests.c.account_id,
+                requests.c.key_id,
+                requests.c.cost_nanos,
+                requests.c.settled_ms,
+                _OF_A_JOB.label("kept"),
+            )
+            .where(requests.c.sequence > after)
+            .order_by(requests.c.sequence)
+            .limit(most)
+        )
+
+        async def work(connection: AsyncConnection) -> Round:
+            rows = (await connection.execute(looked_at)).all()
+            old = [row for row in rows if row.settled_ms < before_ms]
+            gone = [row for row in old if not row.kept]
+            if gone:
+                await connection.exec_driver_sql(_ADD_UP, _sum_up(gone))
+                doomed = requests.c.sequence.between(gone[0].sequence, gone[-1].sequence)
+                await connection.execute(delete(requests).where(doomed, requests.c.settled_ms < before_ms, ~_OF_A_JOB))
+            return Round(len(gone), rows[-1].sequence if rows else after, ended=not old or len(rows) < most)
+
+        return await self._database.write(work)
+
+    async def retire_hours(self, before: int) -> int:
+        """Delete the traffic of the oldest hour."""
+        oldest = select(func.min(usage_hours.c.hour)).where(usage_hours.c.span == 1).scalar_subquery()
+        doomed = delete(usage_hours).where(
+            usage_hours.c.span == 1, usage_hours.c.hour == oldest, usage_hours.c.hour < before
+        )
+        return await self._database.change(doomed)
+
+
+def _sum_up(rows: Iterable[Row[Any]]) -> list[tuple[int, ...]]:
+    sums: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for row in rows:
+        count, cost, until_ms = sums.get((row.account_id, row.key_id), (0, 0, 0))
+        sums[row.account_id, row.key_id] = count + 1, cost + row.cost_nanos, max(until_ms, row.settled_ms)
+    return [(*owner, *sums[owner]) for owner in sorted(sums)]

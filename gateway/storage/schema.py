@@ -1,0 +1,398 @@
+"""The tables. Every change here needs a migration in ``migrations/versions`` and a new ``REVISION``.
+
+Times are Unix milliseconds (``_ms``) or seconds (``_s``); amounts are nano-USD (``_nanos``). Text in lists is JSON.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from gateway.storage.schema_base import BIG as _BIG
+from gateway.storage.schema_base import metadata
+from gateway.storage.schema_guards import fingerprints, response_owners
+
+__all__ = (
+    "REVISION", "accounts", "audit", "channels", "deliveries", "entries", "fingerprints", "keys", "links",
+    "members", "metadata", "replays", "requests", "response_owners", "retired", "sessions", "settings",
+    "usage_days", "usage_hours", "video_prompts", "videos",
+)  # fmt: skip
+
+REVISION = "0010"
+"""The newest migration; a store at this revision needs none, and Alembic is not even imported."""
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("status", String(16), nullable=False),
+    Column("quota_nanos", BigInteger),
+    Column("quota_period", String(16), nullable=False),
+    Column("quota_status", Integer),
+    Column("rpm", Integer),
+    Column("tpm", Integer),
+    Column("max_concurrency", Integer),
+    Column("groups", JSON, nullable=False),
+    Column("declared", Boolean, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("account_id", _BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),
+    Column("last4", String(4), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("expires_s", BigInteger),
+    Column("quota_nanos", BigInteger),
+    Column("quota_period", String(16), nullable=False),
+    Column("quota_status", Integer),
+    Column("rpm", Integer),
+    Column("tpm", Integer),
+    Column("max_concurrency", Integer),
+    Column("models", JSON, nullable=False),
+    Column("group", String(64)),
+    Column("allow_ips", JSON, nullable=False),
+    Column("declared", Boolean, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("webhook_url", Text),
+    Column("former_digest", LargeBinary(32)),
+    Column("former_until_s", BigInteger),
+    Column("locked", JSON, nullable=False, server_default=text("'[]'")),
+    UniqueConstraint("account_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+channels = Table(
+    "channels",
+    metadata,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("status", String(16), nullable=False),
+    Column("provider", String(64), nullable=False),
+    Column("base_url", Text, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""``settings`` has what has no column of its own, ``sealed`` what nobody must read: keys, headers and proxy."""
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("settled_ms", BigInteger, nullable=False, server_default="0"),
+    Column("operation", String(32), nullable=False),
+    Column("account_id", BigInteger, nullable=False, server_default="0"),
+    Column("account", String(64), nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("key_name", String(64), nullable=False),
+    Column("model", String(256), nullable=False),
+    Column("channel", String(64)),
+    Column("status", Integer, nullable=False),
+    Column("ending", String(32), nullable=False),
+    Column("error_code", String(128)),
+    Column("stream", Boolean, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("usage_source", String(16), nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("reserved_nanos", BigInteger, nullable=False, server_default="0"),
+    Column("overrun_nanos", BigInteger, nullable=False, server_default="0"),
+    Column("first_byte_ms", Integer),
+    Column("total_ms", Integer, nullable=False),
+    Column("client_request_id", String(64)),
+    Column("tried", Text, nullable=False, server_default=text("''")),
+    Column("images", Integer, nullable=False, server_default="0"),
+    Column("duration_ms", Integer, nullable=False, server_default="0"),
+    Column("characters", Integer, nullable=False, server_default="0"),
+    Column("error", Text, nullable=False, server_default=text("''")),
+    Index("requests_by_key", "key_id", "sequence"),
+    Index("requests_by_model", "model", "sequence"),
+    Index("requests_by_account", "account_id", "sequence"),
+    sqlite_autoincrement=True,
+)
+# A condition of an index is no use to a query that has a parameter in its place: both have it word by word.
+WRONG = text("ending NOT IN ('completed', 'client_closed')")
+Index("requests_wrong", requests.c.sequence, sqlite_where=WRONG, postgresql_where=WRONG)
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("account_id", BigInteger, nullable=False),
+    Column("key_id", BigInteger),
+    Column("amount_nanos", BigInteger, nullable=False),
+    Column("request_id", String(64)),
+    Column("reference", String(64)),
+    Column("note", String(256)),
+    sqlite_autoincrement=True,
+)
+"""Charges and credits; only ever added to. The columns behind ``amount_nanos`` are a charge's, then a credit's."""
+
+_CREDITS = entries.c.kind != "charge"
+Index(
+    "entries_of_credit",
+    entries.c.account_id,
+    entries.c.key_id,
+    entries.c.sequence,
+    sqlite_where=_CREDITS,
+    postgresql_where=_CREDITS,
+)
+
+usage_days = Table(
+    "usage_days",
+    metadata,
+    Column("day", Integer, primary_key=True),
+    Column("account_id", BigInteger, primary_key=True),
+    Column("key_id", BigInteger, primary_key=True),
+    Column("model", String(256), primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The sums of each day (UTC, days since 1970), written with what they sum: balances are read from here at start."""
+
+usage_hours = Table(
+    "usage_hours",
+    metadata,
+    Column("span", Integer, primary_key=True),
+    Column("hour", Integer, primary_key=True),
+    Column("account_id", BigInteger, primary_key=True),
+    Column("key_id", BigInteger, primary_key=True),
+    Column("model", String(256), primary_key=True),
+    Column("channel", String(64), primary_key=True),
+    Column("status", Integer, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("total_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The sums of each hour (``span`` 1; UTC, hours since 1970) and of each day (24; its first hour) of every request,
+refused ones too (channel ''): what charts are of."""
+
+retired = Table(
+    "retired",
+    metadata,
+    Column("account_id", BigInteger, primary_key=True),
+    Column("key_id", BigInteger, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What the rows cost that were deleted for their age, and when the last of them was settled: the audit still adds up,
+and none of them is charged again."""
+
+members = Table(
+    "members",
+    metadata,
+    Column("id", _BIG, primary_key=True, autoincrement=True),
+    Column("account_id", _BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("role", String(16), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("passphrase", Text, nullable=False),
+    Column("totp", LargeBinary),
+    Column("totp_step", BigInteger, nullable=False),
+    Column("recovery", JSON, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("signed_in_ms", BigInteger),
+    sqlite_autoincrement=True,
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("member_id", _BIG, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("address", String(64), nullable=False),
+    Column("agent", String(256), nullable=False),
+    Index("sessions_by_member", "member_id"),
+)
+
+links = Table(
+    "links",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("account_id", _BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("member_id", _BIG, ForeignKey("members.id", ondelete="CASCADE")),
+    Column("created_by", String(64), nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("actor_kind", String(16), nullable=False),
+    Column("actor", String(64), nullable=False),
+    Column("member_id", BigInteger),
+    Column("address", String(64), nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("account_id", BigInteger),
+    Column("subject", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Index("audit_by_account", "account_id", "sequence"),
+    sqlite_autoincrement=True,
+)
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("path", String(128), primary_key=True),
+    Column("value", JSON, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+)
+"""Parts of the configuration that were set while the gateway ran; what the file or the environment says goes first."""
+
+# As above: word by word.
+DUE = text("due_ms IS NOT NULL")
+OWNED = text("owner != ''")
+LIVE = text("state NOT IN ('completed', 'failed')")
+FAILED = text("state = 'failed'")
+OVER = text("over_ms IS NOT NULL")
+RUNNING = text("state = 'running'")
+
+videos = Table(
+    "videos",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("account_id", BigInteger, nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("request_id", String(64), nullable=False, unique=True),
+    Column("model", String(256), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("owner", String(64), nullable=False),
+    Column("lease_until_ms", BigInteger, nullable=False),
+    Column("due_ms", BigInteger),
+    Column("channel", String(64), nullable=False),
+    Column("progress", Integer, nullable=False),
+    Column("polls", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("deadline_ms", BigInteger, nullable=False),
+    Column("completed_ms", BigInteger),
+    Column("expires_ms", BigInteger),
+    Column("over_ms", BigInteger),
+    Column("held_nanos", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("provider", String(64), nullable=False),
+    Column("wire", String(64), nullable=False),
+    Column("upstream_model", Text, nullable=False),
+    Column("upstream_id", Text),
+    Column("key_print", String(64), nullable=False),
+    Column("media_id", String(64)),
+    Column("media_bytes", BigInteger, nullable=False),
+    Column("media_type", String(64), nullable=False),
+    Column("remixed_from", String(64)),
+    Column("size", Text, nullable=False),
+    Column("seconds", Text, nullable=False),
+    Column("error_code", Text),
+    Column("error_message", Text),
+    Column("webhook_url", Text),
+    Column("receipt", Text, nullable=False),
+    Column("clue", Text),
+    Column("status_words", String(16), nullable=False, server_default="spec"),
+    Index("videos_by_account", "account_id", "sequence"),
+    Index("videos_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
+    Index("videos_owned", "owner", sqlite_where=OWNED, postgresql_where=OWNED),
+    Index("videos_live", "sequence", sqlite_where=LIVE, postgresql_where=LIVE),
+    Index("videos_failed", "sequence", sqlite_where=FAILED, postgresql_where=FAILED),
+    Index("videos_over", "over_ms", sqlite_where=OVER, postgresql_where=OVER),
+    sqlite_autoincrement=True,
+)
+"""Jobs; ``receipt`` is the row of the call that asked for one, in JSON, and what queries need of it beside it.
+
+What is long comes last: who only looks for a job does not read it. Nothing here goes with its key or its account.
+"""
+
+video_prompts = Table(
+    "video_prompts",
+    metadata,
+    Column("video_id", String(64), ForeignKey("videos.id", ondelete="CASCADE"), primary_key=True),
+    Column("prompt", Text, nullable=False),
+)
+"""Written once, while the job beside it is written at every answer of its provider: a row is only written whole."""
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("sequence", _BIG, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("video_id", String(64), nullable=False),
+    Column("account_id", BigInteger, nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("event", String(64), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("answer", Integer),
+    Column("ended_ms", BigInteger),
+    Column("due_ms", BigInteger),
+    Column("owner", String(64), nullable=False),
+    Column("lease_until_ms", BigInteger, nullable=False),
+    Column("error", Text),
+    Column("url", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("deliveries_by_video", "video_id", "sequence"),
+    Index("deliveries_by_account", "account_id", "sequence"),
+    Index("deliveries_due", "due_ms", sqlite_where=DUE, postgresql_where=DUE),
+    Index("deliveries_by_end", "ended_ms"),
+    sqlite_autoincrement=True,
+)
+
+replays = Table(
+    "replays",
+    metadata,
+    Column("key_id", BigInteger, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("digest", String(128), nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("owner", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("replays_by_age", "created_ms"),
+    Index("replays_running", "owner", sqlite_where=RUNNING, postgresql_where=RUNNING),
+)

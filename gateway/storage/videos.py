@@ -1,0 +1,264 @@
+"""Videos in the database: what becomes of a job is committed together with what follows from it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.request_log import RequestRow
+from gateway.domain.video import ENDED, UNSENT, Claim, VideoFilter, VideoJob
+from gateway.domain.webhook import Delivery
+from gateway.storage.audit_log import add_row
+from gateway.storage.database import Database
+from gateway.storage.ledger import post_rows
+from gateway.storage.row_mapping import (
+    VIDEO_COLUMNS,
+    Values,
+    read_video,
+    write_delivery,
+    write_progress,
+    write_receipt,
+    write_video,
+)
+from gateway.storage.schema import DUE, FAILED, LIVE, OWNED, deliveries, requests, video_prompts, videos
+
+_LOOKED_UP = 500
+"""Ids a statement: a database bounds the values that one may have."""
+_COLUMNS = tuple(videos.c[name] for name in VIDEO_COLUMNS)
+_DUE_PLACE = VIDEO_COLUMNS.index("due_ms")
+_SHOWN = select(*_COLUMNS, func.coalesce(video_prompts.c.prompt, "")).outerjoin(video_prompts)
+"""Jobs with their prompts."""
+_HAS_ENDED = videos.c.state.in_(ENDED)
+_CHANGE = update(videos).where(videos.c.id == bindparam("job_id"))
+_END = _CHANGE.where(~_HAS_ENDED)
+_STANDING = (
+    select(videos.c.id, videos.c.state, videos.c.owner)
+    .where(videos.c.id.in_(bindparam("ids", expanding=True)))
+    .with_for_update()
+)
+"""How jobs stand, which then stay so: SQLite has one writer, and other databases lock what was asked for so."""
+
+
+def _is_due(*, fetching: bool) -> ColumnElement[bool]:
+    """Whether a ``Claim`` may take a job."""
+    return and_(
+        videos.c.due_ms <= bindparam("now_ms"),
+        videos.c.lease_until_ms <= bindparam("now_ms"),
+        videos.c.state == "fetching" if fetching else videos.c.state != "fetching",
+        videos.c.channel.not_in(bindparam("full", expanding=True)),
+    )
+
+
+def _write_claim(*, fetching: bool) -> Update:
+    """Take on what is due longest of each channel; that it is due is asked twice, for databases with many writers."""
+    is_due = _is_due(fetching=fetching)
+    by_age = (videos.c.due_ms, videos.c.sequence)
+    place = func.row_number().over(partition_by=videos.c.channel, order_by=by_age)
+    ranked = select(*by_age, place.label("place")).where(is_due).subquery()
+    taken = (
+        select(ranked.c.sequence)
+        .where(ranked.c.place <= bindparam("each"))
+        .order_by(ranked.c.due_ms, ranked.c.sequence)
+        .limit(bindparam("most"))
+    )
+    claim = update(videos).where(videos.c.sequence.in_(taken), is_due)
+    claim = claim.values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
+    return claim.returning(*_COLUMNS, videos.c.sequence)
+
+
+def _write_sweep(before_ms: int, most: int) -> Delete:
+    """Forget what has been over longest; the prompts go along."""
+    old = select(videos.c.sequence).where(videos.c.over_ms < before_ms)
+    old = old.order_by(videos.c.over_ms, videos.c.sequence).limit(most)
+    return delete(videos).where(videos.c.sequence.in_(old))
+
+
+_SOME = tuple(select(videos.c.sequence).where(_is_due(fetching=fetching)).limit(1) for fetching in (False, True))
+_CLAIM = tuple(_write_claim(fetching=fetching) for fetching in (False, True))
+
+
+class SqlVideoStore:
+    """``domain.video.VideoStore`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, job: VideoJob) -> None:
+        """Put a job on record."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(insert(videos), write_video(job))
+            await connection.execute(insert(video_prompts), {"video_id": job.id, "prompt": job.prompt})
+
+        await self._database.write(work)
+
+    async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
+        """Put jobs into their next condition in one commit; whether each was in the one before."""
+        pairs = list(changes)
+        return await self._database.write(lambda connection: _advance(connection, pairs)) if pairs else []
+
+    async def finish(
+        self, job: VideoJob, row: RequestRow, delivery: Delivery | None, audit: AuditRow | None = None
+    ) -> bool:
+        """The end of a job, its request with its charge, and what is told of it, in one commit; once."""
+
+        async def work(connection: AsyncConnection) -> bool:
+            values = {"job_id": job.id, **write_progress(job), **write_receipt(job)}
+            ended = await connection.execute(_END, values)
+            if not ended.rowcount:
+                return False
+            await post_rows(connection, [row])
+            if delivery is not None:
+                await connection.execute(insert(deliveries), write_delivery(delivery))
+            await add_row(connection, audit)
+            return True
+
+        return await self._database.write(work)
+
+    async def drop(self, job: VideoJob, row: RequestRow) -> bool:
+        """Forget a job that no provider took, and store its request, in one commit."""
+
+        async def work(connection: AsyncConnection) -> bool:
+            unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNSENT))
+            if not (await connection.execute(unsent)).rowcount:
+                return False
+            await post_rows(connection, [row])
+            return True
+
+        return await self._database.write(work)
+
+    async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
+        """Take on what is due longest, no more of each channel than the claim says."""
+        values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full)}
+        if not await self._database.read(
+            _SOME[claim.fetching].params(values)
+        ):  # a reader needs neither the writer nor a commit
+            return []
+        values |= {"each": claim.each, "most": claim.most}
+        values |= {"by": claim.owner, "until_ms": claim.now_ms + claim.lease_ms}
+
+        async def work(connection: AsyncConnection) -> list[VideoJob]:
+            rows = (await connection.execute(_CLAIM[claim.fetching], values)).all()
+            return [read_video(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
+
+        return await self._database.write(work)
+
+    async def renew(self, owner: str, until_ms: int) -> int:
+        """A process is alive: its jobs are its own until then."""
+        mine = update(videos).where(OWNED, videos.c.owner == owner)
+        return await self._database.change(mine.values(lease_until_ms=until_ms))
+
+    async def release(self, owner: str, *, others: bool = False) -> int:
+        """A process has ended: its jobs are free, or with ``others`` those of every other one."""
+        whose = videos.c.owner != owner if others else videos.c.owner == owner
+        return await self._database.change(update(videos).where(OWNED, whose).values(owner="", lease_until_ms=0))
+
+    async def find(self, video_id: str) -> VideoJob | None:
+        """A job, or None."""
+        return await self._find(videos.c.id == video_id)
+
+    async def find_by_request(self, request_id: str) -> VideoJob | None:
+        """The job that a call asked for, or None."""
+        return await self._find(videos.c.request_id == request_id)
+
+    async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
+        """Jobs by the time when they were asked for."""
+        rows = await self._database.read(_list(wanted).limit(limit))
+        return [read_video(row[:-1], row[-1]) for row in rows]
+
+    async def list_open(self) -> Sequence[VideoJob]:
+        """Every job that has not ended."""
+        statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
+        return [read_video(row) for row in await self._database.read(statement)]
+
+    async def find_next_due(self) -> int | None:
+        """When the first job is due."""
+        ((due_ms,),) = await self._database.read(select(func.min(videos.c.due_ms)).where(DUE))
+        return None if due_ms is None else int(due_ms)
+
+    async def list_contradictions(self) -> Sequence[str]:
+        """Ids of jobs that have ended otherwise than their requests say."""
+        charged = requests.c.cost_nanos
+        completed = and_(videos.c.state == "completed", charged != videos.c.cost_nanos)
+        failed = and_(videos.c.state != "completed", charged != 0)
+        statement = select(videos.c.id).outerjoin(requests, requests.c.id == videos.c.request_id)
+        statement = statement.where(_HAS_ENDED, or_(requests.c.id.is_(None), completed, failed))
+        return [video_id for (video_id,) in await self._database.read(statement.order_by(videos.c.sequence))]
+
+    async def remove(self, job: VideoJob) -> bool:
+        """Forget a job that has ended."""
+        return bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
+
+    async def sweep_ended(self, before_ms: int, most: int) -> int:
+        """Forget jobs that have long been over."""
+        return await self._database.change(_write_sweep(before_ms, most))
+
+    async def _find(self, condition: ColumnElement[bool]) -> VideoJob | None:
+        rows = await self._database.read(_SHOWN.where(condition))
+        return read_video(rows[0][:-1], rows[0][-1]) if rows else None
+
+
+async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:
+    """How many rows each of many updates has met no driver tells: whether it will is looked up before."""
+    known: dict[str, tuple[str, str]] = {}
+    for first in range(0, len(pairs), _LOOKED_UP):
+        ids = [before.id for before, _ in pairs[first : first + _LOOKED_UP]]
+        known.update((row[0], (row[1], row[2])) for row in await connection.execute(_STANDING, {"ids": ids}))
+    moves: dict[str, tuple[VideoJob, VideoJob]] = {}
+    answers: list[bool] = []
+    for before, after in pairs:
+        found = known.get(before.id) == (before.state, before.owner)
+        if found:
+            known[before.id] = (after.state, after.owner)
+            moves[before.id] = moves.get(before.id, (before, after))[0], after
+        answers.append(found)
+    changes: defaultdict[tuple[str, ...], list[Values]] = defaultdict(list)
+    for before, after in moves.values():
+        values = _write_change(before, after)
+        changes[tuple(values)].append(values)
+    for alike in changes.values():
+        await connection.execute(_CHANGE, alike)
+    return answers
+
+
+def _write_change(before: VideoJob, after: VideoJob) -> Values:
+    """A job's next condition, without what it is known to have already: what is written, its indexes are too."""
+    values = {"job_id": after.id, **write_progress(after)}
+    if after.state == before.state:
+        del values["state"]
+    return values if after.receipt == before.receipt else values | write_receipt(after)
+
+
+def _list(wanted: VideoFilter) -> Select[tuple[object, ...]]:
+    statement: Select[tuple[object, ...]] = _SHOWN
+    is_theirs = videos.c.account_id == wanted.account_id
+    if wanted.account_id is not None:
+        statement = statement.where(is_theirs)
+    if wanted.live or wanted.state not in {None, *ENDED}:
+        statement = statement.where(LIVE)
+    if wanted.state is not None:
+        statement = statement.where(FAILED if wanted.state == "failed" else videos.c.state == wanted.state)
+    if wanted.after is not None:
+        other = videos.alias()
+        place = select(other.c.sequence).where(other.c.id == wanted.after)
+        if wanted.account_id is not None:
+            place = place.where(other.c.account_id == wanted.account_id)
+        there = place.scalar_subquery()
+        follows = videos.c.sequence < there if wanted.newest_first else videos.c.sequence > there
+        statement = statement.where(follows)
+    return statement.order_by(videos.c.sequence.desc() if wanted.newest_first else videos.c.sequence)

@@ -1,0 +1,97 @@
+"""Deliveries in the database: every telling of a job's end, until it is long over."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Select, bindparam, case, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.webhook import Delivery
+from gateway.storage.database import Database
+from gateway.storage.row_mapping import DELIVERY_COLUMNS, read_delivery, write_delivery
+from gateway.storage.schema import DUE, deliveries
+
+_COLUMNS = tuple(deliveries.c[name] for name in DELIVERY_COLUMNS)
+_DUE_PLACE = DELIVERY_COLUMNS.index("due_ms")
+_IS_DUE = deliveries.c.due_ms <= bindparam("now_ms")
+_IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
+
+
+def _write_choice() -> Select[tuple[int]]:
+    """What may be taken on. Places are counted in each account: what is leased is due as well, and has the first."""
+    due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
+    place = func.row_number().over(
+        partition_by=deliveries.c.account_id, order_by=(case((_IS_FREE, 1), else_=0), due_ms, sequence)
+    )
+    ranked = select(due_ms, sequence, lease_until_ms, place.label("place")).where(_IS_DUE).subquery()
+    return (
+        select(ranked.c.sequence)
+        .where(ranked.c.lease_until_ms <= bindparam("now_ms"), ranked.c.place <= bindparam("each"))
+        .order_by(ranked.c.place, ranked.c.due_ms, ranked.c.sequence)
+        .limit(bindparam("most"))
+    )
+
+
+_CHOICE = _write_choice()
+_CLAIM = (
+    update(deliveries)
+    .where(deliveries.c.sequence.in_(_CHOICE), _IS_DUE, _IS_FREE)  # asked twice, for databases with many writers
+    .values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
+    .returning(*_COLUMNS, deliveries.c.sequence)
+)
+
+_NOTE = update(deliveries).where(deliveries.c.id == bindparam("delivery_id"), deliveries.c.status == "pending")
+
+
+class SqlDeliveryStore:
+    """``domain.webhook.DeliveryStore`` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim_deliveries(
+        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
+    ) -> Sequence[Delivery]:
+        """Take on what is due longest, no more of each account than it may have in hands."""
+        choice = {"now_ms": now_ms, "most": most, "each": each}
+        if not await self._database.read(_CHOICE.params(choice)):  # a reader needs neither the writer nor a commit
+            return []
+        values = {**choice, "by": owner, "until_ms": now_ms + lease_ms}
+
+        async def work(connection: AsyncConnection) -> list[Delivery]:
+            rows = (await connection.execute(_CLAIM, values)).all()
+            return [read_delivery(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
+
+        return await self._database.write(work)
+
+    async def note_delivery(self, delivery: Delivery) -> None:
+        """How an attempt ended. What is over stays so: who is late with an attempt does not begin it anew."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(_NOTE, {"delivery_id": delivery.id, **write_delivery(delivery)})
+
+        await self._database.write(work)
+
+    async def list_deliveries(
+        self, *, video_id: str | None, limit: int, account_id: int | None = None
+    ) -> Sequence[Delivery]:
+        """The newest, the newest first."""
+        statement = select(*_COLUMNS).order_by(deliveries.c.sequence.desc()).limit(limit)
+        if video_id is not None:
+            statement = statement.where(deliveries.c.video_id == video_id)
+        if account_id is not None:
+            statement = statement.where(deliveries.c.account_id == account_id)
+        return [read_delivery(row) for row in await self._database.read(statement)]
+
+    async def find_next_delivery(self) -> int | None:
+        """When the first is due."""
+        ((due_ms,),) = await self._database.read(select(func.min(deliveries.c.due_ms)).where(DUE))
+        return None if due_ms is None else int(due_ms)
+
+    async def free_deliveries(self, owner: str) -> int:
+        """What every other process was at is free."""
+        foreign = update(deliveries).where(DUE, deliveries.c.owner != owner, deliveries.c.owner != "")
+        return await self._database.change(foreign.values(owner="", lease_until_ms=0))
+
+    async def sweep_deliveries(self, before_ms: int) -> int:
+        """Forget what has long been over."""
+        return await self._database.change(delete(deliveries).where(deliveries.c.ended_ms < before_ms))

@@ -1,0 +1,380 @@
+"""The ordinary way out: aiohttp's ClientSession behind the upstream port.
+
+Foreign exceptions are translated here and nowhere else.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NoReturn
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.http import RawResponseMessage
+from aiohttp.http_exceptions import HttpProcessingError
+
+from gateway.domain.http_request import Plan
+from gateway.domain.upload import Content
+from gateway.errors import Fault, UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.upstream.decompress import Inflation, open_inflation
+from gateway.upstream.exhaustion import find_exhaustion
+from gateway.upstream.interface import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
+from gateway.upstream.request_body import ContentPayload
+from gateway.upstream.whole_body import read_pushed
+
+READ_BUFFER = 64 * 1024
+"""Per connection; aiohttp's own default of 256 KB is four times what a slow reader should be able to hold."""
+KEEPALIVE_S = 30
+END_GRACE_S = 1.0
+"""After the dialect's end mark, how long the transport's end may take for the connection to be used again."""
+_BODILESS = frozenset({204, 304})
+MAX_INTERIM = 16
+_INTERIM = frozenset(range(100, 200)) - {101}
+_Head = tuple[RawResponseMessage, aiohttp.StreamReader]
+_REFUSED = 400
+_HEAD_END = b"\r\n\r\n"
+_ONE_PIECE = 1024 * 1024
+_FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError)
+
+
+class AiohttpReply:
+    """A reply over an aiohttp response."""
+
+    __slots__ = ("_ending", "_fault", "_inflation", "_response", "_tasks")
+    framed = None  # aiohttp has taken it apart
+
+    def __init__(self, response: aiohttp.ClientResponse, tasks: set[asyncio.Task[None]]) -> None:
+        self._response = response
+        self._inflation = _open_inflation(response)
+        self._tasks = tasks
+        self._fault: UpstreamFault | None = None
+        self._ending = False
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, case-insensitive."""
+        return self._response.headers
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; see ``port.Reply``."""
+        body = await read_pushed(self, limit, self._response.content_length)
+        if body is None:
+            self._response.close()
+            raise UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
+        return body
+
+    async def pump(self, sink: Sink) -> Pumped:
+        """Push pieces; see ``port.Reply``."""
+        read = self._response.content.readany if self._inflation is None else partial(self._inflate, self._inflation)
+        try:
+            while True:
+                piece = await read()
+                if self._fault is not None:
+                    raise self._fault
+                if not piece:
+                    return Pumped.ENDED
+                if sink(piece):
+                    return Pumped.PAUSED
+        except zlib.error as error:
+            self._response.close()
+            raise UpstreamError("The provider's answer is not valid HTTP", phase="body") from error
+        except _FOREIGN as error:
+            if self._fault is not None:
+                raise self._fault from None
+            _raise_translated(error, "body")
+
+    async def _inflate(self, inflation: Inflation) -> bytes:
+        """The next step of an encoded body; empty at its end. aiohttp's own decoder does not see that one is cut."""
+        await asyncio.sleep(0)  # one small piece may hold many steps
+        content = self._response.content
+        while not (piece := inflation.take()):
+            if data := await content.readany():
+                inflation.feed(data)
+            else:
+                inflation.end()
+                break
+        return piece
+
+    def abort(self, fault: UpstreamFault) -> None:
+        """Break the connection; see ``port.Reply``."""
+        if self._fault is None:
+            self._fault = fault
+        self._response.close()
+
+    def close(self) -> None:
+        """Give the connection back, or break it."""
+        if self._ending:
+            return
+        content = self._response.content
+        if content.at_eof() and content.exception() is None:
+            self._response.release()
+        else:
+            self._response.close()
+
+    def finish(self) -> None:
+        """The dialect is complete: let the transport's end arrive for a moment, then give the connection back."""
+        if self._response.content.at_eof() or self._response.closed:
+            self.close()
+            return
+        self._ending = True
+        task = asyncio.get_running_loop().create_task(self._await_end())
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    async def _await_end(self) -> None:
+        # Anything but the end is a byte after the end: the connection is not to be trusted again.
+        try:
+            async with asyncio.timeout(END_GRACE_S):
+                await self._response.content.readany()
+        except (aiohttp.ClientError, HttpProcessingError, OSError):
+            pass
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        # Not in the task itself: one that is cancelled before its first step runs no ``finally``.
+        self._tasks.discard(task)
+        self._ending = False
+        self.close()
+
+
+class _Protocol(ResponseHandler):
+    """aiohttp's connection, made strict about what may be used again.
+
+    aiohttp hands a connection out again although bytes came while nobody had asked (they would be the next request's
+    answer), tells a broken chunk to the connection and not to the body that waits for it, forgets a head that came in
+    one piece with a broken body, and cannot say whether any byte of an answer had come. It takes the class of its
+    connections from a private attribute; the contract tests of the upstream port watch that it still does.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.asked = 0
+        self.written_at: float | None = None
+        self.busy = True  # a tunnel through a proxy is asked for by aiohttp itself
+        self.heard = False
+        self.headed = False
+        self.refused = False
+        self.interim = 0
+        self._tail = b""
+
+    def ask(self) -> None:
+        """A request is about to be sent."""
+        self.asked += 1
+        self.note_written()
+        self.busy = True
+        self.heard = False
+        self.headed = False
+        self.refused = False
+        self.interim = 0
+        self._tail = b""
+
+    def note_written(self) -> None:
+        """All of the request has been given to the transport."""
+        self.written_at = self._loop.time()
+
+    def rest(self) -> None:
+        """The connection goes back to the pool, or is closed."""
+        self.busy = False
+
+    def close(self) -> None:
+        """Close. What is not sent yet will not be: for a provider that does not read, that would be for ever."""
+        if self.transport is not None and self.transport.get_write_buffer_size():
+            self.abort()
+        else:
+            super().close()
+
+    def feed_data(self, data: _Head, size: int = 0) -> None:
+        """The head of an answer. aiohttp passes interim ones (1xx) over for ever; a few are enough."""
+        if data[0].code in _INTERIM:
+            self.interim += 1
+            if self.interim > MAX_INTERIM:
+                self.set_exception(aiohttp.ClientPayloadError("The provider sends interim answers without end"))
+                if self.transport is not None:
+                    self.transport.close()
+                return
+        else:
+            self.headed = True
+        self.refused = data[0].code >= _REFUSED
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the provider."""
+        if data and not self.busy:
+            self.abort()
+            return
+        self.heard = True
+        while not self.headed and (end := self._find_head_end(data)):
+            super().data_received(data[:end])
+            data = data[end:]
+            if not data or self._exception is not None:
+                break
+        else:
+            super().data_received(data)
+        payload = self._payload
+        if self._exception is not None and payload is not None and not payload.is_eof():
+            payload.set_exception(aiohttp.ClientPayloadError("The body is not framed as its headers say"))
+
+    def _find_head_end(self, data: bytes) -> int:
+        """How many bytes of ``data`` belong to a head that ends there; 0 if none does."""
+        before, seen = len(self._tail), self._tail + data
+        at = seen.find(_HEAD_END)
+        self._tail = seen[1 - len(_HEAD_END) :] if at < 0 else b""
+        return 0 if at < 0 else at + len(_HEAD_END) - before
+
+
+class _Request(aiohttp.ClientRequest):
+    """aiohttp's request, which remembers the connection it went over, and says when it has been written."""
+
+    protocol: _Protocol | None = None
+    on_written: Callable[[], None] | None = None
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Send over ``conn``."""
+        protocol = conn.protocol
+        if isinstance(protocol, _Protocol):
+            self.protocol = protocol
+            protocol.ask()
+            if isinstance(self.body, ContentPayload):
+                self.body.line = protocol
+                protocol.written_at = None
+                self.body.on_written = self.on_written
+            conn.add_callback(protocol.rest)
+        response = await super().send(conn)
+        if self.on_written is not None and not isinstance(self.body, ContentPayload):
+            self.on_written()
+        return response
+
+    @property
+    def died_unheard(self) -> bool:
+        """Whether it died on a connection that had been used before, with no byte of an answer."""
+        return self.protocol is not None and self.protocol.asked > 1 and not self.protocol.heard
+
+    @property
+    def died_unread(self) -> bool:
+        """Whether it had not been written so long before that the provider can have worked on it."""
+        written_at = None if self.protocol is None else self.protocol.written_at
+        return written_at is None or self.loop.time() - written_at <= RESEND_WITHIN_S
+
+
+class AiohttpUpstream:
+    """The upstream port over two aiohttp sessions: one that keeps connections, one that never reuses any."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pooled = _open_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
+        self._fresh = _open_session(aiohttp.TCPConnector(limit=0, force_close=True))
+
+    async def send(self, plan: Plan) -> Reply:
+        """Send and wait for the headers; see ``port.Upstream``."""
+        sent: list[_Request] = []
+        try:
+            response = await _request(self._fresh if plan.once else self._pooled, plan, sent)
+        except _FOREIGN as error:
+            if plan.once or not (_is_broken(error) and sent and sent[-1].died_unheard):
+                _raise_translated(error, "headers")
+            if plan.method not in IDEMPOTENT:
+                if sent[-1].died_unread:
+                    raise StaleConnection("The provider broke the connection", phase="headers") from error
+                _raise_translated(error, "headers")
+            try:
+                response = await _request(self._fresh, plan, sent)
+            except _FOREIGN as again:
+                _raise_translated(again, "headers")
+        try:
+            return AiohttpReply(response, self._tasks)
+        except UpstreamError:
+            response.close()
+            raise
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._pooled.close()
+        await self._fresh.close()
+
+
+def _open_inflation(response: aiohttp.ClientResponse) -> Inflation | None:
+    """What decodes the body, if there is an encoded one. Raises ``UpstreamError``."""
+    first, *more = response.headers.getall("Content-Encoding", [""])
+    encoding = first.strip().lower()
+    inflation = open_inflation(None if more else "" if encoding == "identity" else encoding)
+    return None if response.method == "HEAD" or response.status in _BODILESS else inflation
+
+
+def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    factory = partial(_Protocol, loop=asyncio.get_running_loop())
+    connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001 - see _Protocol
+    return aiohttp.ClientSession(
+        connector=connector,
+        request_class=_Request,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        read_bufsize=READ_BUFFER,
+        auto_decompress=False,
+        skip_auto_headers=("User-Agent",),
+        trust_env=False,
+    )
+
+
+async def _request(session: aiohttp.ClientSession, plan: Plan, sent: list[_Request]) -> aiohttp.ClientResponse:
+    async def remember(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if isinstance(request, _Request):
+            sent.append(request)
+            request.on_written = plan.on_written
+        return await send(request)
+
+    timeouts = plan.timeouts
+    return await session.request(
+        plan.method,
+        plan.url,
+        data=_wrap_body(plan.body),
+        headers=plan.headers,
+        proxy=plan.proxy,
+        allow_redirects=False,
+        middlewares=(remember,),
+        timeout=aiohttp.ClientTimeout(total=timeouts.total_s, connect=timeouts.connect_s, ceil_threshold=60),
+    )
+
+
+def _wrap_body(body: bytes | Content | None) -> bytes | ContentPayload | None:
+    # aiohttp writes bytes in one piece and warns of it above 1 MB.
+    if isinstance(body, bytes) and len(body) > _ONE_PIECE:
+        body = Content((body,))
+    return ContentPayload(body) if isinstance(body, Content) else body
+
+
+def _is_broken(error: Exception) -> bool:
+    """Whether the connection itself failed, after it had been made."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return False
+    return isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+
+
+def _raise_translated(error: Exception, phase: str) -> NoReturn:
+    """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
+    if isinstance(error.__cause__, Fault):  # it came out of the body, and is none of the provider's
+        raise error.__cause__
+    if (exhausted := find_exhaustion(error)) is not None:
+        raise exhausted
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        raise UpstreamTimeout("Connecting to the provider took too long", phase="connect") from error
+    if isinstance(error, TimeoutError):
+        raise UpstreamTimeout("The provider took too long to answer", phase=phase) from error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+        raise UpstreamError("The provider's TLS certificate or handshake was not accepted", phase="connect") from error
+    if isinstance(error, aiohttp.ClientConnectorError):
+        raise UpstreamError("The provider could not be reached", phase="connect") from error
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        raise UpstreamError("The channel's proxy refused the connection", phase="connect") from error
+    if isinstance(error, aiohttp.InvalidURL | ValueError):
+        raise UpstreamError("The channel's address or headers cannot be sent", phase="connect") from error
+    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
+        raise UpstreamError("The provider's answer is not valid HTTP", phase=phase) from error
+    raise UpstreamError("The provider broke the connection", phase=phase) from error

@@ -1,0 +1,165 @@
+"""From an address to an open connection: names, TCP, proxies, TLS; and the house's words for what goes wrong there."""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from urllib.parse import unquote
+
+import aiohappyeyeballs
+from yarl import URL
+
+from gateway.errors import UpstreamError
+from gateway.upstream.connection import Connection
+from gateway.upstream.dns_cache import Names, Resolve, resolve
+from gateway.upstream.exhaustion import find_exhaustion
+from gateway.upstream.pool import Origin
+from gateway.upstream.request_head import refuse, write_authorization
+
+EYEBALLS_S = 0.25
+"""How long one address is tried before the next is tried beside it (RFC 8305, 5)."""
+MAX_TUNNEL_BYTES = 16 * 1024
+"""Of what a proxy answers to CONNECT."""
+SOCKS = ("socks5://", "socks5h://")
+_OPENED = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9][ \r]")
+_PROXY_PORTS = (("http", 80), ("socks5", 1080), ("socks5h", 1080))
+
+
+def open_context() -> ssl.SSLContext:
+    """What TLS trusts: as aiohttp's own, the system's certificates, or those ``SSL_CERT_FILE`` names."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(("http/1.1",))
+    return context
+
+
+class Dialer:
+    """Opens connections.
+
+    Args:
+        resolve: from a host and a port to addresses. Raises ``OSError``.
+        trust: makes the context for TLS, once, when the first connection needs it: that is dear.
+    """
+
+    def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:
+        self._names = Names(resolve)
+        self._trust = trust
+        self._context: ssl.SSLContext | None = None
+
+    async def dial(self, origin: Origin, line: Connection) -> None:
+        """Connect ``line`` to ``origin``. Raises ``UpstreamError``; ``TimeoutError`` where somebody's clock did."""
+        try:
+            if origin.scheme == "https" and self._context is None:
+                self._context = self._trust()
+            sock = await self._reach(origin)
+            await self._join(sock, origin, line)
+        except ssl.SSLError as error:
+            raise UpstreamError(
+                "The provider's TLS certificate or handshake was not accepted", phase="connect"
+            ) from error
+        except (OSError, RuntimeError) as error:  # uvloop says RuntimeError of some sockets
+            if isinstance(error, TimeoutError) and error.errno is None:
+                raise
+            raise find_exhaustion(error) or UpstreamError(
+                "The provider could not be reached", phase="connect"
+            ) from error
+        except ValueError as error:  # a name that is none, to the system
+            raise refuse() from error
+
+    async def close(self) -> None:
+        """End the searches for names."""
+        await self._names.close()
+
+    async def _reach(self, origin: Origin) -> socket.socket:
+        """A socket whose other end is ``origin``, or a proxy that passes plain HTTP on."""
+        if origin.proxy is None:
+            return await self._connect(origin.host, origin.port)
+        proxy = URL(origin.proxy)
+        port = proxy.explicit_port or dict(_PROXY_PORTS).get(proxy.scheme)
+        if proxy.raw_host is None or port is None:
+            raise refuse()
+        if origin.proxy.lower().startswith(SOCKS):
+            return await self._reach_by_socks(origin, proxy, port)
+        sock = await self._connect(proxy.raw_host, port)
+        if origin.scheme == "https":
+            try:
+                await _tunnel(sock, origin)
+            except BaseException:
+                sock.close()
+                raise
+        return sock
+
+    async def _connect(self, host: str, port: int) -> socket.socket:
+        infos = await self._names.find(host, port)
+        try:
+            return await aiohappyeyeballs.start_connection(
+                infos, happy_eyeballs_delay=EYEBALLS_S, interleave=1, loop=asyncio.get_running_loop()
+            )
+        except (OSError, RuntimeError) as error:
+            self._names.forget(host, port)  # it may have moved
+            raise ConnectionError(f"{host}:{port}: {error}") from error  # the log says where it was not reached
+
+    async def _reach_by_socks(self, origin: Origin, proxy: URL, port: int) -> socket.socket:
+        from python_socks import ProxyConnectionError, ProxyType  # noqa: PLC0415 - only where a channel has one
+        from python_socks.async_.asyncio import Proxy  # noqa: PLC0415
+
+        user, password = (unquote(part or "") for part in (proxy.raw_user, proxy.raw_password))
+        way = Proxy(ProxyType.SOCKS5, proxy.raw_host or "", port, user or None, password or None, rdns=True)
+        host = origin.host
+        if proxy.scheme == "socks5":  # the names are ours to find, in socks5h the proxy's
+            host = min(await self._names.find(host, origin.port))[4][0]  # IPv4, where there is one
+        try:
+            return await way.connect(host, origin.port, timeout=24 * 3600)  # the caller has a clock
+        except ProxyConnectionError:
+            raise
+        except Exception as error:  # whatever a stranger's proxy makes a foreign library raise
+            raise _refused_by_proxy() from error
+
+    async def _join(self, sock: socket.socket, origin: Origin, line: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        context = self._context if origin.scheme == "https" else None
+        try:
+            if context is not None:
+                name = origin.host.rstrip(".")
+                await loop.create_connection(lambda: line, sock=sock, ssl=context, server_hostname=name)
+            else:
+                await loop.create_connection(lambda: line, sock=sock)
+        except BaseException:
+            line.abort()
+            _let_go(sock, loop)
+            raise
+
+
+def _let_go(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    """Forget a socket that ``loop`` was given and could make no connection of.
+
+    asyncio closes the very object. uvloop closes its descriptor, and where the other end was gone before the handshake
+    it leaves the number in ``sock``: closing that too would close whatever has the number by then.
+    """
+    if isinstance(loop, asyncio.BaseEventLoop):
+        sock.close()
+    else:
+        sock.detach()
+
+
+def _refused_by_proxy() -> UpstreamError:
+    return UpstreamError("The channel's proxy refused the connection", phase="connect")
+
+
+async def _tunnel(sock: socket.socket, origin: Origin) -> None:
+    """Ask the proxy at ``sock`` to lead on to ``origin`` (RFC 9110, 9.3.6). Raises ``UpstreamError``, ``OSError``."""
+    loop = asyncio.get_running_loop()
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    place = f"{host}:{origin.port}"
+    authorization = write_authorization(origin.proxy or "")
+    asked = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{authorization}\r\n"
+    await loop.sock_sendall(sock, asked.encode("latin-1"))
+    said = b""
+    while b"\r\n\r\n" not in said:
+        piece = await loop.sock_recv(sock, 4096)
+        said += piece
+        if not piece or len(said) > MAX_TUNNEL_BYTES:
+            raise _refused_by_proxy()
+    # Who is behind it speaks only when spoken to: what came with the answer is none of theirs.
+    if not _OPENED.match(said) or not said.endswith(b"\r\n\r\n"):
+        raise _refused_by_proxy()

@@ -1,0 +1,268 @@
+"""The relay's own way out: connections of its own on the loop's transports, one write a request, one call a piece.
+
+The same contract as the ordinary way out (``client.py``), for a fraction of what that costs. Foreign exceptions are
+translated here, in ``connection.py`` and in ``dial.py``.
+"""
+
+import asyncio
+import ssl
+import zlib
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+from gateway.domain.http_request import Plan
+from gateway.domain.upload import Content
+from gateway.errors import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.upstream.connection import Connection
+from gateway.upstream.connector import SOCKS, Dialer, open_context
+from gateway.upstream.decompress import open_inflation
+from gateway.upstream.dns_cache import Resolve, resolve
+from gateway.upstream.interface import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
+from gateway.upstream.pool import Origin, Pool
+from gateway.upstream.request_body import is_refused, read_content
+from gateway.upstream.request_head import Routes
+from gateway.upstream.response_parser import MAX_PUSH_BYTES, Fields
+from gateway.upstream.whole_body import read_pushed
+
+ONE_WRITE_BYTES = 256 * 1024
+"""A larger body is sent in pieces, at the provider's pace, and with an ear for its refusal."""
+_SCHEMES = ("http://", "https://")
+_PROXIES = ("http://", *SOCKS)
+_TURN = 32
+_TURN_BYTES = MAX_PUSH_BYTES // _TURN
+"""No more than so many shares are pushed in one turn of the event loop: a piece is one for each ``_TURN_BYTES`` begun.
+"""
+
+Send = Callable[[Plan], Coroutine[Any, Any, Reply]]
+
+
+class WireReply:
+    """A reply over a connection of our own, at its headers. Raises ``UpstreamError`` where it cannot be decoded."""
+
+    __slots__ = ("_fault", "_head", "_inflation", "_line", "framed", "status")
+
+    def __init__(self, line: Connection) -> None:
+        framing = line.framing
+        self._line: Connection | None = line
+        self._fault: UpstreamFault | None = None
+        self._inflation = open_inflation(framing.encoding)
+        self._head = framing.head
+        self.status = framing.status
+        self.framed: bytes | None = None
+        line.pusher = self
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, case-insensitive."""
+        return Fields(self._head)
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; see ``port.Reply``."""
+        line = self._line or self._refuse_line()
+        framing = line.framing
+        if framing.complete and self._inflation is None and line.fault is None:
+            body = line.pop_all()
+            if len(body) <= limit:
+                return body
+            raise self._refuse_size(limit)
+        whole = await read_pushed(self, limit, framing.length)
+        if whole is None:
+            raise self._refuse_size(limit)
+        return whole
+
+    async def pump(self, sink: Sink) -> Pumped:
+        """Push pieces; see ``port.Reply``."""
+        line = self._line or self._refuse_line()
+        take = Connection.pop if self._inflation is None else self._inflate
+        turns = 0
+        while True:
+            line.check()
+            if piece := take(line):
+                share = -(-len(piece) // _TURN_BYTES)
+                if turns and turns + share > _TURN:
+                    turns = 0
+                    await asyncio.sleep(0)
+                    (self._line or self._refuse_line()).check()
+                if sink(piece):
+                    return Pumped.PAUSED
+                turns += share
+            elif line.framing.complete:
+                return Pumped.ENDED
+            elif line.gone:
+                raise line.broken or UpstreamError("The provider broke the connection", phase="body")
+            elif turns:  # or what is read in this turn would be pushed in it, too
+                turns = 0
+                await asyncio.sleep(0)
+            else:
+                paused = await line.follow(sink if self._inflation is None else None)
+                # What the sink said goes before whatever has happened since: it has made up its mind about the stream.
+                if line.met is None and paused:
+                    return Pumped.PAUSED
+
+    def abort(self, fault: UpstreamFault) -> None:
+        """Break the connection; see ``port.Reply``."""
+        self._fault = self._fault or fault
+        if self._line is not None:
+            self._line.fail(fault)
+
+    def finish(self) -> None:
+        """The dialect is complete: let the transport's end arrive for a moment, then give the connection back."""
+        if self._line is not None:
+            line, self._line = self._line, None
+            line.finish()
+
+    def close(self) -> None:
+        """Give the connection back, or break it."""
+        line = self._line
+        if line is not None:
+            self._line = None
+            line.release()
+
+    def _refuse_line(self) -> NoReturn:
+        raise self._fault or UpstreamError("The provider broke the connection", phase="body")
+
+    def _refuse_size(self, limit: int) -> UpstreamError:
+        fault = UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
+        if self._line is not None:
+            self._line.abort()
+        return fault
+
+    def _inflate(self, line: Connection) -> bytes:
+        """The next step of an encoded body; empty where none has come."""
+        inflation = self._inflation
+        if inflation is None:
+            return b""
+        try:
+            while not (piece := inflation.take()) and line.backlog:
+                inflation.feed(line.pop())
+            if not piece and line.framing.complete:
+                inflation.end()
+        except zlib.error as error:
+            line.abort()
+            raise UpstreamError("The provider's answer is not valid HTTP", phase="body") from error
+        return piece
+
+
+class WireUpstream:
+    """The upstream port over connections of our own.
+
+    Args:
+        resolve: from names to addresses; raises ``OSError``.
+        trust: what TLS trusts; called once, when the first connection needs it.
+        other: sends what cannot be sent over these connections.
+    """
+
+    def __init__(
+        self,
+        resolve: Resolve = resolve,
+        trust: Callable[[], ssl.SSLContext] = open_context,
+        other: Send | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pool = Pool()
+        self._routes = Routes()
+        self._dialer = Dialer(resolve, trust)
+        self._other = other
+
+    def takes(self, plan: Plan) -> bool:
+        """Whether it can send ``plan``."""
+        proxy = plan.proxy
+        return (
+            plan.url.startswith(_SCHEMES)
+            and plan.method != "HEAD"
+            and (proxy is None or proxy.lower().startswith(_PROXIES))
+        )
+
+    async def send(self, plan: Plan) -> Reply:
+        """Send and wait for the headers; see ``port.Upstream``."""
+        route = self._routes.get(plan)
+        if route is None:
+            if self._other is not None and not self.takes(plan):
+                return await self._other(plan)
+            route = self._routes.find(plan)
+        body = plan.body
+        if isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
+            data, rest = route.write_head(plan.headers, len(body)) + body, None
+        else:
+            rest = Content((body,)) if isinstance(body, bytes) else body
+            data = route.write_head(plan.headers, None if rest is None else rest.length)
+        written = self._loop.time()
+        deadline = written + plan.timeouts.total_s
+        line = None if plan.once else self._pool.take(route.origin, deadline)
+        kept = line is not None
+        while True:
+            if line is None:
+                line = await self._open(route.origin, plan.timeouts.connect_s, deadline)
+            framing = line.framing
+            try:
+                line.ask(data)
+                if rest is not None:
+                    await _pour(line, rest)
+                    written = self._loop.time()
+                _tell_written(plan, line)
+                while not (framing.headed or line.gone):
+                    await line.wait()
+                if framing.headed and line.fault is None:
+                    return WireReply(line)
+            except BaseException:
+                line.abort()
+                raise
+            _check_unheard(line, plan.method, kept=kept, since_s=self._loop.time() - written)
+            line, kept = None, False
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._dialer.close()
+        await self._pool.close()
+
+    async def _open(self, origin: Origin, connect_s: float, deadline: float) -> Connection:
+        line = self._pool.open(origin)
+        try:
+            async with asyncio.timeout_at(min(self._loop.time() + connect_s, deadline)):
+                await self._dialer.dial(origin, line)
+        except TimeoutError as error:
+            raise UpstreamTimeout("Connecting to the provider took too long", phase="connect") from error
+        if self._pool.closed:
+            line.abort()
+            raise UpstreamError("The gateway is being stopped", phase="connect")
+        self._pool.add(line, deadline)
+        return line
+
+
+def _tell_written(plan: Plan, line: Connection) -> None:
+    """Say that the whole request has been given to the connection, unless that broke or refused it meanwhile."""
+    if plan.on_written is not None and line.sent and not line.gone:
+        plan.on_written()
+
+
+def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float) -> None:
+    """No head has come, ``since_s`` after the request was written. Returns if it may be sent again at once.
+
+    Raises what is to blame; ``StaleConnection`` if whoever sent it may.
+    """
+    line.check()
+    broken = line.broken or UpstreamError("The provider broke the connection", phase="headers")
+    if not kept or line.heard:
+        raise broken
+    if method in IDEMPOTENT:
+        return
+    if line.sent and since_s > RESEND_WITHIN_S:
+        raise broken
+    raise StaleConnection(broken.message, phase="headers") from broken.__cause__
+
+
+async def _pour(line: Connection, content: Content) -> None:
+    """Send a body in pieces; no more than the provider takes, and nothing more once it has refused.
+
+    Raises what reading a file raises.
+    """
+    line.sent = False
+    async with aclosing(read_content(content)) as pieces:
+        async for piece in pieces:
+            while line.choked and not (line.gone or line.refused or line.framing.complete):
+                await line.wait()
+            if await is_refused(line) or line.gone or line.framing.complete:
+                return
+            line.write(piece)
+    line.sent = True

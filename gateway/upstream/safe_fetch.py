@@ -1,0 +1,272 @@
+"""The egress guard: what a provider or a caller names is asked for, or told, at public addresses only.
+
+Their URLs are strangers' text. They may name this machine, its network or a cloud's metadata service, in plain
+or in odd spelling, by a name that resolves there, or by a redirect; none of them is ever connected to.
+
+Addresses are judged where sockets are made. aiohttp hands ``socket_factory`` each address that it is about to connect
+to, be it written in the URL or an answer of the resolver (happy eyeballs calls it for each of them), and connects to
+that address and no other: between the judgement and the connection no name is resolved again. No connection is kept,
+so none is used again under a judgement that was made for somebody else, or before the settings changed.
+"""
+
+import asyncio
+import errno
+import re
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from gateway.domain.ip_address import Networks, is_inside, is_public
+from gateway.errors import EgressRefused, UpstreamError
+from gateway.upstream.interface import FileAsk
+from gateway.upstream.safe_fetch_response import (
+    FILE,
+    FOREIGN,
+    HOOK,
+    GuardedFile,
+    Line,
+    Words,
+    hear_out,
+    open_file,
+    raise_translated,
+    read_whole,
+)
+
+MAX_REDIRECTS = 3
+MAX_URL = 8_190
+"""Characters; aiohttp's own bound of a header line, hence of a redirect."""
+READ_BUFFER = 64 * 1024
+
+_FIRST_FREE_PORT = 1024
+_WEB_PORTS = frozenset({80, 443})
+_SERVICE_PORTS = frozenset(
+    {
+        1433, 1521, 2049, 2181, 2375, 2376, 2379, 2380, 3306, 3389, 4222, 5432, 5672, 5900, 5984, 6000, 6379, 6443,
+        6667, 8200, 8500, 9042, 9092, 9200, 9300, 10250, 10255, 11211, 15672, 26379, 27017, 27018,
+    }
+)  # fmt: skip
+"""Databases, queues, caches, desktops and the control planes of clusters, which serve no files."""
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+_MISLEADING = re.compile(r"[\x00-\x1f\x7f\\]")
+_WELL_WRITTEN = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
+"""What RFC 3986 lets a URL be made of."""
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PRIVATE_NAMES = (
+    "localhost", "localdomain", "local", "internal", "home.arpa", "lan", "home", "corp", "mail", "intranet", "private",
+    "svc", "onion",
+)  # fmt: skip
+"""Names that no public server has: RFC 6761, 6762, 7686 and 8375, ICANN's ``internal`` and the three that it will never
+delegate (home, corp, mail), and what is in use without anybody's leave."""
+
+
+class GuardedFetcher:
+    """``port.Fetcher`` over two aiohttp sessions: one that judges every address, and one that does not.
+
+    The other one is for what an operator chose: the channel's own origin, and the channel's proxy; no webhook goes
+    that way. A proxy resolves names itself, so through one only what the URL says can be judged: addresses, and names
+    that are private as they stand. A public name that the proxy's resolver leads to a private address is *not* refused
+    here; whoever runs the proxy has to refuse it there.
+
+    Ports: 80, 443 and those from 1024 on, as object stores have them, without those of well-known services. The lower
+    ones are mail, shells and files, which do harm when they are sent lines of HTTP. On the channel's own origin any.
+
+    Args:
+        allow: networks that are not public and may be connected to all the same, as the settings have them now.
+        resolver: who answers names; the system, unless said otherwise.
+    """
+
+    def __init__(self, *, allow: Callable[[], Networks], resolver: AbstractResolver | None = None) -> None:
+        self._allow = allow
+        self._judging = _open_session(resolver, self._make_socket)
+        self._trusting = _open_session(resolver, None)
+
+    async def fetch(
+        self, url: str, *, trusted_origin: str | None, proxy: str | None, limit_bytes: int, timeout_s: float
+    ) -> bytes:
+        """The whole file; see ``port.Fetcher``.
+
+        At most ``MAX_REDIRECTS`` redirects are followed, each judged anew. A chain that has left the trusted origin
+        does not become trusted again by leading back.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._follow(FileAsk(url, trusted_origin, proxy))
+                try:
+                    return await read_whole(response, limit_bytes)
+                finally:
+                    response.close()
+        except FOREIGN as error:
+            raise_translated(error, FILE)
+
+    async def open(self, ask: FileAsk) -> GuardedFile:
+        """A file at its headers; see ``port.Fetcher``, and ``fetch`` for redirects."""
+        try:
+            async with asyncio.timeout(ask.connect_s):
+                response = await self._follow(ask)
+        except FOREIGN as error:
+            raise_translated(error, FILE, "headers")
+        try:
+            return open_file(response, ask)
+        except UpstreamError:
+            response.close()
+            raise
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
+        """Send ``body``, and hear the status; see ``port.Fetcher``.
+
+        The rest of the answer may take as long again, and ``HEARING_S`` at the most. It changes nothing.
+        """
+        try:
+            target = _read_url(url, words=HOOK)
+            self._judge(target, HOOK, proxied=False)
+            async with asyncio.timeout(timeout_s):
+                response = await self._judging.post(target, data=body, headers=headers, allow_redirects=False)
+        except FOREIGN as error:
+            raise_translated(error, HOOK, "headers")
+        try:
+            await hear_out(response, timeout_s)
+        finally:
+            response.close()
+        return response.status
+
+    async def close(self) -> None:
+        """Close both sessions. Called once no fetch is under way: aiohttp does not wake who waits for a body."""
+        await self._judging.close()
+        await self._trusting.close()
+
+    async def _follow(self, ask: FileAsk) -> aiohttp.ClientResponse:
+        """The first answer that is no redirect."""
+        if ask.proxy is not None and ask.proxy.startswith("socks"):  # and not past it, either
+            raise UpstreamError("The channel's proxy is SOCKS, and no file is fetched through one", phase="connect")
+        url, trusted = _read_url(ask.url), True
+        for _ in range(1 + MAX_REDIRECTS):
+            trusted = trusted and _is_origin(url, ask.trusted_origin)
+            if not trusted:
+                self._judge(url, FILE, proxied=ask.proxy is not None)
+            response = await self._get(url, ask, trusted=trusted)
+            if response.status not in _REDIRECTS:
+                return response
+            try:
+                url = _read_url(response.headers.get("Location", ""), base=url)
+            finally:
+                response.close()
+        raise UpstreamError("The provider's link is redirected too often", phase="headers")
+
+    async def _get(self, url: URL, ask: FileAsk, *, trusted: bool) -> aiohttp.ClientResponse:
+        session = self._trusting if trusted or ask.proxy is not None else self._judging
+        headers = dict(ask.signature) if trusted else {}
+        if ask.wanted is not None:
+            headers["Range"] = ask.wanted
+        return await session.get(url, headers=headers, proxy=ask.proxy, allow_redirects=False)
+
+    def _judge(self, url: URL, words: Words, *, proxied: bool) -> None:
+        """Raise ``EgressRefused`` where what is written in the URL is enough to refuse it."""
+        _, host, port = _find_origin(url)
+        if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):
+            raise EgressRefused(words.forbidden, phase="connect")
+        is_welcome = may_be_public if proxied else _is_name
+        if not (self._may_connect(host) if is_literal(host) else is_welcome(host)):
+            raise EgressRefused(words.forbidden, phase="connect")
+
+    def _may_connect(self, address: str) -> bool:
+        return is_public(address) or ("%" not in address and is_inside(address, self._allow()))
+
+    def _make_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        """The choke point: every address comes by here before it is connected to."""
+        family, kind, protocol, _, place = info
+        address = place[0]
+        if not isinstance(address, str) or not self._may_connect(address):
+            raise OSError(errno.EACCES, f"{address} is not public, and not allowed")
+        return socket.socket(family, kind, protocol)
+
+
+def _open_session(
+    resolver: AbstractResolver | None, socket_factory: aiohttp.SocketFactoryType | None
+) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(
+        limit=0, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=socket_factory
+    )
+    factory = partial(Line, loop=asyncio.get_running_loop())
+    connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001 - as client.py does, with its reasons
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"Accept": "*/*", "Accept-Encoding": "identity"},
+        skip_auto_headers=("User-Agent",),
+        read_bufsize=READ_BUFFER,
+        timeout=aiohttp.ClientTimeout(),  # none: whoever asks bounds it
+        trust_env=False,
+    )
+
+
+def _read_url(text: str, base: URL | None = None, words: Words = FILE) -> URL:
+    """A URL to make a request of; ``base`` is what a redirect is relative to. Raises ``EgressRefused``.
+
+    A well-written one is kept as it is: links to object stores are signed as they are written, and yarl's own quoting
+    (``%2F`` in a query becomes ``/``) breaks the signatures of some.
+    """
+    if not text or len(text) > MAX_URL or _MISLEADING.search(text):
+        raise EgressRefused(words.malformed, phase="connect")
+    try:
+        url = URL(text, encoded=_WELL_WRITTEN.fullmatch(text) is not None)
+        if base is not None and not url.scheme and (url.raw_host or not text.startswith("//")):
+            url = base.join(url)
+        if url.scheme not in {"http", "https"} or not url.raw_host or not url.port or "@" in url.raw_authority:
+            raise EgressRefused(words.malformed, phase="connect")
+    except (ValueError, IndexError) as error:  # yarl says IndexError of "x://[]@"
+        raise EgressRefused(words.malformed, phase="connect") from error
+    return url
+
+
+def _is_origin(url: URL, trusted_origin: str | None) -> bool:
+    if trusted_origin is None:
+        return False
+    try:
+        trusted = URL(trusted_origin)
+        return bool(trusted.raw_host) and _find_origin(trusted) == _find_origin(url)
+    except ValueError:
+        return False
+
+
+def _find_origin(url: URL) -> tuple[str, str, int | None]:
+    return url.scheme, (url.raw_host or "").lower(), url.port
+
+
+def is_literal(host: str) -> bool:
+    """Whether it is an address in the one spelling that everybody reads alike, without a zone."""
+    try:
+        address = IPv6Address(host) if ":" in host else IPv4Address(host)
+    except ValueError:
+        return False
+    return isinstance(address, IPv4Address) or address.scope_id is None
+
+
+def _is_name(host: str) -> bool:
+    """Whether it is a name, and cannot be taken for an address.
+
+    A last label that is a number makes it one, by the rules of browsers (the URL standard's "ends in a number") and
+    of C libraries alike: ``0x7f.1``, ``127.1``, ``2130706433``.
+    """
+    name = host.removesuffix(".")
+    return _NAME.fullmatch(name) is not None and _NUMERIC.fullmatch(name.rpartition(".")[2]) is None
+
+
+def may_be_public(name: str) -> bool:
+    """Whether a name, as it stands, may be a public server's: one without a dot is completed by whoever resolves it.
+
+    What can be taken for an address is none, however it is spelled.
+    """
+    dotted = f".{name.removesuffix('.')}"
+    return (
+        dotted.count(".") > 1
+        and _is_name(name)
+        and not any(dotted.endswith(f".{private}") for private in _PRIVATE_NAMES)
+    )

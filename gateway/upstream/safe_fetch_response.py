@@ -1,0 +1,176 @@
+"""What comes back on the guarded way out, read whole or as it comes, and the words for what goes wrong there."""
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Mapping
+from typing import NoReturn
+
+import aiohttp
+import attrs
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
+
+from gateway.errors import ContentGone, UpstreamError, UpstreamTimeout
+from gateway.upstream.exhaustion import find_exhaustion
+from gateway.upstream.interface import FileAsk, FileRefused
+
+PIECE = 64 * 1024
+MAX_HEARD = 4 * 1024
+"""Bytes of the answer to a webhook that are read, and thrown away: a receiver may not be done before it has sent it."""
+HEARING_S = 1.0
+
+_OK, _PARTIAL, _UNSATISFIABLE = 200, 206, 416
+_GONE = frozenset({404, 410})
+_PLAIN = frozenset({"", "identity"})
+_DECODED = frozenset({"", "identity", "gzip", "deflate"})
+FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError, RuntimeError)
+"""What aiohttp lets out; uvloop says ``RuntimeError`` of some sockets, and so does a session that was closed."""
+
+
+@attrs.frozen
+class Words:
+    """What is said of one kind of errand. None of it says an address."""
+
+    malformed: str
+    forbidden: str
+    slow: str
+    untrusted: str
+    unreachable: str
+    garbled: str
+    broken: str
+
+
+FILE = Words(
+    malformed="The provider's link is not a plain http or https URL",
+    forbidden="The provider's link leads to where the gateway fetches nothing from",
+    slow="Fetching the provider's file took too long",
+    untrusted="The TLS certificate or handshake of the server of the provider's file was not accepted",
+    unreachable="The server of the provider's file could not be reached",
+    garbled="The server of the provider's file does not speak valid HTTP",
+    broken="The provider's file could not be fetched whole",
+)
+HOOK = Words(
+    malformed="The webhook's address is not a plain http or https URL",
+    forbidden="The webhook's address leads to where the gateway sends nothing",
+    slow="The webhook's receiver took too long to answer",
+    untrusted="The TLS certificate or handshake of the webhook's receiver was not accepted",
+    unreachable="The webhook's receiver could not be reached",
+    garbled="The webhook's receiver does not speak valid HTTP",
+    broken="The webhook's receiver broke the connection",
+)
+
+
+class Line(ResponseHandler):
+    """aiohttp's connection, which says of a broken chunk also to the body that waits for it; see ``client.py``."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the other side."""
+        super().data_received(data)
+        payload = self._payload
+        if self._exception is not None and payload is not None and not payload.is_eof():
+            payload.set_exception(aiohttp.ClientPayloadError("The body is not framed as its headers say"))
+
+
+class GuardedFile:
+    """``port.OpenFile`` over an aiohttp response; to be closed by whoever has it."""
+
+    __slots__ = ("_idle_s", "_response")
+
+    def __init__(self, response: aiohttp.ClientResponse, idle_s: float) -> None:
+        self._response = response
+        self._idle_s = idle_s
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, case-insensitive."""
+        return self._response.headers
+
+    @property
+    def length(self) -> int | None:
+        """Bytes to come; a body in chunks says it of each of them, and not of itself."""
+        return None if "Transfer-Encoding" in self._response.headers else self._response.content_length
+
+    async def read(self) -> bytes:
+        """The next piece; see ``port.OpenFile``. A file that broke is closed."""
+        try:
+            async with asyncio.timeout(self._idle_s):
+                return await self._response.content.read(PIECE)
+        except FOREIGN as error:
+            self.close()
+            raise_translated(error, FILE)
+
+    def close(self) -> None:
+        """Break the connection: none is used again."""
+        self._response.close()
+
+
+def open_file(response: aiohttp.ClientResponse, ask: FileAsk) -> GuardedFile:
+    """A file to be read as it comes; ``response`` is left to the caller.
+
+    Raises ``ContentGone``, ``FileRefused``, ``UpstreamError``. An encoding that was not asked for is refused,
+    also those that could be undone: ranges and lengths would lie.
+    """
+    status = response.status
+    if status in _GONE:
+        raise ContentGone("The provider says that the file is not there, or no more", phase="headers")
+    if status != _OK and (ask.wanted is None or status not in {_PARTIAL, _UNSATISFIABLE}):
+        raise FileRefused(status)
+    _check_encoding(response, _PLAIN)
+    return GuardedFile(response, ask.idle_s)
+
+
+async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    """The body of a good answer, up to ``limit_bytes``; a compressed one is counted, piece by piece, as it unpacks."""
+    if response.status != _OK:
+        raise FileRefused(response.status)
+    _check_encoding(response, _DECODED)
+    if (response.content_length or 0) > limit_bytes:
+        raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="headers")
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await response.content.readany():
+        size += len(piece)
+        if size > limit_bytes:
+            raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="body")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def hear_out(response: aiohttp.ClientResponse, timeout_s: float) -> None:
+    """Let a receiver say the little that belongs to its status. What it says, and how it ends, is nobody's concern."""
+    left = MAX_HEARD
+    with contextlib.suppress(*FOREIGN):
+        async with asyncio.timeout(min(timeout_s, HEARING_S)):
+            while left > 0 and (piece := await response.content.read(left)):
+                left -= len(piece)
+
+
+def raise_translated(error: Exception, words: Words, phase: str = "body") -> NoReturn:
+    """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
+    if (exhausted := find_exhaustion(error)) is not None:
+        raise exhausted
+    if isinstance(error, TimeoutError):
+        raise UpstreamTimeout(words.slow, phase=phase) from error
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EACCES:
+        raise UpstreamError(words.forbidden, phase="connect") from error
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        raise UpstreamError("The channel's proxy refused the connection", phase="connect") from error
+    if isinstance(error, aiohttp.ClientSSLError):
+        raise UpstreamError(words.untrusted, phase="connect") from error
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
+        raise UpstreamError(words.unreachable, phase="connect") from error
+    if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
+        raise UpstreamError(words.garbled, phase="headers") from error
+    raise UpstreamError(words.broken, phase=phase) from error
+
+
+def _check_encoding(response: aiohttp.ClientResponse, known: frozenset[str]) -> None:
+    encodings = response.headers.getall("Content-Encoding", [])
+    if len(encodings) > 1 or "".join(encodings).strip().lower() not in known:
+        raise UpstreamError("The provider's file is encoded in a way that was not asked for", phase="headers")

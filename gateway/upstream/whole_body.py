@@ -1,0 +1,22 @@
+"""A body whole, of what is pushed."""
+
+from gateway.upstream.interface import Pumped, Reply
+
+
+async def read_pushed(reply: Reply, limit: int, announced: int | None) -> bytes | None:
+    """What ``reply`` pushes until its end; None where it is more than ``limit`` bytes, or said to be ``announced``.
+
+    Raises as ``Reply.pump`` does.
+    """
+    pieces: list[bytes] = []
+    size = 0
+
+    def keep(piece: bytes) -> bool:
+        nonlocal size
+        size += len(piece)
+        pieces.append(piece)
+        return size > limit
+
+    if (announced or 0) > limit or await reply.pump(keep) is Pumped.PAUSED:
+        return None
+    return b"".join(pieces)

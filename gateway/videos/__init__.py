@@ -1,0 +1,1 @@
+"""Video jobs: submitting, tracking, content, webhooks."""

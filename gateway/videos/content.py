@@ -1,0 +1,153 @@
+"""Footage: the files of videos, fetched once and kept, or passed through."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from gateway.domain.media import Media, MediaStore, UnknownMedia
+from gateway.domain.video import VideoJob
+from gateway.errors import (
+    ContentGone,
+    InvalidRequest,
+    NotFound,
+    StoreUnavailable,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from gateway.formats.video_backend import Variant
+from gateway.routing.target import Way
+from gateway.upstream.interface import FileRefused, OpenFile
+from gateway.videos.provider_api import Filming
+
+MAX_VIDEO_BYTES = 8 * 1024**3
+MAX_FETCH_S = 3_600.0
+PACE_S = 30.0
+_VIDEO = "video/"
+_NO_VARIANT = frozenset({400, 405, 406, 415, 422, 501})
+"""What servers say to a variant that they do not make."""
+LEAST_RATE = 32 * 1024
+"""Bytes a second, on the average of so long."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Footage:
+    """Keeps videos.
+
+    Args:
+        store: where they are kept.
+        filming: asks providers for them.
+    """
+
+    def __init__(self, store: MediaStore, filming: Filming) -> None:
+        self._store = store
+        self._filming = filming
+
+    def check_room(self) -> None:
+        """Raise ``StoreUnavailable`` where the disk has no room for another video."""
+        self._store.check_room()
+
+    async def fetch(self, way: Way, job: VideoJob) -> Media:
+        """The video of a job whose provider has finished it, kept, and whole.
+
+        Raises ``ContentGone``, another ``UpstreamFault``, ``StoreUnavailable``; then nothing is kept.
+        """
+        file = await self._filming.open_anew(way, job, "video")
+        if file is None:
+            raise UpstreamError("The provider does not say where the video is")
+        try:
+            media = await self._keep(file)
+        except UnknownMedia:
+            raise UpstreamError("What the provider gave for the video is none", phase="body") from None
+        finally:
+            file.close()
+        if not media.media_type.startswith(_VIDEO):
+            await self.remove(media.id)
+            raise UpstreamError("What the provider gave for the video is none", phase="body")
+        return media
+
+    async def _keep(self, file: OpenFile) -> Media:
+        draft = self._store.open_draft()
+        kept, pace = False, _Pace(asyncio.get_running_loop().time)
+        try:
+            _check_size(file.length or 0)
+            async with asyncio.timeout(MAX_FETCH_S):
+                while piece := await file.read():
+                    pace.note(len(piece))
+                    await draft.write(piece)
+            if file.length is not None and pace.size != file.length:
+                raise UpstreamError("The provider's video did not arrive whole", phase="body")
+            media = await draft.keep()
+            kept = True
+        except TimeoutError:
+            raise UpstreamTimeout("The provider's video took too long to arrive", phase="body") from None
+        finally:
+            if not kept:
+                draft.discard()
+        return media
+
+    async def find(self, job: VideoJob, variant: Variant) -> Media | None:
+        """The file that is kept of a completed job; None where none is. Raises ``StoreUnavailable``."""
+        if variant != "video" or job.media_id is None:
+            return None
+        return await self._store.find(job.media_id)
+
+    async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> OpenFile:
+        """The provider's own file of a completed job, at its headers.
+
+        Raises ``NotFound`` if it is gone; ``NotFound`` or ``InvalidRequest`` naming a variant that there is not; an
+        ``UpstreamFault``.
+        """
+        way = self._filming.find_way(job)
+        if way is None:
+            raise make_gone()
+        none = f"There is no {variant} of this video"
+        try:
+            file = await self._filming.open_anew(way, job, variant, wanted)
+        except ContentGone:
+            raise (make_gone() if variant == "video" else NotFound(none, param="variant", should_retry=False)) from None
+        except FileRefused as refused:
+            if variant == "video" or refused.answer_status not in _NO_VARIANT:
+                raise
+            file = None
+        if file is None:
+            raise InvalidRequest(none, param="variant")
+        return file
+
+    async def remove(self, media_id: str) -> None:
+        """A file is wanted no more. Never raises: the sweep takes what is left."""
+        try:
+            await self._store.remove(media_id)
+        except StoreUnavailable as fault:
+            log.warning("media_not_removed", error=fault.message)
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_VIDEO_BYTES:
+        raise ContentGone("The provider's video is larger than any that is kept", phase="body")
+
+
+class _Pace:
+    """Watches a file arrive: whoever trickles takes a place that others wait for."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since_s = clock()
+        self._before = 0
+        self.size = 0
+
+    def note(self, count: int) -> None:
+        """So many bytes have come. Raises an ``UpstreamFault``."""
+        self.size += count
+        _check_size(self.size)
+        passed_s = self._clock() - self._since_s
+        if passed_s >= PACE_S:
+            if self.size - self._before < LEAST_RATE * passed_s:
+                raise UpstreamTimeout("The provider's video arrives too slowly", phase="body")
+            self._since_s, self._before = self._clock(), self.size
+
+
+def make_gone() -> NotFound:
+    """The answer for a video that was there."""
+    return NotFound("The video is not kept any more", param="video_id", should_retry=False)

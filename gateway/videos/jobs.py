@@ -1,0 +1,331 @@
+"""Videos: what every step of a job is on record as, and how it ends; once, and together with its money."""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import attrs
+import structlog
+
+from gateway.billing.quota import Bank
+from gateway.billing.write_queue import Outbox
+from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, write_change
+from gateway.domain.balance import Hold
+from gateway.domain.request_log import Ending, RequestRow, write_error
+from gateway.domain.video import (
+    CANCELLED,
+    LONGEST_HINT_S,
+    VideoError,
+    VideoFilter,
+    VideoJob,
+    VideoRules,
+    VideoStore,
+    is_video_id,
+)
+from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
+from gateway.videos.notifier import Signals
+from gateway.videos.provider_api import Filming
+from gateway.videos.webhook_sender import write_delivery
+
+LEASE_MS = 30_000
+INSIST_S = 10.0
+"""How long a caller waits for a store that fails; what it is to record is recorded later all the same."""
+CLOSE_TIMEOUT_S = 3.0
+_INSIST_EVERY_S = 0.5
+_ID_BYTES = 16
+_DAY_MS = 24 * 3_600_000
+
+log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
+
+
+class Videos:
+    """Jobs, and what is held for them.
+
+    Args:
+        store: where jobs live.
+        bank: the purses.
+        outbox: whoever writes charges does it under its lock, so that an audit sees a job's money in one place.
+        filming: asks providers.
+        rules: the settings, asked anew for each job.
+        clock: Unix seconds, not set back or forth while the process runs.
+        pace: what waits are multiplied by.
+
+    Attributes:
+        owner: this process, in the store's leases.
+        signals: rung whenever a job has moved.
+        ended: called when a job has ended; set by whoever tells others of it.
+        begun: called when a job is to be looked at.
+        cancelled: called with the id of a job that was ended under the hands of whoever looks at it.
+    """
+
+    def __init__(
+        self,
+        store: VideoStore,
+        bank: Bank,
+        outbox: Outbox,
+        filming: Filming,
+        *,
+        rules: Callable[[], VideoRules],
+        clock: Callable[[], float],
+        pace: float = 1.0,
+    ) -> None:
+        self.store = store
+        self._bank = bank
+        self._outbox = outbox
+        self.filming = filming
+        self._rules = rules
+        self._clock = clock
+        self.pace = pace
+        self._holds: dict[str, Hold] = {}
+        self._open: Counter[int] = Counter()
+        self._in_hand: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.owner = secrets.token_hex(8)
+        self.signals = Signals()
+        self.ended: Callable[[], None] = lambda: None
+        self.begun: Callable[[], None] = lambda: None
+        self.cancelled: Callable[[str], None] = lambda _: None
+
+    @property
+    def now_ms(self) -> int:
+        """Now, Unix milliseconds."""
+        return int(self._clock() * 1000)
+
+    @property
+    def busy(self) -> bool:
+        """Whether jobs may be this process's own without having been claimed."""
+        return bool(self._tasks)
+
+    @property
+    def rules(self) -> VideoRules:
+        """The settings as they are now."""
+        return self._rules()
+
+    async def open(self) -> None:
+        """At start: what is held for jobs that go on is held again. For a process that is alone with its store."""
+        await self.store.release(self.owner, others=True)
+        jobs, now_ms = await self.store.list_open(), self.now_ms
+        for job in jobs:
+            self.hold(job, self._bank.restore(job.account_id, job.key_id, job.held_nanos))
+        # What was put off for longer than anybody puts anything off: the clock was set back meanwhile.
+        latest_ms = now_ms + round(LONGEST_HINT_S * 1000)
+        await self.store.advance([(job, job.let_go(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
+
+    async def close(self) -> None:
+        """Wait for what is being recorded, not for long; then let go of every job."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
+        while self._tasks:  # one that ends may begin another
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self.store.release(self.owner)
+        except StoreUnavailable:
+            log.warning("leases_not_released")  # they run out
+
+    def hold(self, job: VideoJob, held: Hold) -> None:
+        """What was set aside for a new job is the job's, until it ends."""
+        self._holds[job.id] = held
+        self._open[job.account_id] += 1
+
+    def count_open(self, account_id: int) -> int:
+        """Jobs of an account that have not ended."""
+        return self._open[account_id]
+
+    @property
+    def all_open(self) -> int:
+        """Jobs of every account that have not ended."""
+        return self._open.total()
+
+    def release(self, job: VideoJob) -> None:
+        """Nothing is left of a job, and nothing is held for it."""
+        held = self._let_go_of(job)
+        if held is not None:
+            self._bank.release(held)
+
+    def _let_go_of(self, job: VideoJob) -> Hold | None:
+        held = self._holds.pop(job.id, None)
+        if held is not None:
+            self._open[job.account_id] -= 1
+            if not self._open[job.account_id]:
+                del self._open[job.account_id]
+        return held
+
+    def list_held(self) -> dict[str, int]:
+        """What is held for each job, in nano-USD."""
+        return {video_id: held.nanos for video_id, held in self._holds.items()}
+
+    async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:
+        """Put jobs that go on on record. Raises ``StoreUnavailable``."""
+        moved = await self.store.advance(changes)
+        for (before, after), done in zip(changes, moved, strict=True):
+            if done and (before.state, before.progress) != (after.state, after.progress):
+                self.signals.ring(after.id)
+
+    async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
+        """A job has ended: on record with its charge, or without one; once. False where it had ended before.
+
+        Raises ``StoreUnavailable``: then it has not.
+        """
+        return await asyncio.shield(self.run(self._finish(job, audit)))
+
+    async def _finish(self, job: VideoJob, audit: AuditRow | None) -> bool:
+        now_ms = self.now_ms
+        row = write_end(job, now_ms)
+        delivery = write_delivery(job, now_ms, f"evt_{secrets.token_hex(_ID_BYTES)}")
+        async with self._outbox.writing:  # an audit sees both or neither
+            finished = await self.store.finish(job, row, delivery, audit)
+            if finished:
+                self._settle(job, row.cost_nanos)
+        if finished:
+            log.info(
+                "video_ended",
+                video_id=job.id,
+                status=job.state,
+                model=job.model,
+                channel=job.channel,
+                account=job.receipt.account,
+                cost_nanos=row.cost_nanos,
+                code=job.error_code,
+                total_ms=row.total_ms,
+            )
+            self.ended()
+        self.signals.ring(job.id)
+        return finished
+
+    def _settle(self, job: VideoJob, cost_nanos: int) -> None:
+        held = self._let_go_of(job)
+        if held is not None:
+            self._bank.settle(held, cost_nanos, self._clock())
+
+    async def complete(self, job: VideoJob) -> bool:
+        """A job has its video. Raises ``StoreUnavailable``."""
+        now_ms = self.now_ms
+        return await self.finish(job.complete(now_ms, now_ms + round(self.rules.keep_days * _DAY_MS)))
+
+    async def fail(self, job: VideoJob, error: VideoError, audit: AuditRow | None = None) -> bool:
+        """A job has failed. Raises ``StoreUnavailable``."""
+        return await self.finish(job.fail(error, self.now_ms), audit)
+
+    async def cancel(self, video_id: str, by: Actor = OPERATOR) -> VideoJob:
+        """End a job that has not ended; the provider is asked to stop, where it can be.
+
+        Raises ``NotFound``, ``Conflict`` where it has ended, ``StoreUnavailable``.
+        """
+        job = await self.get(video_id, by.scope)
+        change = write_change({"status": job.state}, {"status": "failed"})
+        audit = by.did("video.cancelled", video_id, self.now_ms, account_id=job.account_id, detail=change)
+        if job.ended or not await self.fail(job, CANCELLED, audit):
+            raise Conflict(f"The job {video_id} has ended")
+        self.cancelled(video_id)
+        way = self.filming.find_way(job) if job.upstream_id else None
+        if way is not None:
+            self.run(self.filming.cancel(way, job))
+        return await self.get(video_id)
+
+    # --- looking
+
+    async def get(self, video_id: str, account_id: int | None = None) -> VideoJob:
+        """A job, of an account where one is named. Raises ``NotFound``, which says the same of others' jobs."""
+        job = await self.store.find(video_id) if is_video_id(video_id) else None
+        if job is None or (account_id is not None and job.account_id != account_id):
+            raise NotFound("There is no such video", param="video_id", should_retry=False)
+        return job
+
+    async def find(self, video_id: str) -> VideoJob | None:
+        """A job, whosever it is; None where it is gone."""
+        return await self.store.find(video_id)
+
+    async def find_by_request(self, request_id: str) -> VideoJob | None:
+        """The job of a call."""
+        return await self.store.find_by_request(request_id)
+
+    async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
+        """Jobs by the time when they were asked for."""
+        return await self.store.list_videos(wanted, limit)
+
+    async def remove(self, job: VideoJob) -> None:
+        """Forget a job that has ended; what it cost stays. Raises ``TaskNotReady``, ``NotFound``."""
+        if not job.ended:
+            raise TaskNotReady("The job has not ended: it can be deleted when it has", param="video_id")
+        if not await self.store.remove(job):
+            raise NotFound("There is no such video", param="video_id", should_retry=False)
+        way = self.filming.find_way(job) if job.upstream_id else None
+        if way is not None:
+            self.run(self.filming.delete(way, job))
+
+    # --- work that outlives whoever waits for it
+
+    @contextmanager
+    def take_in_hand(self, video_id: str) -> Iterator[None]:
+        """Somebody but the poller works on a job, until the end of the block."""
+        self._in_hand[video_id] += 1
+        try:
+            yield
+        finally:
+            self._in_hand[video_id] -= 1
+            if not self._in_hand[video_id]:
+                del self._in_hand[video_id]
+
+    def has_in_hand(self, video_id: str) -> bool:
+        """Whether somebody does."""
+        return video_id in self._in_hand
+
+    def run(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """``work`` in a task that is remembered."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._let_go)
+        return task
+
+    async def insist(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
+        """``work`` on a job, again and again while the store fails; None where it takes longer than ``INSIST_S``."""
+        done, _ = await asyncio.wait({task := self.run(self._repeat(video_id, work))}, timeout=INSIST_S)
+        return task.result() if done else None
+
+    async def _repeat(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T:
+        with self.take_in_hand(video_id):
+            while True:
+                try:
+                    return await work()
+                except StoreUnavailable:
+                    await asyncio.sleep(_INSIST_EVERY_S * self.pace)
+
+    def _let_go(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited for it has been told; and perhaps nobody did
+
+
+def check_completed(job: VideoJob) -> None:
+    """Raise ``TaskNotReady`` where a job has not ended, ``NotFound`` where it has no video."""
+    if not job.ended:
+        raise TaskNotReady("The video is not completed yet", param="video_id")
+    if job.state == "failed":
+        raise NotFound("The job has failed: there is no video", param="video_id", should_retry=False)
+
+
+def write_end(job: VideoJob, now_ms: int) -> RequestRow:
+    """The row of a call whose job has ended, with its charge."""
+    completed, receipt = job.state == "completed", job.receipt
+    stopped = receipt.ending == "interrupted" or job.error_code == CANCELLED.code
+    ending: Ending = "completed" if completed else "interrupted" if stopped else "upstream_failed"
+    return attrs.evolve(
+        receipt,
+        settled_ms=now_ms,
+        ending=ending,
+        status=receipt.status if receipt.ending != "interrupted" else 500,
+        error_code=job.error_code or receipt.error_code,
+        error=write_error(job.error_message) if job.error_message else receipt.error,
+        channel=job.channel or receipt.channel,
+        attempts=max(receipt.attempts, int(bool(job.channel))),
+        cost_nanos=job.cost_nanos if completed else 0,
+        duration_ms=int(job.seconds or 0) * 1000 if completed else 0,
+        usage_source="upstream" if completed else "none",
+        total_ms=max(0, now_ms - receipt.started_ms),
+    )

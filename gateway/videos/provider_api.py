@@ -1,0 +1,279 @@
+"""What is asked of providers for the sake of a job: to begin it, what became of it, and where its file is.
+
+Nothing here keeps records: whoever asks does (``videos/jobs.py``).
+"""
+
+import asyncio
+from collections.abc import Callable
+from hashlib import sha256
+
+import attrs
+import structlog
+
+from gateway.domain.channel import Channel
+from gateway.domain.video import LONGEST_HINT_S, SHORTEST_HINT_S, VideoJob
+from gateway.errors import (
+    ContentGone,
+    Fault,
+    InvalidRequest,
+    NotExpressible,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.formats.image_backend import Ask
+from gateway.formats.openai.errors import read_retry_after
+from gateway.formats.video_backend import Filmmaker, Place, Shot, Take, Task, Variant
+from gateway.formats.video_backends import FILMMAKERS
+from gateway.providers.registry import PROVIDERS
+from gateway.proxy.attempt import MAX_ERROR_BYTES, OK
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.target import Attempt, Way
+from gateway.upstream.interface import Fetcher, FileAsk, OpenFile, Reply, Upstream
+
+MAX_ANSWER_BYTES = 256 * 1024
+"""Of what is said of a task: it is read in one go."""
+POLL_TIMEOUT_S = 30.0
+_PRINT_CHARS = 12
+_OF_NOBODY = frozenset({408, 502, 504, *range(520, 528)})
+"""What servers between here and the provider say of it: nothing that tells whether it heard."""
+_MOVED = frozenset({301, 302, 307, 308})
+_ERRORS = range(400, 600)
+_GONE = frozenset({404, 410})
+_LATER = "openai-poll-after-ms"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def must_fetch(wire: str) -> bool:
+    """Whether addresses of pictures have to be fetched for whoever speaks a language."""
+    return not FILMMAKERS[wire].takes_urls
+
+
+class SubmitUnknown(UpstreamFault):
+    """A provider was asked to begin a job, and nobody knows whether it did: it must not be asked again."""
+
+    retryable = False
+
+    def __init__(self, fault: UpstreamFault) -> None:
+        super().__init__(
+            f"{fault.message}; whether the job was begun is not known", phase=fault.phase, should_retry=False
+        )
+        if fault.status in _OF_NOBODY:  # whoever hears it in turn must not take it for a refusal, as a 503 is
+            self.status, self.public_code = fault.status, fault.public_code
+        self.blame = fault.blame
+
+
+def _is_refusal(status: int) -> bool:
+    """Whether an answer outside 2xx says that nothing was done. Whatever is no status of the sort says nothing."""
+    return status in _MOVED or (status in _ERRORS and status not in _OF_NOBODY)
+
+
+@attrs.frozen
+class Polled:
+    """What an answer said of a task, and how long the provider wants to be left alone; None where it does not say."""
+
+    take: Take
+    hint_s: float | None = None
+
+
+def write_print(key: str) -> str:
+    """A fingerprint of a channel's key: a task is known to the key that began it."""
+    return sha256(key.encode()).hexdigest()[:_PRINT_CHARS] if key else ""
+
+
+def find_key(channel: Channel, key_print: str, other: str) -> str:
+    """The key of that fingerprint, or where the channel has it no more the ``other``."""
+    return next((key for key in channel.api_keys if write_print(key) == key_print), other)
+
+
+class Filming:
+    """Asks providers.
+
+    Args:
+        upstream: the way out.
+        fetcher: the guarded way to files.
+        catalog: the channels.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, upstream: Upstream, fetcher: Fetcher, catalog: Catalog, *, clock: Callable[[], float]) -> None:
+        self._upstream = upstream
+        self._fetcher = fetcher
+        self._catalog = catalog
+        self._clock = clock
+
+    async def submit(self, attempt: Attempt, job: VideoJob, shot: Shot, original: VideoJob | None) -> Take:
+        """Have a job begun; once.
+
+        Raises an ``UpstreamFault`` where the provider said no, or was never reached; ``SubmitUnknown``.
+        """
+        maker = FILMMAKERS[attempt.option.endpoint.wire]
+        way = attrs.evolve(attempt.way, mark=job.id)
+        if original is not None:  # a task is known to the key that began it
+            way = attrs.evolve(way, key=find_key(attempt.channel, original.key_print, way.key))
+        plan = way.plan(self._prepare(maker, shot, original), self._now_s, once=True)
+        try:
+            reply = await self._upstream.send(plan)
+        except UpstreamFault as fault:
+            if fault.phase == "connect":
+                raise
+            raise SubmitUnknown(fault) from fault
+        try:
+            if reply.status not in OK:
+                refusal = await self._read_refusal(reply, maker, attempt.channel)
+                raise refusal if _is_refusal(reply.status) else SubmitUnknown(refusal)
+            try:
+                raw = await reply.read(MAX_ANSWER_BYTES)
+            except UpstreamFault as fault:
+                raise SubmitUnknown(fault) from fault
+        finally:
+            reply.close()
+        try:
+            return maker.read_submitted(raw, attempt.channel.secrets)
+        except UpstreamFault as fault:
+            if fault.declined:
+                raise
+            raise SubmitUnknown(fault) from fault
+
+    @staticmethod
+    def _prepare(maker: Filmmaker, shot: Shot, original: VideoJob | None) -> Ask:
+        """The submit, or the remix. Raises ``NotExpressible``."""
+        try:
+            if original is None:
+                return maker.submit(shot)
+            ask = maker.remix(_name_task(original), shot)
+        except InvalidRequest as refused:
+            raise NotExpressible(refused.message, param=refused.param) from None
+        if ask is None:
+            raise NotExpressible("The provider cannot make a video anew by another prompt", param="video_id")
+        return ask
+
+    def find_way(self, job: VideoJob) -> Way | None:
+        """The way to a job's task; None where its channel is no more, or leads to another vendor."""
+        channel = next((one for one in self._catalog.channels if one.name == job.channel), None)
+        if channel is None or channel.provider != job.provider:
+            return None
+        endpoints = [one for one in PROVIDERS[channel.provider].endpoints if one.wire == job.wire]
+        endpoint = next(
+            (one for one in endpoints if one.takes(job.upstream_model)), endpoints[0] if endpoints else None
+        )
+        if endpoint is None:
+            return None
+        key = find_key(channel, job.key_print, next(iter(channel.api_keys), ""))
+        return Way(channel, endpoint, job.upstream_model, key, job.id)
+
+    async def poll(self, way: Way, job: VideoJob) -> Polled:
+        """Ask after a task. Raises an ``UpstreamFault``: then nothing is known of it."""
+        maker = FILMMAKERS[job.wire]
+        raw, hint_s = await self._ask(way, maker, maker.poll(_name_task(job)))
+        return Polled(maker.read_polled(raw, way.channel.secrets), hint_s)
+
+    async def cancel(self, way: Way, job: VideoJob) -> bool:
+        """Have a task stopped, if the provider offers that; whether it was. Never raises for what it says."""
+        return await self._say(way, job, FILMMAKERS[job.wire].cancel(_name_task(job)))
+
+    async def delete(self, way: Way, job: VideoJob) -> bool:
+        """Have a task forgotten, if the provider offers that; whether it was. Never raises for what it says."""
+        return await self._say(way, job, FILMMAKERS[job.wire].delete(_name_task(job)))
+
+    async def open(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> OpenFile | None:
+        """The file of a completed task, at its headers; None where the provider has no such variant.
+
+        Raises ``ContentGone``, or another ``UpstreamFault``.
+        """
+        maker = FILMMAKERS[job.wire]
+        found = maker.find_content(_name_task(job), variant)
+        if isinstance(found, Ask):
+            found = maker.read_content(await self._ask_place(way, maker, found), way.channel.secrets)
+        return None if found is None else await self._fetcher.open(self._locate(way, found, wanted))
+
+    async def _ask_place(self, way: Way, maker: Filmmaker, ask: Ask) -> bytes:
+        """Raises as ``open`` does: that the provider refuses to say is no mistake of whoever wants the file."""
+        try:
+            return (await self._ask(way, maker, ask))[0]
+        except UpstreamRefused as refused:
+            kind = ContentGone if refused.status in _GONE else UpstreamError
+            raise kind(f"The provider does not say where the video is: {refused.message}") from refused
+
+    async def open_anew(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> OpenFile | None:
+        """The same, by an address that is fresh: those that were given once expire."""
+        try:
+            return await self.open(way, job, variant, wanted)
+        except (ContentGone, UpstreamError):
+            clue = await self._find_clue(way, job)
+            if clue is None or clue == job.clue:
+                raise
+            return await self.open(way, attrs.evolve(job, clue=clue), variant, wanted)
+
+    async def _find_clue(self, way: Way, job: VideoJob) -> str | None:
+        """Where its provider says now that a video is; None where it says nothing of it, or nothing at all."""
+        try:
+            return (await self.poll(way, job)).take.clue
+        except UpstreamFault:
+            return None
+
+    def _locate(self, way: Way, place: Place, wanted: str | None) -> FileAsk:
+        channel = way.channel
+        plan = way.plan(Ask(method="GET", path=place.path), self._now_s)
+        signature = tuple((name, value) for name, value in plan.headers.items() if name not in _NOT_SIGNED)
+        return FileAsk(
+            place.url or plan.url,
+            trusted_origin=channel.base_url,
+            proxy=channel.proxy,
+            signature=signature if place.signed else (),
+            wanted=wanted,
+        )
+
+    async def _say(self, way: Way, job: VideoJob, ask: Ask | None) -> bool:
+        if ask is None:
+            return False
+        try:
+            await self._ask(way, FILMMAKERS[job.wire], ask)
+        except Fault as fault:
+            log.warning("task_not_dropped", video_id=job.id, channel=job.channel, error=fault.message)
+            return False
+        return True
+
+    async def _ask(self, way: Way, maker: Filmmaker, ask: Ask) -> tuple[bytes, float | None]:
+        """A good answer's body, and its hint. Raises an ``UpstreamFault``."""
+        try:
+            async with asyncio.timeout(POLL_TIMEOUT_S):
+                reply = await self._upstream.send(way.plan(ask, self._now_s))
+                try:
+                    if reply.status in OK:
+                        return await reply.read(MAX_ANSWER_BYTES), self._read_hint(reply)
+                    raise await self._read_refusal(reply, maker, way.channel)
+                finally:
+                    reply.close()
+        except TimeoutError:
+            raise UpstreamTimeout("The provider took too long to answer", phase="headers") from None
+
+    async def _read_refusal(self, reply: Reply, maker: Filmmaker, channel: Channel) -> UpstreamFault:
+        """The fault of an answer outside 2xx, whether or not the whole of it can be read."""
+        rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+        try:
+            raw = await reply.read(MAX_ERROR_BYTES)
+        except UpstreamFault:
+            raw = b""
+        return maker.read_refused(reply.status, raw, channel.secrets, rest_s=rest_s)
+
+    def _read_hint(self, reply: Reply) -> float | None:
+        later = reply.headers.get(_LATER, "")
+        if later.isascii() and later.isdigit() and len(later) < _PRINT_CHARS:
+            hint_s: float | None = int(later) / 1000
+        else:
+            hint_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
+        return None if hint_s is None else min(max(hint_s, SHORTEST_HINT_S), LONGEST_HINT_S)
+
+    @property
+    def _now_s(self) -> int:
+        return int(self._clock())
+
+
+_NOT_SIGNED = frozenset({"Content-Type", "Accept", "Accept-Encoding"})
+
+
+def _name_task(job: VideoJob) -> Task:
+    return Task(job.upstream_id or "", job.upstream_model, job.clue)

@@ -1,0 +1,342 @@
+"""How a call becomes a job: on record with what is held for it, then begun by one provider, then on record again.
+
+Whoever asks for a video may leave at any moment, and this process may end at any moment. So a call is carried to the
+end of its submit in a task of its own, and nothing is asked of a provider that is not on record before.
+"""
+
+import asyncio
+import math
+import secrets
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TypeVar
+
+import attrs
+import structlog
+
+from gateway.billing.quota import Admission, Grant
+from gateway.billing.settlement import Settlement
+from gateway.domain.inference_request import Call
+from gateway.domain.rate_limit import Standing
+from gateway.domain.request_log import Ending, RequestRow
+from gateway.domain.usage import MAX_DURATION_MS, Usage
+from gateway.domain.video import SUBMIT_UNKNOWN, VideoAsk, VideoJob, find_wait_s
+from gateway.errors import (
+    Conflict,
+    ContentForbidden,
+    Fault,
+    RateLimited,
+    SensitiveWords,
+    ShuttingDown,
+    UpstreamFault,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.formats.video_backend import Shot, Take
+from gateway.media.word_filter import WordList, check_body
+from gateway.proxy.attempt import Visit
+from gateway.proxy.failover import Relay
+from gateway.request_context import Arrival, Delivery, Outcome, write_row
+from gateway.routing.route import Route
+from gateway.routing.target import UNKNOWN_SECONDS, Attempt
+from gateway.videos.content import Footage
+from gateway.videos.jobs import LEASE_MS, Videos
+from gateway.videos.provider_api import SubmitUnknown, find_key, must_fetch, write_print
+from gateway.videos.reference_image import References
+
+_ID_BYTES = 16
+_HOUR_MS = 3_600_000
+
+log = structlog.stdlib.get_logger(__name__)
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class Ticket:
+    """One call on its way to being a job.
+
+    Attributes:
+        row: what is on record of the call, once something is.
+        standing: how its caller stands at its rate limits, where it has any.
+    """
+
+    arrival: Arrival
+    call: Call
+    route: Route
+    row: RequestRow | None = None
+    standing: Standing | None = None
+    grant: Grant | None = None
+    job: VideoJob | None = None
+
+
+class Submissions:
+    """Makes jobs of calls.
+
+    Args:
+        videos: where jobs are kept.
+        admission: grants calls.
+        settlement: writes the rows of those that are refused.
+        relay: makes attempts.
+        footage: must have room for what is to come.
+        references: brings in what videos start from.
+
+    Attributes:
+        words: what nobody may ask a video of; may be replaced.
+    """
+
+    def __init__(
+        self,
+        videos: Videos,
+        admission: Admission,
+        settlement: Settlement,
+        *,
+        relay: Relay,
+        footage: Footage,
+        references: References,
+    ) -> None:
+        self._videos = videos
+        self._admission = admission
+        self._settlement = settlement
+        self._relay = relay
+        self._footage = footage
+        self._references = references
+        self.words: WordList | None = None
+
+    def check(self, call: Call) -> None:
+        """Before anything is held. Raises ``ContentForbidden``; ``StoreUnavailable`` where no video could be kept."""
+        try:
+            check_body(self.words, call.body | {"prompt": _get_ask(call).prompt})
+        except SensitiveWords as forbidden:
+            raise ContentForbidden(forbidden.message, param=forbidden.param) from None
+        if self._videos.rules.keep:
+            self._footage.check_room()
+
+    async def submit(self, ticket: Ticket) -> VideoJob:
+        """The job of a call, on record and begun. To be run to its end, whoever waits for it.
+
+        Raises the fault that refused it; then no job is left of it, unless whether it was begun is not known.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                await self._bring_in(ticket, stack)
+                job = await self._put_on_record(ticket)
+            except Fault as fault:
+                outcome = Outcome("refused", self._loop_s, self._videos.now_ms, fault)
+                ticket.row = self._settlement.refuse(ticket.arrival, ticket.call, outcome)
+                raise
+            with self._videos.take_in_hand(job.id):
+                return await self._have_begun(ticket, job)
+
+    async def _bring_in(self, ticket: Ticket, stack: AsyncExitStack) -> None:
+        """The picture that it starts from, before anything is held. Raises as ``References.bring_in`` does."""
+        ask, account = _get_ask(ticket.call), ticket.arrival.caller.account
+        if ask.reference is None:
+            return
+        await self._admission.peek(ticket.arrival.caller, lambda: True)
+        fetch = any(must_fetch(option.endpoint.wire) for option in ticket.route.options)
+        reference = await stack.enter_async_context(self._references.bring_in(ask.reference, account.id, fetch=fetch))
+        ticket.call = attrs.evolve(ticket.call, video=attrs.evolve(ask, reference=reference))
+
+    async def _have_begun(self, ticket: Ticket, job: VideoJob) -> VideoJob:
+        judged = False
+        try:
+            take = await self._begin(ticket)
+            judged = True
+        except SubmitUnknown as fault:
+            judged = True
+            log.warning("submit_unknown", video_id=job.id, channel=_get(ticket.job).channel, error=fault.message)
+            await self._videos.insist(job.id, partial(self._finish_unknown, ticket, fault))
+            raise
+        except Fault as fault:
+            judged = True
+            await self._videos.insist(job.id, partial(self._drop, ticket, fault))
+            raise
+        finally:
+            self._admission.leave(_get(ticket.grant))
+            if not judged:  # a bug of ours, or the end of this process: whoever looks at it next decides
+                asked = _get(ticket.job)
+                self._videos.run(self._advance_one(asked, asked.let_go(self._videos.now_ms)))
+        return await self._note_begun(ticket, take)
+
+    async def _put_on_record(self, ticket: Ticket) -> VideoJob:
+        """The job with what is held for it. Raises a fault; then neither is."""
+        if self._relay.broken_off:
+            raise ShuttingDown("The gateway is shutting down", phase="shutdown")
+        grant = await self._admission.open(ticket.arrival, ticket.call, ticket.route.rank())
+        ticket.grant = grant
+        ticket.standing = grant.turn.standing if grant.turn else None
+        job = self._make_job(ticket, grant)
+        most, stored = self._videos.rules.max_open, False
+        try:
+            if self._videos.count_open(job.account_id) >= most:
+                raise RateLimited(f"The account has {most} videos under way already", retry_after_s=30)
+            self._videos.hold(job, grant.hold)
+            await self._videos.store.create(job)
+            stored = True
+        finally:
+            if not stored:
+                self._videos.release(job)
+                self._admission.give_back(grant)
+        ticket.job = job
+        return job
+
+    def _make_job(self, ticket: Ticket, grant: Grant) -> VideoJob:
+        arrival, call = ticket.arrival, ticket.call
+        now_ms, ask = self._videos.now_ms, _get_ask(call)
+        return VideoJob(
+            id=f"video_{secrets.token_hex(_ID_BYTES)}",
+            receipt=write_row(
+                arrival,
+                call,
+                Outcome("interrupted", arrival.started_at, now_ms),
+                reserved_nanos=grant.hold.nanos,
+            ),
+            prompt=ask.prompt,
+            seconds=str(ask.seconds or ""),
+            size=ask.size or "",
+            remixed_from=ask.remix_of.id if ask.remix_of else None,
+            updated_ms=now_ms,
+            deadline_ms=now_ms + round(self._videos.rules.deadline_h * _HOUR_MS),
+            held_nanos=grant.hold.nanos,
+            owner=self._videos.owner,
+            lease_until_ms=now_ms + LEASE_MS,
+            due_ms=now_ms,
+            webhook_url=ask.webhook_url or arrival.caller.key.webhook_url,
+            status_words=ask.status_words,
+        )
+
+    async def _begin(self, ticket: Ticket) -> Take:
+        grant = _get(ticket.grant)
+        return await self._relay.try_each(grant.delivery, ticket.route, ticket.arrival.id, partial(self._send, ticket))
+
+    async def _send(self, ticket: Ticket, visit: Visit, attempt: Attempt) -> Take:
+        """One attempt to have it begun."""
+        job, ask = _get(ticket.job), attempt.option.capability.fill(_get_ask(ticket.call))
+        original = ask.remix_of
+        asked = job.move(
+            "submitting",
+            self._videos.now_ms,
+            channel=attempt.channel.name,
+            provider=attempt.channel.provider,
+            wire=attempt.option.endpoint.wire,
+            upstream_model=attempt.option.model,
+            key_print=write_print(_find_key(attempt, original)),
+            lease_until_ms=self._videos.now_ms + LEASE_MS,  # renewed meanwhile: what the job was made with is old
+            seconds=original.seconds if original else str(ask.seconds or ""),
+            size=original.size if original else ask.size or "",
+        )
+        if not all(await self._videos.store.advance([(job, asked)])):
+            raise Conflict("The job was cancelled before it was begun")
+        ticket.job = asked
+        shot = Shot(
+            model=attempt.option.model,
+            prompt=ask.prompt,
+            mark=job.id,
+            seconds=ask.seconds,
+            size=ask.size,
+            reference=ask.reference,
+            extra=ticket.call.body,
+        )
+        try:
+            take = await visit.run(
+                self._videos.filming.submit(attempt, asked, shot, original), attempt.channel.timeouts.total_s
+            )
+        except (UpstreamTimeout, ShuttingDown) as fault:
+            raise fault if fault.phase == "connect" else SubmitUnknown(fault) from fault
+        self._relay.note_answered(attempt)
+        ticket.job = self._price(asked, attempt, take)
+        return take
+
+    def _price(self, job: VideoJob, attempt: Attempt, take: Take) -> VideoJob:
+        """What it costs once it is completed. Where nobody had said how long it is to be, the provider says."""
+        seconds, size = job.seconds or _read_seconds(take.seconds), job.size or take.size or ""
+        duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
+        cost = attempt.option.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
+        return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
+
+    async def _note_begun(self, ticket: Ticket, take: Take) -> VideoJob:
+        """On record, whatever it takes: the provider works, and only this process knows the name of its task."""
+        asked, grant = _get(ticket.job), _get(ticket.grant)
+        outcome = Outcome("completed", self._loop_s, self._videos.now_ms)
+        receipt = write_row(ticket.arrival, ticket.call, outcome, delivery=_told(grant.delivery, self._loop_s))
+        begun = asked.move(
+            "queued" if take.state == "queued" else "processing",
+            self._videos.now_ms,
+            upstream_id=take.id,
+            receipt=attrs.evolve(receipt, reserved_nanos=asked.held_nanos),
+        ).let_go(self._videos.now_ms + round(find_wait_s(0) * 1000 * self._videos.pace))
+        ticket.row = begun.receipt
+        ticket.job = begun
+        recorded = await self._videos.insist(begun.id, partial(self._advance_one, asked, begun))
+        if recorded is False:
+            return await self._give_up(begun)
+        self._videos.signals.ring(begun.id)
+        self._videos.begun()
+        return begun
+
+    async def _give_up(self, begun: VideoJob) -> VideoJob:
+        """It was cancelled while it was being begun."""
+        way = self._videos.filming.find_way(begun)
+        if way is not None:
+            await self._videos.filming.cancel(way, begun)
+        found = await self._videos.store.find(begun.id)
+        if found is None:
+            raise Conflict("The job was cancelled while it was being begun")
+        return found
+
+    async def _advance_one(self, before: VideoJob, after: VideoJob) -> bool:
+        return all(await self._videos.store.advance([(before, after)]))
+
+    async def _drop(self, ticket: Ticket, fault: Fault) -> None:
+        """No provider took it: only the row of its call is left."""
+        job, grant = _get(ticket.job), _get(ticket.grant)
+        failed = isinstance(fault, UpstreamFault) and not isinstance(fault, UpstreamRefused)
+        ending: Ending = "upstream_failed" if failed else "refused"
+        outcome = Outcome(ending, self._loop_s, self._videos.now_ms, fault)
+        row = write_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery, reserved_nanos=job.held_nanos)
+        ticket.row = row
+        await self._videos.store.drop(job, row)
+        self._videos.release(job)
+        self._videos.signals.ring(job.id)
+
+    async def _finish_unknown(self, ticket: Ticket, fault: SubmitUnknown) -> None:
+        job, grant = _get(ticket.job), _get(ticket.grant)
+        outcome = Outcome("upstream_failed", self._loop_s, self._videos.now_ms, fault)
+        receipt = write_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery)
+        ticket.row = receipt
+        job = attrs.evolve(job, receipt=attrs.evolve(receipt, reserved_nanos=job.held_nanos))
+        await self._videos.finish(job.fail(SUBMIT_UNKNOWN, self._videos.now_ms))
+
+    @property
+    def _loop_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _told(delivery: Delivery, now: float) -> Delivery:
+    """The caller is being told now."""
+    return attrs.evolve(delivery, first_byte_at=now)
+
+
+def _find_key(attempt: Attempt, original: VideoJob | None) -> str:
+    """The key that the provider is asked with: of a remix that which knows the original."""
+    key = attempt.lease.key.key
+    return find_key(attempt.channel, original.key_print, key) if original else key
+
+
+def _read_seconds(said: str | None) -> str:
+    """How long a provider says a video is, in whole seconds and never shorter than it said; empty where it does not."""
+    try:
+        seconds = math.ceil(float(said or 0))
+    except (ValueError, OverflowError):
+        return ""
+    return str(seconds) if 0 < seconds <= MAX_DURATION_MS // 1000 else ""
+
+
+def _get_ask(call: Call) -> VideoAsk:
+    return call.video or VideoAsk("")
+
+
+def _get(value: T | None) -> T:
+    if value is None:
+        raise AssertionError("it was put there a moment ago")
+    return value

@@ -1,0 +1,323 @@
+"""Rows reach the ledger: once, in order, whatever the store does, and the journal knows of them until then."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.billing.flush_worker import BATCH, REST_S, RETRY_AFTER_S, FlushLedger
+from gateway.billing.write_queue import Outbox
+from gateway.domain.request_log import RequestRow
+from gateway.errors import StoreUnavailable
+from gateway.storage.database import Database, open_database
+from gateway.storage.journal import FileJournal
+from gateway.storage.ledger import SqlLedger
+from gateway.storage.memory import MemoryStore
+from gateway.storage.request_log import SqlRequestLog
+from tests.storage.conftest import copy_template
+from tests.support.journal_entries import begin, find
+from tests.support.ledger_balances import read_ids, read_totals
+from tests.support.request_records import make_row
+from tests.support.worker_loop import run_hurried
+
+
+class MoodyStore(MemoryStore):
+    """A store that fails as ``moods`` say, one a commit, and is well when they are used up."""
+
+    def __init__(self, *moods: Callable[[], BaseException] | None) -> None:
+        super().__init__()
+        self._moods = list(moods)
+        self.batches: list[int] = []
+        self.asked_at: list[float] = []
+        self.asked = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def post(self, rows: Sequence[RequestRow]) -> None:
+        self.asked_at.append(asyncio.get_running_loop().time())
+        self.batches.append(len(rows))
+        self.asked.set()
+        await self.gate.wait()
+        mood = self._moods.pop(0) if self._moods else None
+        if mood is not None:
+            raise mood()
+        await super().post(rows)
+
+
+def unavailable() -> StoreUnavailable:
+    return StoreUnavailable("not now")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "requests.journal"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[FileJournal]:
+    """One that is written anew each time it is told that something is stored."""
+    opened = FileJournal(path, rotate_bytes=-1)
+    yield opened
+    opened.close()
+
+
+def put(outbox: Outbox, journal: FileJournal, first: int, last: int) -> list[str]:
+    """Calls that have ended: noted, and on their way."""
+    rows = [make_row(number, cost_nanos=1) for number in range(first, last)]
+    for row in rows:
+        journal.settle(row)
+        outbox.put(row)
+    return [row.id for row in rows]
+
+
+async def test_what_is_put_is_stored_in_order_and_forgotten(path: Path, journal: FileJournal) -> None:
+    outbox, store = Outbox(), MoodyStore()
+    expected = put(outbox, journal, 0, 5)
+    assert list(find(path)) == expected
+    with capture_logs() as told:
+        assert await FlushLedger(outbox, store, journal).flush()
+    assert told == []
+    assert await read_ids(store) == expected
+    assert len(outbox) == 0
+    assert store.batches == [5]
+    assert find(path) == {}
+
+
+async def test_what_is_stored_is_charged(journal: FileJournal) -> None:
+    outbox, store = Outbox(), MoodyStore(unavailable)
+    put(outbox, journal, 0, 5)
+    flush = FlushLedger(outbox, store, journal)
+    assert not await flush.flush()
+    assert await read_totals(store) == set()
+    assert await flush.flush()
+    assert await read_totals(store) == {(3, 5, 5, 5, 5)}
+
+
+async def test_a_long_queue_is_stored_batch_by_batch(journal: FileJournal) -> None:
+    outbox, store = Outbox(), MoodyStore()
+    expected = put(outbox, journal, 0, 2 * BATCH + 3)
+    assert await FlushLedger(outbox, store, journal).flush()
+    assert await read_ids(store) == expected
+    assert store.batches == [BATCH, BATCH, 3]
+
+
+async def test_nothing_put_asks_nothing_of_the_store(journal: FileJournal) -> None:
+    store, outbox = MoodyStore(unavailable), Outbox()
+    assert await FlushLedger(outbox, store, journal).flush()
+    assert store.batches == []
+    assert not outbox.failing
+
+
+async def test_a_store_that_fails_keeps_every_row_in_order(journal: FileJournal) -> None:
+    outbox, store = Outbox(), MoodyStore(unavailable, None, unavailable)
+    flush = FlushLedger(outbox, store, journal)
+    expected = put(outbox, journal, 0, BATCH + 5)
+    assert not await flush.flush()
+    assert len(outbox) == BATCH + 5
+    expected += put(outbox, journal, BATCH + 5, BATCH + 8)
+    assert not await flush.flush()
+    assert len(outbox) == 8
+    assert await flush.flush()
+    assert await read_ids(store) == expected
+
+
+async def test_only_what_is_stored_is_forgotten(path: Path, journal: FileJournal) -> None:
+    """A batch that was stored before the store failed, and not the one that it refused, nor a call that still runs."""
+    outbox, store = Outbox(), MoodyStore(unavailable, None, unavailable)
+    flush = FlushLedger(outbox, store, journal)
+    journal.start(begin(make_row("running")))
+    expected = put(outbox, journal, 0, BATCH + 2)
+    assert not await flush.flush()
+    assert find(path) == {"req_running": False, **dict.fromkeys(expected, True)}
+    assert not await flush.flush()
+    assert find(path) == {"req_running": False, **dict.fromkeys(expected[BATCH:], True)}
+    assert await flush.flush()
+    assert find(path) == {"req_running": False}
+
+
+async def test_nothing_is_forgotten_while_its_commit_runs(path: Path, journal: FileJournal) -> None:
+    outbox, store = Outbox(), MoodyStore()
+    store.gate.clear()
+    expected = put(outbox, journal, 0, 3)
+    task = asyncio.create_task(FlushLedger(outbox, store, journal).flush())
+    await store.asked.wait()
+    assert list(find(path)) == expected
+    store.gate.set()
+    assert await task
+    assert find(path) == {}
+
+
+async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batch_there_is(
+    journal: FileJournal,
+) -> None:
+    outbox, store = Outbox(), MoodyStore(unavailable, unavailable)
+    flush = FlushLedger(outbox, store, journal)
+    outbox.check_room()
+    put(outbox, journal, 0, 2)
+    with capture_logs() as told:
+        for _ in range(2):
+            assert not await flush.flush()
+            assert outbox.failing
+            with pytest.raises(StoreUnavailable):
+                outbox.check_room()
+        put(outbox, journal, 2, 5)
+        assert await flush.flush()
+    assert not outbox.failing
+    outbox.check_room()
+    assert [(line["event"], line["rows"]) for line in told] == [("rows_not_stored", 2), ("store_recovered", 5)]
+
+
+async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_again(journal: FileJournal) -> None:
+    outbox, store = Outbox(), MoodyStore(unavailable, None, unavailable)
+    flush = FlushLedger(outbox, store, journal)
+    put(outbox, journal, 0, BATCH + 1)
+    with capture_logs() as told:
+        assert not await flush.flush()
+        assert not await flush.flush()
+    assert outbox.failing
+    assert [(line["event"], line["rows"]) for line in told] == [
+        ("rows_not_stored", BATCH + 1),
+        ("store_recovered", BATCH),
+        ("rows_not_stored", 1),
+    ]
+
+
+@pytest.mark.parametrize("error", [OverflowError, RuntimeError, asyncio.CancelledError])
+async def test_a_failure_that_nobody_foresaw_drops_no_row(
+    path: Path, journal: FileJournal, error: type[BaseException]
+) -> None:
+    outbox, store = Outbox(), MoodyStore(error)
+    flush = FlushLedger(outbox, store, journal)
+    expected = put(outbox, journal, 0, 3)
+    with pytest.raises(error):
+        await flush.flush()
+    assert len(outbox) == 3
+    assert list(find(path)) == expected
+    assert await flush.flush()
+    assert await read_ids(store) == expected
+
+
+async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: FileJournal) -> None:
+    outbox, store = Outbox(), MoodyStore()
+    flush = FlushLedger(outbox, store, journal)
+    expected = put(outbox, journal, 0, 3)
+    store.gate.clear()
+    task = asyncio.create_task(flush.flush())
+    await store.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    store.gate.set()
+    assert await flush.flush()
+    assert await read_ids(store) == expected
+
+
+async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: FileJournal) -> None:
+    outbox, store = Outbox(), MoodyStore()
+    store.gate.clear()
+    flush = FlushLedger(outbox, store, journal)
+    job = asyncio.create_task(flush.run())
+    expected = put(outbox, journal, 0, 1)
+    await store.asked.wait()
+    expected += put(outbox, journal, 1, 8)
+    store.gate.set()
+    assert await flush.flush()
+    assert store.batches == [1, 7]
+    assert await read_ids(store) == expected
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+
+
+async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: FileJournal) -> None:
+    """What the audit leans on: a row is in the outbox or in the store, and in no third place."""
+    outbox, store = Outbox(), MoodyStore()
+    flush = FlushLedger(outbox, store, journal)
+    expected = put(outbox, journal, 0, 3)
+    store.gate.clear()
+    task = asyncio.create_task(flush.flush())
+    await store.asked.wait()
+    assert outbox.writing.locked()
+    store.gate.set()
+    async with outbox.writing:
+        assert await read_ids(store) == expected
+        expected += put(outbox, journal, 3, 5)
+        again = asyncio.create_task(flush.flush())
+        await asyncio.sleep(0)
+        assert [row.id for row in outbox.look()] == expected[3:]
+        assert await read_ids(store) == expected[:3]
+    assert await task
+    assert await again
+    assert await read_ids(store) == expected
+
+
+def test_a_row_that_comes_alone_is_stored_at_once_and_those_of_the_rest_after_it_together(path: Path) -> None:
+    async def main() -> None:
+        outbox, store, journal = Outbox(), MoodyStore(), FileJournal(path)
+        job = asyncio.create_task(FlushLedger(outbox, store, journal).run())
+        for first in (0, 100):
+            await asyncio.sleep(10 * REST_S)
+            put(outbox, journal, first, first + 1)
+            for number in range(first + 1, first + 10):
+                for _ in range(5):  # turns enough for a job that does not rest
+                    await asyncio.sleep(0)
+                put(outbox, journal, number, number + 1)
+            await asyncio.sleep(REST_S)
+            assert store.batches[-2:] == [1, 9]
+        assert len(store.batches) == 4
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+        journal.close()
+
+    run_hurried(main())
+
+
+def test_a_store_that_failed_is_asked_again_after_a_pause(path: Path) -> None:
+    async def main() -> None:
+        outbox, store, journal = Outbox(), MoodyStore(unavailable, unavailable), FileJournal(path)
+        job = asyncio.create_task(FlushLedger(outbox, store, journal).run())
+        expected = put(outbox, journal, 0, 3)
+        await asyncio.sleep(10 * RETRY_AFTER_S)
+        assert await read_ids(store) == expected
+        assert len(store.asked_at) == 3
+        assert all(RETRY_AFTER_S <= later - earlier < 2 * RETRY_AFTER_S for earlier, later in pairwise(store.asked_at))
+        assert not outbox.failing
+        expected += put(outbox, journal, 3, 4)
+        await asyncio.sleep(0.1)
+        assert await read_ids(store) == expected
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+        journal.close()
+
+    run_hurried(main())
+
+
+@pytest.fixture
+async def database(tmp_path: Path, template_path: Path) -> AsyncIterator[Database]:
+    opened = await open_database(f"sqlite:///{await copy_template(template_path, tmp_path)}")
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5, 10, 20, 40])
+async def test_a_commit_whose_caller_is_cancelled_is_made_once(
+    database: Database, journal: FileJournal, path: Path, steps: int
+) -> None:
+    """Stored, charged and forgotten once, however far it had come."""
+    outbox, ledger = Outbox(), SqlLedger(database)
+    flush = FlushLedger(outbox, ledger, journal)
+    expected = put(outbox, journal, 0, 3)
+    task = asyncio.create_task(flush.flush())
+    for _ in range(steps):
+        await asyncio.sleep(0.0005 if steps > 2 else 0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    expected += put(outbox, journal, 3, 4)
+    assert await flush.flush()
+    assert await read_ids(SqlRequestLog(database)) == expected
+    assert await read_totals(ledger) == {(3, 5, 4, 4, 4)}
+    assert len(outbox) == 0
+    assert find(path) == {}

@@ -1,0 +1,71 @@
+"""Prices as people write them, and as JSON shows them."""
+
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.billing.price_spec import PriceSpec, write_price
+from gateway.domain.price import ONE_PPM, Price
+from gateway.parsing import Problems, read_table
+
+AMOUNTS = st.decimals(0, 10, places=4).map(float)
+RATES = ("input", "cached_input", "output", "cache_write", "cache_write_long")
+TABLES = st.fixed_dictionaries(
+    {"model": st.sampled_from(["m", "gpt-*", "org/m:1"])},
+    optional={
+        "provider": st.sampled_from(["openai", "x-y"]),
+        **{f"{rate}_usd_per_million": AMOUNTS for rate in RATES},
+        "usd_per_image": AMOUNTS,
+        "usd_per_second": AMOUNTS,
+        "usd_per_million_characters": AMOUNTS,
+        "tiers": st.lists(
+            st.fixed_dictionaries(
+                {"above_tokens": st.integers(1, 9)}, optional={f"{rate}_usd_per_million": AMOUNTS for rate in RATES}
+            ),
+            max_size=3,
+            unique_by=lambda tier: tier["above_tokens"],
+        ),
+        "sizes": st.lists(
+            st.fixed_dictionaries({"size": st.sampled_from(["*x1080", "640x360"]), "usd_per_second": AMOUNTS}),
+            max_size=2,
+        ),
+    },
+)
+
+
+@settings(max_examples=40)
+@given(TABLES)
+def test_what_is_shown_of_a_price_can_be_read_back(table: dict[str, Any]) -> None:
+    price = read_table(table, PriceSpec).price()
+    assert read_table(write_price(price), PriceSpec).price() == price
+
+
+def test_a_price_is_shown_with_every_unit() -> None:
+    """So that one which is added to prices is one that people see."""
+    names = set(write_price(Price("m")))
+    assert names == {field.name for field in attrs.fields(PriceSpec)}
+
+
+def test_a_multiplier_is_in_every_amount() -> None:
+    tiers = [{"above_tokens": 5, "output_usd_per_million": 4}]
+    sizes = [{"size": "*", "usd_per_second": Decimal("0.5")}]
+    table = {"model": "m", "input_usd_per_million": 3, "usd_per_image": Decimal("0.04"), "tiers": tiers, "sizes": sizes}
+    shown = write_price(read_table(table, PriceSpec).price(), ONE_PPM // 2)
+    assert (shown["input_usd_per_million"], shown["cached_input_usd_per_million"], shown["usd_per_image"]) == (
+        1.5,
+        None,
+        0.02,
+    )
+    assert [(tier["input_usd_per_million"], tier["output_usd_per_million"]) for tier in shown["tiers"]] == [(1.5, 2)]
+    assert shown["sizes"] == [{"size": "*", "usd_per_second": 0.25}]
+
+
+@pytest.mark.parametrize("model", ["", "a\nb", "m" * 257, 5])
+def test_a_price_is_of_a_model_that_can_be_asked_for(model: object) -> None:
+    with pytest.raises(Problems) as caught:
+        read_table({"model": model}, PriceSpec)
+    assert [where for where, _ in caught.value.problems] == ["model"]

@@ -1,0 +1,389 @@
+"""A call is granted with money in both purses and a turn at every limit, or with nothing at all."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import attrs
+import pytest
+
+from gateway.billing.quota import BREATH_S, Admission, Bank
+from gateway.billing.rate_limiter import MemoryCounters
+from gateway.billing.write_queue import Outbox
+from gateway.domain.account import Caller
+from gateway.domain.balance import Purse, read_day
+from gateway.domain.ledger import Spending
+from gateway.domain.price import ONE_PPM, Price
+from gateway.domain.rate_limit import Limits
+from gateway.domain.request_log import RequestRow, StartedCall
+from gateway.errors import Fault, QuotaExhausted, RateLimited, StoreUnavailable
+from gateway.storage.journal import FileJournal
+from tests.support.billing_services import NANO_A_TOKEN, NOON, Books, call_for, caller_of, capped, option_of, unix
+
+
+class FullJournal(FileJournal):
+    """A journal on a disk without space."""
+
+    def start(self, call: StartedCall) -> None:
+        raise StoreUnavailable(f"no space left on device for {call.id}")
+
+
+def purses(books: Books, caller: Caller) -> tuple[Purse, Purse]:
+    return books.bank.find_purse("key", caller.key.id), books.bank.find_purse("account", caller.account.id)
+
+
+def held(books: Books, caller: Caller) -> tuple[int, ...]:
+    return tuple(purse.held_nanos for purse in purses(books, caller))
+
+
+async def refuse(books: Books, caller: Caller, nanos: int) -> Fault:
+    """The fault of a call; checks that nothing is left of it."""
+    before = held(books, caller), books.admission.open_holds, set(books.journal._open), len(books.outbox)
+    with pytest.raises(Fault) as caught:
+        await books.admit(caller, call_for(nanos))
+    assert (held(books, caller), books.admission.open_holds, set(books.journal._open), len(books.outbox)) == before
+    return caught.value
+
+
+# money
+
+
+async def test_a_grant_holds_what_the_call_may_cost_in_both_purses(books: Books) -> None:
+    caller = caller_of(capped(100), capped(50, "daily"))
+    running = await books.admit(caller, call_for(20, output=10))
+    assert (held(books, caller), books.admission.open_holds) == ((30, 30), 1)
+    books.settle(running, 12)
+    assert (held(books, caller), books.admission.open_holds) == ((0, 0), 0)
+    assert [purse.lifetime.spent_nanos for purse in purses(books, caller)] == [12, 12]
+
+
+@pytest.mark.parametrize(("account", "key", "told"), [(49, 50, "the account"), (50, 49, "this API key")])
+async def test_both_must_have_room_and_the_one_that_has_not_is_told(
+    books: Books, account: int, key: int, told: str
+) -> None:
+    fault = await refuse(books, caller_of(capped(account), capped(key)), 50)
+    assert isinstance(fault, QuotaExhausted)
+    assert told in fault.message
+    await books.admit(caller_of(capped(50), capped(50)), call_for(50))
+
+
+async def test_keys_of_one_account_share_its_room_and_not_each_others(books: Books) -> None:
+    one, other = caller_of(capped(100), capped(60)), caller_of(capped(100), capped(60), id=8)
+    await books.admit(one, call_for(60))
+    assert "the account" in (await refuse(books, other, 41)).message
+    await books.admit(other, call_for(40))
+    assert (held(books, one), held(books, other)) == ((60, 100), (40, 100))
+
+
+async def test_the_dearest_of_the_options_is_held(books: Books) -> None:
+    prices = [(None, ONE_PPM), (NANO_A_TOKEN, ONE_PPM), (NANO_A_TOKEN, 2_500_001), (NANO_A_TOKEN, 0)]
+    options = [option_of(price, multiplier) for price, multiplier in prices]
+    grant = await books.admission.admit(books.arrive(caller_of()), call_for(4), options)
+    assert grant.hold.nanos == 11  # 10.000004, rounded up
+
+
+@pytest.mark.parametrize("price", [None, Price("m", image_nanos=5)])
+async def test_a_call_that_costs_nothing_passes_an_exhausted_cap(books: Books, price: Price | None) -> None:
+    caller = caller_of(capped(0), capped(0))
+    running = await books.admit(caller, call_for(10), price)
+    assert books.settle(running, 10).cost_nanos == 0
+
+
+async def test_a_call_ends_at_the_price_it_began_with_whatever_later_ones_cost(books: Books) -> None:
+    caller = caller_of(capped(100))
+    early = await books.admit(caller, call_for(10))
+    late = await books.admit(caller, call_for(10), attrs.evolve(NANO_A_TOKEN, input_nanos_per_million=3 * ONE_PPM))
+    assert [grant.hold.nanos for _, grant in (early, late)] == [10, 30]
+    assert [books.settle(running, 10).cost_nanos for running in (early, late)] == [10, 30]
+
+
+async def test_a_hundred_calls_at_once_hold_no_more_than_the_cap(books: Books) -> None:
+    caller = caller_of(capped(1_000, "monthly"), capped(10**9))
+    results = await asyncio.gather(
+        *(books.admit(caller, call_for(30)) for _ in range(100)),
+        return_exceptions=True,
+    )
+    refused = [result for result in results if isinstance(result, QuotaExhausted)]
+    assert (len(results) - len(refused), held(books, caller)) == (33, (990, 990))
+
+
+async def test_a_changed_cap_counts_from_the_next_call_on(books: Books) -> None:
+    wide, narrow = caller_of(capped(100)), caller_of(capped(40))
+    running = await books.admit(wide, call_for(60))
+    await refuse(books, narrow, 1)
+    assert books.settle(running, 30).cost_nanos == 30
+    await books.admit(narrow, call_for(10))
+
+
+async def test_a_call_over_midnight_is_charged_on_the_day_it_ends(books: Books) -> None:
+    caller = caller_of(capped(100, "daily"))
+    books.now = unix("2027-05-15T23:59:59")
+    running = await books.admit(caller, call_for(80))
+    assert (await refuse(books, caller, 30)).retry_after_s == 1
+    books.now = unix("2027-05-16T00:00:00")
+    assert (await refuse(books, caller, 30)).retry_after_s == 86_400
+    books.settle(running, 60)
+    purse = books.bank.find_purse("account", 1)
+    assert purse.find_room(books.bank.today) == 40
+    assert purse.find_room(read_day(unix("2027-05-15T12:00"))) == 100
+
+
+# turns
+
+
+async def test_a_call_refused_for_its_rate_holds_no_money(books: Books) -> None:
+    caller = caller_of(capped(100), limits=Limits(max_concurrency=1))
+    running = await books.admit(caller, call_for(10))
+    assert isinstance(await refuse(books, caller, 10), RateLimited)
+    books.settle(running, 10)
+    await books.admit(caller, call_for(10))
+
+
+async def test_a_call_refused_for_money_takes_no_turn(books: Books) -> None:
+    caller = caller_of(capped(10), limits=Limits(rpm=10))
+    assert isinstance(await refuse(books, caller, 11), QuotaExhausted)
+    await books.admit(caller, call_for(10))
+    assert isinstance(await refuse(books, caller, 0), RateLimited)
+
+
+async def test_the_end_of_a_call_counts_its_tokens_and_frees_its_place(books: Books) -> None:
+    caller = caller_of(limits=Limits(tpm=600, max_concurrency=1))
+    running = await books.admit(caller, call_for(30))
+    books.settle(running, 90)
+    fault = await refuse(books, caller, 30)
+    assert isinstance(fault, RateLimited)
+    assert fault.retry_after_s == 6  # 90 tokens are 9 s, and half the burst of 60 is free: 30 of them may be owed
+    books.pulse += 6
+    await books.admit(caller, call_for(30))
+
+
+async def test_a_key_and_its_account_take_turns_each_for_itself(books: Books) -> None:
+    one = caller_of(limits=Limits(max_concurrency=2))
+    one = attrs.evolve(one, account=attrs.evolve(one.account, limits=Limits(max_concurrency=3)))
+    other = attrs.evolve(one, key=attrs.evolve(one.key, id=8))
+    for caller in (one, one, other):
+        await books.admit(caller, call_for(1))
+    assert "This key's limit of 2 requests at once" in (await refuse(books, one, 1)).message
+    assert "The account's limit of 3 requests at once" in (await refuse(books, other, 1)).message
+
+
+async def test_a_caller_without_limits_takes_no_turn(books: Books) -> None:
+    _, grant = await books.admit(caller_of(), call_for(1))
+    assert grant.turn is None
+
+
+# before a call is read
+
+
+def never() -> bool:
+    raise AssertionError("nobody asked for what is free")
+
+
+async def peek(books: Books, caller: Caller, *, free: bool = False) -> Fault | None:
+    """What a look before the call finds; checks that nothing is left of it."""
+    before = held(books, caller), books.admission.open_holds, set(books.journal._open)
+    fault: Fault | None = None
+    try:
+        await books.admission.peek(caller, lambda: free)
+    except Fault as raised:
+        fault = raised
+    assert (held(books, caller), books.admission.open_holds, set(books.journal._open)) == before
+    return fault
+
+
+@pytest.mark.parametrize(("account", "key", "told"), [(100, 0, "this API key"), (0, 100, "the account")])
+async def test_an_empty_purse_is_seen_before_a_call_that_may_cost_something(
+    books: Books, account: int, key: int, told: str
+) -> None:
+    caller = caller_of(capped(account), capped(key))
+    fault = await peek(books, caller)
+    assert isinstance(fault, QuotaExhausted)
+    assert fault.message == f"The lifetime quota of {told} is used up"
+    assert await peek(books, caller, free=True) is None
+
+
+async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(books: Books) -> None:
+    caller = caller_of(capped(100), capped(100))
+    running = await books.admit(caller, call_for(100))
+    await books.admission.peek(caller, never)
+    books.settle(running, 100)
+    assert isinstance(await peek(books, caller), QuotaExhausted)
+
+
+async def test_a_look_sees_the_rate_and_takes_nothing_of_it(books: Books) -> None:
+    caller = caller_of(limits=Limits(rpm=1, max_concurrency=1))
+    for _ in range(3):
+        await books.admission.peek(caller, never)
+    running = await books.admit(caller, call_for(1))
+    fault = await peek(books, caller)
+    assert isinstance(fault, RateLimited)
+    assert (fault.retry_after_s, fault.standing.requests is not None) == (60, True)
+    books.pulse += 60
+    assert "1 request at once" in getattr(await peek(books, caller), "message", "")
+    books.settle(running, 1)
+    await books.admission.peek(caller, never)
+
+
+async def test_a_look_sees_tokens_that_are_owed(books: Books) -> None:
+    caller = caller_of(limits=Limits(tpm=600))
+    await books.spend(caller, 90)
+    assert isinstance(await peek(books, caller), RateLimited)
+    books.pulse += 9
+    await books.admission.peek(caller, never)
+
+
+async def test_a_look_sees_that_the_store_is_behind(books: Books) -> None:
+    await books.spend(caller_of(), 5)
+    books.disk.full = True
+    await books.flush.flush()
+    assert isinstance(await peek(books, caller_of()), StoreUnavailable)
+
+
+# the journal and the store
+
+
+async def test_a_call_is_in_the_journal_before_it_is_made(books: Books, tmp_path: Path) -> None:
+    arrival, _ = await books.admit(caller_of(key=capped(50)), call_for(20, output=5))
+    found = FileJournal(Path(shutil.copy(books.journal._path, tmp_path / "copy")))
+    found.close()
+    (left,) = found.leftovers
+    assert not left.settled
+    assert left.row == RequestRow(
+        id=arrival.id,
+        started_ms=int(NOON * 1000),
+        settled_ms=int(NOON * 1000),
+        operation="chat",
+        account_id=1,
+        account="acme",
+        key_id=7,
+        key_name="laptop",
+        model="m",
+        channel="up",
+        status=500,
+        ending="interrupted",
+        error_code=None,
+        stream=False,
+        attempts=1,
+        prompt_tokens=0,
+        completion_tokens=0,
+        cached_tokens=0,
+        usage_source="none",
+        cost_nanos=0,
+        reserved_nanos=25,
+        overrun_nanos=0,
+        first_byte_ms=None,
+        total_ms=0,
+        client_request_id=None,
+    )
+
+
+async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(books: Books, tmp_path: Path) -> None:
+    counters = MemoryCounters(lambda: books.pulse)
+    full = FullJournal(tmp_path / "full.journal")
+    admission = Admission(books.bank, counters, full, books.outbox)
+    caller, options = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
+    with pytest.raises(StoreUnavailable):
+        await admission.admit(books.arrive(caller), call_for(20), options)
+    full.close()
+    assert (held(books, caller), admission.open_holds) == ((0, 0), 0)
+    good = Admission(books.bank, counters, books.journal, books.outbox)
+    grant = await good.admit(books.arrive(caller), call_for(20), options)
+    assert grant.turn is not None
+
+
+async def test_while_the_store_is_behind_nothing_is_admitted_not_even_for_free(books: Books) -> None:
+    caller = caller_of()
+    await books.spend(caller, 5)
+    books.disk.full = True
+    await books.flush.flush()
+    fault = await refuse(books, caller, 0)
+    assert isinstance(fault, StoreUnavailable)
+    assert (fault.status, fault.retry_after_s) == (503, 5)
+    books.disk.full = False
+    await books.flush.flush()
+    await books.admit(caller, call_for(0))
+
+
+async def test_a_call_waits_a_moment_for_a_store_that_is_busy(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    caller, small = caller_of(), Outbox(most=4)
+    await books.spend(caller, 5)
+    row = books.outbox.look()[0]
+    crowded = Admission(books.bank, MemoryCounters(lambda: 0.0), books.journal, small)
+    for index in range(4):
+        small.put(attrs.evolve(row, id=f"req_{index}"))
+    monkeypatch.setattr("gateway.billing.quota.asyncio.sleep", rest)
+    with pytest.raises(StoreUnavailable):  # it did not help
+        await crowded.open(books.arrive(caller), call_for(1), [])
+    small.take(2)
+    await crowded.open(books.arrive(caller), call_for(1), [])
+    small.take(1)
+    await crowded.open(books.arrive(caller), call_for(1), [])
+    assert rests == [BREATH_S, BREATH_S]
+
+
+# the bank
+
+
+def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
+    bank = Bank(lambda: NOON)
+    bank.load(
+        [
+            Spending(1, 7, 100, 40, 5, 1_000, 400, 50),
+            Spending(1, 8, 200, 80, 10),
+            Spending(1, None, 0, 0, 0, 3_000, 700, 60),
+            Spending(2, 9, 1, 1, 1),
+        ],
+        bank.today,
+    )
+    sums = {}
+    for owner in ("account", "key"):
+        for owner_id, purse in bank.list_purses(owner):  # type: ignore[arg-type]
+            month, day = purse.monthly.at(bank.today.month_start_s), purse.daily.at(bank.today.start_s)
+            tallies = (purse.lifetime, month, day)
+            sums[owner, owner_id] = [(tally.spent_nanos, tally.credit_nanos) for tally in tallies]
+    assert sums == {
+        ("account", 1): [(300, 3_000), (120, 700), (15, 60)],
+        ("account", 2): [(1, 0), (1, 0), (1, 0)],
+        ("key", 7): [(100, 1_000), (40, 400), (5, 50)],
+        ("key", 8): [(200, 0), (80, 0), (10, 0)],
+        ("key", 9): [(1, 0), (1, 0), (1, 0)],
+    }
+
+
+async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yesterdays_spending(books: Books) -> None:
+    caller = caller_of(capped(100, "daily"))
+    books.settle(await books.admit(caller, call_for(70)), 70)
+    await books.flush.flush()
+    yesterday = books.now
+    books.now = books.bank.today.end_s
+    await books.crash("release")
+    assert books.bank.find_purse("key", 7).lifetime.spent_nanos == 70
+    await books.admit(caller, call_for(100))
+    books.now = yesterday
+    with pytest.raises(QuotaExhausted):
+        await books.admit(caller, call_for(31))
+
+
+def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_look() -> None:
+    bank = Bank(lambda: NOON)
+    bank.load([Spending(1, 7, 130)], bank.today)
+    with pytest.raises(QuotaExhausted):
+        bank.hold(caller_of(key=capped(100)), 1)
+    assert bank.find_purse("key", 7).tally(bank.today).overrun_nanos == 30
+    assert not bank.holds
+
+
+def test_the_running_day_is_the_clocks() -> None:
+    now = [NOON]
+    bank = Bank(lambda: now[0])
+    first = bank.today
+    assert bank.today is first
+    now[0] = first.end_s
+    assert bank.today == read_day(first.end_s)
+    now[0] = first.end_s - 0.001
+    assert bank.today == first

@@ -1,0 +1,374 @@
+"""The meters in memory: all or nothing, nothing lost, nothing kept for ever."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.billing.rate_limiter import MemoryCounters
+from gateway.domain.rate_limit import NO_LIMITS, Allowance, Limits, Standing, Subject, Turn, burst
+from gateway.errors import RateLimited
+
+MAYBE = st.none() | st.integers(1, 40)
+LIMITS = st.builds(Limits, MAYBE, st.none() | st.integers(1, 2_000), st.none() | st.integers(1, 4))
+
+
+@attrs.define
+class Clock:
+    """Monotonic seconds that pass when told to."""
+
+    now: float = 5_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def finish(coroutine: Coroutine[Any, Any, Turn]) -> Turn:
+    """The result of a coroutine that never waits; one that does is an error."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        turn = end.value
+        assert isinstance(turn, Turn)
+        return turn
+    raise AssertionError("take() waited")
+
+
+def key(limits: Limits, number: int = 1) -> Subject:
+    return Subject("key", number, limits)
+
+
+def account(limits: Limits, number: int = 1) -> Subject:
+    return Subject("account", number, limits)
+
+
+def try_take(counters: MemoryCounters, subjects: Sequence[Subject], tokens: int = 0) -> Turn | RateLimited:
+    try:
+        return finish(counters.take(subjects, tokens))
+    except RateLimited as fault:
+        return fault
+
+
+async def test_a_request_takes_one_of_every_rate_of_every_subject() -> None:
+    counters = MemoryCounters(Clock())
+    turn = await counters.take([key(Limits(600, 6_000)), account(Limits(60, 60_000))], 60)
+    # The account has fewer requests remaining, the key fewer tokens.
+    assert turn.standing == Standing(Allowance(60, 5, 1.0), Allowance(6_000, 540, pytest.approx(0.6)))
+    assert (turn.tokens, turn.given_back) == (60, False)
+
+
+async def test_of_two_with_as_few_remaining_the_one_that_takes_longer_is_told() -> None:
+    turn = await MemoryCounters(Clock()).take([key(Limits(19)), account(Limits(10))], 0)
+    assert turn.standing.requests == Allowance(10, 0, 6.0)
+
+
+async def test_a_subject_without_limits_stands_nowhere_and_is_never_refused() -> None:
+    counters = MemoryCounters(Clock())
+    for _ in range(1_000):
+        turn = await counters.take([key(NO_LIMITS), account(NO_LIMITS)], 10**9)
+        assert turn.standing == Standing(None, None)
+
+
+@pytest.mark.parametrize("whose", ["key", "account"])
+@pytest.mark.parametrize(
+    ("limits", "told", "seconds"),
+    [
+        (Limits(rpm=12), "12 requests a minute", 5),
+        (Limits(tpm=600), "600 tokens a minute", 5),
+        (Limits(max_concurrency=1), "1 request at once", 1),
+    ],
+)
+async def test_every_limit_of_every_subject_refuses(whose: str, limits: Limits, told: str, seconds: int) -> None:
+    counters = MemoryCounters(Clock())
+    subjects = [key(limits if whose == "key" else NO_LIMITS), account(limits if whose == "account" else NO_LIMITS)]
+    turn = await counters.take(subjects, 50)
+    with pytest.raises(RateLimited, match=f"limit of {told} is reached") as refused:
+        await counters.take(subjects, 60)
+    assert refused.value.message.startswith("This key's" if whose == "key" else "The account's")
+    assert refused.value.retry_after_s == seconds
+    assert (refused.value.status, refused.value.public_code) == (429, "rate_limit_exceeded")
+    assert refused.value.standing == turn.standing
+
+
+async def test_the_limit_with_the_longest_wait_is_told() -> None:
+    counters = MemoryCounters(Clock())
+    subjects = [key(Limits(rpm=10, tpm=1, max_concurrency=1)), account(Limits(rpm=2, max_concurrency=1))]
+    await counters.take(subjects, 1)
+    with pytest.raises(RateLimited, match="This key's limit of 1 token a minute") as refused:
+        await counters.take(subjects, 1)
+    assert refused.value.retry_after_s == 60
+    with pytest.raises(RateLimited, match="The account's limit of 2 requests a minute") as refused:
+        await counters.take([key(Limits(rpm=10, max_concurrency=1)), subjects[1]], 1)
+    assert refused.value.retry_after_s == 30
+
+
+async def test_of_two_equal_waits_the_keys_is_told() -> None:
+    counters = MemoryCounters(Clock())
+    subjects = [key(Limits(max_concurrency=1)), account(Limits(max_concurrency=1))]
+    await counters.take(subjects, 0)
+    with pytest.raises(RateLimited, match="This key's"):
+        await counters.take(subjects, 0)
+
+
+async def test_a_caller_who_waits_as_told_passes() -> None:
+    clock = Clock()
+    counters = MemoryCounters(clock)
+    subjects = [key(Limits(rpm=7, tpm=1_000)), account(Limits(rpm=33))]
+    passed = 0
+    for _ in range(40):
+        outcome = try_take(counters, subjects, 150)
+        if isinstance(outcome, RateLimited):
+            assert outcome.retry_after_s is not None
+            clock.now += outcome.retry_after_s
+            outcome = try_take(counters, subjects, 150)
+        assert isinstance(outcome, Turn)
+        passed += 1
+    assert clock.now - 5_000 == pytest.approx((passed - 1) * 9)
+
+
+ATTEMPTS = st.lists(
+    st.tuples(st.integers(0, 3_000), st.integers(1, 3), st.integers(0, 300), st.integers(0, 300), st.booleans()),
+    max_size=60,
+)
+
+
+@given(st.lists(LIMITS, min_size=3, max_size=3), LIMITS, ATTEMPTS)
+def test_a_refused_request_takes_nothing_and_no_place_is_given_twice(
+    keys: list[Limits], limits: Limits, attempts: list[tuple[int, int, int, int, bool]]
+) -> None:
+    """One hears of every attempt, its twin of those alone that passed: both tell the same of each."""
+    clock = Clock()
+    counters, twin = MemoryCounters(clock), MemoryCounters(clock)
+    running: list[tuple[Turn, Turn, int, int]] = []
+    for gap_ms, number, tokens, used, ends in attempts:
+        clock.now += gap_ms / 1_000
+        if ends and running:
+            turn, other, used_tokens, _ = running.pop(0)
+            counters.give_back(turn, used_tokens)
+            twin.give_back(other, used_tokens)
+            continue
+        subjects = [key(keys[number - 1], number), account(limits)]
+        outcome = try_take(counters, subjects, tokens)
+        if isinstance(outcome, RateLimited):
+            continue
+        again = finish(twin.take(subjects, tokens))
+        assert again.standing == outcome.standing
+        running.append((outcome, again, used, number))
+        assert limits.max_concurrency is None or len(running) <= limits.max_concurrency
+        most = keys[number - 1].max_concurrency
+        assert most is None or sum(whose == number for _, _, _, whose in running) <= most
+
+
+@given(st.integers(1, 200), st.lists(st.integers(0, 500), min_size=20, max_size=200))
+def test_over_any_minute_a_subject_gets_its_limit_and_a_burst(rpm: int, gaps_ms: list[int]) -> None:
+    clock = Clock()
+    counters = MemoryCounters(clock)
+    passed: list[float] = []
+    for number, gap_ms in enumerate(gaps_ms):
+        clock.now += gap_ms / 1_000
+        if isinstance(try_take(counters, [key(NO_LIMITS, number % 3), account(Limits(rpm))]), Turn):
+            passed.append(clock.now)
+            assert sum(at >= clock.now - 60 for at in passed) <= rpm + burst(rpm)
+    assert passed
+
+
+async def test_places_are_free_again_when_requests_end() -> None:
+    counters = MemoryCounters(Clock())
+    subjects = [key(Limits(max_concurrency=2)), account(Limits(max_concurrency=3))]
+    first, _ = await counters.take(subjects, 0), await counters.take(subjects, 0)
+    with pytest.raises(RateLimited):
+        await counters.take(subjects, 0)
+    counters.give_back(first, 0)
+    await counters.take(subjects, 0)
+    with pytest.raises(RateLimited):
+        await counters.take(subjects, 0)
+
+
+async def test_a_turn_is_given_back_once() -> None:
+    counters = MemoryCounters(Clock())
+    subjects = [key(Limits(tpm=60_000, max_concurrency=2))]
+    turn, _ = await counters.take(subjects, 3_000), await counters.take(subjects, 3_000)
+    counters.give_back(turn, 0)
+    counters.give_back(turn, 0)
+    last = await counters.take(subjects, 0)
+    assert last.standing.tokens == Allowance(60_000, 3_000, 3.0)
+    with pytest.raises(RateLimited, match="2 requests at once"):
+        await counters.take(subjects, 0)
+
+
+@pytest.mark.parametrize(("used", "remaining"), [(0, 6_000), (10, 5_990), (1_000, 5_000), (4_000, 2_000), (9_000, 0)])
+async def test_what_a_request_used_is_what_is_counted(used: int, remaining: int) -> None:
+    counters = MemoryCounters(Clock())
+    subjects = [key(Limits(tpm=60_000)), account(Limits(tpm=600_000))]
+    counters.give_back(await counters.take(subjects, 1_000), used)
+    outcome = try_take(counters, subjects, 0)
+    assert outcome.standing.tokens is not None
+    assert outcome.standing.tokens.remaining == remaining
+    assert isinstance(outcome, Turn) is (used <= 6_000)
+
+
+async def test_requests_that_come_together_share_the_places() -> None:
+    counters = MemoryCounters(Clock())
+    subjects = [key(NO_LIMITS), account(Limits(max_concurrency=5))]
+    outcomes = await asyncio.gather(*(counters.take(subjects, 1) for _ in range(20)), return_exceptions=True)
+    assert sum(isinstance(outcome, Turn) for outcome in outcomes) == 5
+    assert sum(isinstance(outcome, RateLimited) for outcome in outcomes) == 15
+
+
+async def test_a_key_and_an_account_of_the_same_id_are_two() -> None:
+    counters = MemoryCounters(Clock())
+    await counters.take([key(Limits(max_concurrency=1))], 0)
+    await counters.take([account(Limits(max_concurrency=1))], 0)
+    with pytest.raises(RateLimited):
+        await counters.take([account(Limits(max_concurrency=1))], 0)
+
+
+async def test_changed_limits_hold_from_the_next_request_on() -> None:
+    clock = Clock()
+    counters = MemoryCounters(clock)
+    await counters.take([key(Limits(rpm=1))], 0)
+    with pytest.raises(RateLimited) as refused:
+        await counters.take([key(Limits(rpm=1))], 0)
+    assert refused.value.retry_after_s == 60
+    raised = await counters.take([key(Limits(rpm=600))], 0)  # the one request owed is a tenth of a second now
+    assert raised.standing.requests == Allowance(600, 58, pytest.approx(0.2))
+    for _ in range(58):
+        await counters.take([key(Limits(rpm=600))], 0)
+    with pytest.raises(RateLimited, match="limit of 12 ") as refused:
+        await counters.take([key(Limits(rpm=12))], 0)
+    assert refused.value.retry_after_s == 6  # not the five minutes that sixty would take
+    await counters.take([key(NO_LIMITS)], 0)
+    with pytest.raises(RateLimited):
+        await counters.take([key(Limits(rpm=12))], 0)
+
+
+async def test_limits_that_were_changed_hold_for_a_caller_whose_own_are_still_those_before() -> None:
+    """Its subjects are the same object as before: what was found for them is not good any more."""
+    counters = MemoryCounters(Clock())
+    before, after = (key(Limits(max_concurrency=2)),), (key(Limits(max_concurrency=1)), account(NO_LIMITS))
+    for subjects, most in ((before, 2), (after, 1), (before, 2), (after, 1)):
+        turns = [await counters.take(subjects, 0) for _ in range(most)]
+        with pytest.raises(RateLimited, match=f"limit of {most} request"):
+            await counters.take(subjects, 0)
+        for turn in turns:
+            counters.give_back(turn, 0)
+
+
+async def test_callers_who_share_an_account_share_its_meters_however_often_limits_change() -> None:
+    counters = MemoryCounters(Clock())
+    shared = account(Limits(rpm=600, max_concurrency=4))
+    callers = [(key(Limits(rpm=900), number), shared) for number in range(4)]
+    turns = []
+    for left, subjects in zip(range(59, 55, -1), callers, strict=True):
+        turns.append(await counters.take(subjects, 0))
+        assert turns[-1].standing.requests == Allowance(600, left, pytest.approx((60 - left) / 10))
+        await counters.take([key(Limits(rpm=left), 9)], 0)  # whoever that is, its limits change
+    with pytest.raises(RateLimited, match="4 requests at once"):
+        await counters.take(callers[0], 0)
+    counters.give_back(turns[0], 0)
+    await counters.take(callers[3], 0)
+
+
+async def test_a_raised_limit_frees_a_caller_who_owes_tokens() -> None:
+    counters = MemoryCounters(Clock())
+    await counters.take([key(Limits(tpm=60))], 3_000)
+    with pytest.raises(RateLimited) as refused:
+        await counters.take([key(Limits(tpm=60))], 1)
+    assert refused.value.retry_after_s == 2_995
+    raised = await counters.take([key(Limits(tpm=60_000))], 0)
+    assert raised.standing.tokens == Allowance(60_000, 3_000, pytest.approx(3))
+
+
+async def test_lowered_places_count_what_began_before() -> None:
+    counters = MemoryCounters(Clock())
+    turns = [await counters.take([key(NO_LIMITS)], 0) for _ in range(3)]
+    for turn in turns[:2]:
+        with pytest.raises(RateLimited):
+            await counters.take([key(Limits(max_concurrency=1))], 0)
+        counters.give_back(turn, 0)
+    counters.give_back(turns[2], 0)
+    await counters.take([key(Limits(max_concurrency=1))], 0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(60_000, 600), (600, 60_000)])
+async def test_a_correction_across_a_change_counts_at_the_larger_limit(before: int, after: int) -> None:
+    counters = MemoryCounters(Clock())
+    turn = await counters.take([key(Limits(tpm=before))], 0)
+    kept = await counters.take([key(Limits(tpm=after))], 0)
+    counters.give_back(turn, 6_000)
+    outcome = try_take(counters, [key(Limits(tpm=after))])
+    assert outcome.standing.tokens is not None
+    assert outcome.standing.tokens.reset_s == pytest.approx(6)
+    counters.give_back(kept, 0)
+
+
+async def test_a_limit_that_was_lifted_or_set_meanwhile_is_corrected_by_what_was_taken() -> None:
+    counters = MemoryCounters(Clock())
+    limited, free = await counters.take([key(Limits(tpm=6_000))], 600), await counters.take([key(NO_LIMITS)], 600)
+    counters.give_back(limited, 300)
+    counters.give_back(free, 600_000)  # began unlimited
+    last = await counters.take([key(Limits(tpm=6_000))], 0)
+    assert last.standing.tokens == Allowance(6_000, 300, pytest.approx(3))
+
+
+async def test_subjects_at_rest_are_forgotten() -> None:
+    clock = Clock()
+    counters = MemoryCounters(clock)
+    for number in range(20_000):
+        clock.now += 1
+        counters.give_back(await counters.take([key(Limits(60, 600, 1), number)], 1), 1)
+    assert len(counters._meters) <= 1_024
+    assert len(counters._seats) <= 1_024
+
+
+async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
+    clock = Clock()
+    counters = MemoryCounters(clock)
+    owes, runs = key(Limits(rpm=1), -1), key(Limits(max_concurrency=1), -2)
+    spends = key(Limits(tpm=1), -3)
+    counters.give_back(await counters.take([owes], 0), 0)
+    counters.give_back(await counters.take([spends], 1), 1)
+    turn = await counters.take([runs], 0)
+    for number in range(3_000):
+        clock.now += 0.01
+        counters.give_back(await counters.take([key(Limits(60_000), number)], 0), 0)
+    assert len(counters._meters) <= 1_024
+    for subject in (owes, spends, runs):
+        with pytest.raises(RateLimited):
+            await counters.take([subject], 1)
+    counters.give_back(turn, 0)
+    await counters.take([runs], 0)
+
+
+async def test_a_caller_who_is_read_anew_over_and_over_is_not_remembered_as_often() -> None:
+    counters = MemoryCounters(Clock())
+    for _ in range(3_000):
+        await counters.take((key(NO_LIMITS),), 0)
+    assert len(counters._seats) <= 1_024
+    assert len(counters._meters) == 1
+
+
+async def test_a_newcomer_among_many_who_run_costs_no_look_at_all_of_them() -> None:
+    """The dictionary is walked when it has doubled, not on each request."""
+    counters = MemoryCounters(Clock())
+    walked = 0
+    for number in range(5_000):
+        before = counters._meters
+        await counters.take([key(NO_LIMITS, number)], 0)
+        walked += counters._meters is not before
+    assert len(counters._meters) == 5_000
+    assert walked == 3
+
+
+async def test_meters_that_are_new_are_not_forgotten_by_their_own_request() -> None:
+    clock = Clock()
+    counters = MemoryCounters(clock)
+    for number in range(1_023):
+        counters.give_back(await counters.take([Subject("key", number, NO_LIMITS)], 0), 0)
+    turn = await counters.take([Subject("key", 5_000, NO_LIMITS), Subject("account", 5_000, NO_LIMITS)], 0)
+    counters.give_back(turn, 0)
+    assert turn.given_back

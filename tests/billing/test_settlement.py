@@ -1,0 +1,182 @@
+"""Every request leaves one row; that of a granted call has its charge."""
+
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pytest
+
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.inference_request import Call
+from gateway.domain.price import ONE_PPM, Price, nanos
+from gateway.domain.request_log import RequestRow, Tried
+from gateway.domain.usage import Usage
+from gateway.errors import InvalidRequest, QuotaExhausted, UpstreamError, UpstreamTimeout
+from gateway.formats.openai.chat import read_chat_call
+from gateway.request_context import CLIENT_CLOSED_STATUS, Arrival, Delivery, Outcome
+from tests.support.billing_services import Books, call_for, caller_of, capped, option_of
+
+CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
+CALL = read_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+PRICE = Price("m", input_nanos_per_million=nanos(Decimal(2)), output_nanos_per_million=nanos(Decimal(10)))
+OPTION = option_of(PRICE, model="theirs")
+TIMED_OUT = Tried("other", "upstream_timeout", 120)
+ARRIVAL = Arrival("req_1", CALLER, "chat", started_ms=1_000, started_at=10.0, client_request_id="theirs")
+RESERVED = (2 * 8 + 2) * 2_000 + 4_096 * 10_000
+"""Two bytes and a template, and the most that is set aside for an answer."""
+
+
+async def settle(books: Books, delivery: Delivery, outcome: Outcome) -> RequestRow:
+    """The row of a call that was granted, and became ``delivery``."""
+    grant = await books.admission.admit(ARRIVAL, CALL, [OPTION])
+    grant.delivery = delivery
+    row = books.settlement.settle(ARRIVAL, grant, outcome)
+    assert books.outbox.take(10) == [row]
+    assert books.admission.open_holds == 0
+    return row
+
+
+def delivered(**more: Any) -> Delivery:
+    usage = Usage(1_000, 100, 10, "upstream")
+    told = {"option": OPTION, "attempts": 2, "tried": [TIMED_OUT], "began_at": 10.125, "first_byte_at": 10.25}
+    return Delivery(**{**told, "usage": usage, **more})
+
+
+def ended(ending: Any, now: float = 11.0, **more: Any) -> Outcome:
+    return Outcome(ending, now, 3_000, **more)
+
+
+async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
+    assert await settle(books, delivered(), ended("completed", 12.5)) == RequestRow(
+        id="req_1",
+        started_ms=1_000,
+        settled_ms=3_000,
+        operation="chat",
+        account_id=1,
+        account="acme",
+        key_id=7,
+        key_name="laptop",
+        model="m",
+        channel="up",
+        status=200,
+        ending="completed",
+        error_code=None,
+        stream=False,
+        attempts=2,
+        prompt_tokens=1_000,
+        completion_tokens=100,
+        cached_tokens=10,
+        usage_source="upstream",
+        cost_nanos=1_000 * 2_000 + 100 * 10_000,
+        reserved_nanos=RESERVED,
+        overrun_nanos=0,
+        first_byte_ms=250,
+        total_ms=2_500,
+        client_request_id="theirs",
+        tried="other=upstream_timeout:120,up=ok:2375",
+    )
+
+
+async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged(books: Books) -> None:
+    row = await settle(books, delivered(), ended("upstream_failed", fault=UpstreamError("x")))
+    assert (row.status, row.ending, row.error_code) == (200, "upstream_failed", "upstream_error")
+    assert row.cost_nanos == 3_000_000
+
+
+async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(books: Books) -> None:
+    failed = ended("upstream_failed", fault=UpstreamTimeout("x"))
+    row = await settle(books, Delivery(option=OPTION, attempts=3), failed)
+    assert (row.status, row.error_code, row.first_byte_ms, row.cost_nanos) == (504, "upstream_timeout", None, 0)
+    assert (row.attempts, row.usage_source, row.reserved_nanos) == (3, "none", RESERVED)
+
+
+async def test_a_caller_who_left_before_the_first_byte_is_a_499_of_the_log_alone(books: Books) -> None:
+    row = await settle(books, Delivery(option=OPTION, attempts=1), ended("client_closed"))
+    assert (row.status, row.error_code) == (CLIENT_CLOSED_STATUS, None)
+    row = await settle(books, delivered(), ended("client_closed"))
+    assert row.status == 200
+
+
+async def test_a_grant_that_came_to_no_attempt_costs_nothing(books: Books) -> None:
+    row = await settle(books, Delivery(usage=Usage(5, 5)), ended("failed"))
+    assert (row.channel, row.attempts, row.cost_nanos) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("call", [None, CALL])
+async def test_a_call_refused_before_it_was_granted_costs_nothing(books: Books, call: Call | None) -> None:
+    row = books.settlement.refuse(ARRIVAL, call, ended("refused", 10.001, fault=InvalidRequest("x", param="n")))
+    assert books.outbox.take(10) == [row]
+    assert (row.model, row.channel, row.attempts) == ("m" if call else "", None, 0)
+    assert (row.status, row.error_code, row.cost_nanos, row.total_ms) == (400, "invalid_request", 0, 1)
+    assert (row.settled_ms, row.account_id, row.reserved_nanos, row.overrun_nanos) == (3_000, 1, 0, 0)
+
+
+@pytest.mark.parametrize("status", [403, 429])
+async def test_a_call_refused_for_money_has_the_caps_status(books: Books, status: int) -> None:
+    row = books.settlement.refuse(ARRIVAL, CALL, ended("refused", fault=QuotaExhausted("x", status=status)))
+    assert (row.status, row.error_code) == (status, "insufficient_quota")
+
+
+async def test_the_multiplier_of_the_option_counts(books: Books) -> None:
+    costs = []
+    for multiplier_ppm in (ONE_PPM, 2 * ONE_PPM, 0):
+        delivery = delivered(option=attrs.evolve(OPTION, multiplier_ppm=multiplier_ppm))
+        costs.append((await settle(books, delivery, ended("completed"))).cost_nanos)
+    assert costs == [3_000_000, 6_000_000, 0]
+
+
+async def test_what_is_charged_is_the_channel_that_answered_and_not_the_dearest_that_was_asked(books: Books) -> None:
+    dear = attrs.evolve(OPTION, price=attrs.evolve(PRICE, output_nanos_per_million=nanos(Decimal(1_000))))
+    grant = await books.admission.admit(ARRIVAL, CALL, [dear, OPTION])
+    grant.delivery = delivered()
+    assert books.settlement.settle(ARRIVAL, grant, ended("completed")).cost_nanos == 3_000_000
+
+
+async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_twice(books: Books) -> None:
+    caller = caller_of(capped(100), capped(100))
+    arrival, grant = running = await books.admit(caller, call_for(20))
+    first = books.settle(running, 15)
+    grant.delivery.usage = Usage(90)
+    assert books.settlement.settle(arrival, grant, ended("failed", fault=UpstreamError("x"))) is first
+    assert len(books.outbox) == 1
+    purse = books.bank.find_purse("account", 1)
+    assert (purse.held_nanos, purse.lifetime.spent_nanos) == (0, 15)
+
+
+async def test_what_was_spent_beyond_a_cap_stands_in_the_row(books: Books) -> None:
+    running = await books.admit(caller_of(capped(100), capped(50, "daily")), call_for(50))
+    row = books.settle(running, 120)
+    assert (row.cost_nanos, row.reserved_nanos, row.overrun_nanos) == (120, 50, 70)
+
+
+async def test_the_day_that_is_charged_is_that_of_the_row(books: Books) -> None:
+    caller = caller_of(capped(100, "daily"))
+    running = await books.admit(caller, call_for(50))
+    books.now = books.bank.today.end_s
+    row = books.settle(running, 50)
+    assert row.settled_ms == books.now * 1000
+    assert books.bank.find_purse("account", 1).daily.current.start_s * 1000 == row.settled_ms
+
+
+async def test_an_ended_call_is_noted_with_its_charge_until_it_is_stored(books: Books) -> None:
+    row = await books.spend(caller_of(), 15)
+    left = books.journal._open
+    assert list(left) == [row.id]
+    assert b'"completed"' in left[row.id]
+    await books.flush.flush()
+    assert not left
+    assert await books.disk.rows() == [row]
+
+
+async def test_while_the_store_is_behind_charges_are_kept_and_refusals_are_not(books: Books) -> None:
+    running = [await books.admit(caller_of(), call_for(1)) for _ in range(3)]
+    books.disk.full = True
+    books.settle(running[0], 1)
+    await books.flush.flush()
+    books.settle(running[1], 1)
+    books.settlement.refuse(ARRIVAL, CALL, ended("refused"))
+    assert len(books.outbox) == 2
+    books.disk.full = False
+    await books.flush.flush()
+    books.settlement.refuse(ARRIVAL, CALL, ended("refused"))
+    assert len(books.outbox) == 1

@@ -1,0 +1,106 @@
+"""The commands about settings, groups and prices, as an operator sees them."""
+
+from typing import Any
+
+import pytest
+
+from gateway.cli.settings import read_value
+from tests.cli.test_channels import Operator, log, sit_down
+from tests.conftest import StartGateway
+from tests.support.gateway import channel
+
+__all__ = ["log"]
+"""A fixture of every test here, too."""
+
+CONFIG = {
+    "channel": [channel("http://127.0.0.1:9/v1", groups=["vip"])],
+    "group": [{"name": "filed", "price_multiplier": 2}],
+    "price": [{"model": "m", "input_usd_per_million": 1.5}],
+}
+
+
+@pytest.fixture
+async def operator(gateway_with: StartGateway) -> Operator:
+    return await sit_down(gateway_with, CONFIG)
+
+
+async def test_settings_are_seen_set_and_taken_back(operator: Operator) -> None:
+    seen = await operator.see("settings", "list", "routing", width=100)
+    assert seen.splitlines()[0].split() == ["SETTING", "VALUE", "FROM", "ABOUT"]
+    assert "routing.max_attempts 3 default channels tried" in " ".join(seen.split())
+    told = await operator.ask("settings", "set", "routing.retry_ratio", "0.5")
+    assert (told["value"], told["source"]) == (0.5, "console")
+    assert await operator.see("settings", "set", "videos.webhook_hosts", "a.example.com, *.example.org") == (
+        "videos.webhook_hosts is a.example.com, *.example.org now (from: console).\n"
+    )
+    sections = (await operator.ask("settings"))["sections"]
+    assert sections["videos"]["webhook_hosts"]["value"] == ["a.example.com", "*.example.org"]
+    assert (await operator.ask("settings", "reset", "routing.retry_ratio"))["source"] == "default"
+    assert (await operator.ask("settings", "set", "videos.webhook_hosts", "none"))["value"] == []
+
+
+REFUSED = (
+    (("settings", "set", "routing.max_attempts", "many"), 1, "expected a whole number"),
+    (("settings", "set", "routing.max_attempts", "-1"), 1, "expected a number from 1 to 10"),
+    (("settings", "set", "routing.trip_failures", "5"), 1, "The configuration file says routing.trip_failures"),
+    (("settings", "set", "routing.colour", "blue"), 1, "no setting 'routing.colour'"),
+    (("settings", "set", "routing", "5"), 2, "expected a section and a key"),
+    (("settings", "list", "colours"), 1, "There is no section 'colours', but server, store"),
+    (("groups", "set", "filed", "3"), 1, "The configuration file declares the group 'filed'"),
+    (("groups", "reset", "vip"), 1, "Nobody has set the group 'vip'"),
+    (("prices", "set", "m", "--input", "3"), 1, "has a price for 'm', which goes first"),
+    (("prices", "reset", "x", "--provider", "openai"), 1, "Nobody has set a price for x at openai"),
+)
+
+
+async def test_what_cannot_be_done_is_told(operator: Operator) -> None:
+    for words, code, told in REFUSED:
+        result = await operator.type(*words)
+        assert result.exit_code == code, words
+        assert told in result.stderr
+
+
+async def test_groups_are_seen_set_and_taken_back(operator: Operator) -> None:
+    assert [line.split() for line in (await operator.see("groups", "set", "vip", "0.8")).splitlines()][:3] == [
+        ["name", "vip"],
+        ["price", "multiplier", "0.8"],
+        ["source", "console"],
+    ]
+    assert [line.split() for line in (await operator.see("groups")).splitlines()] == [
+        ["GROUP", "MULTIPLIER", "FROM", "KEYS", "CHANNELS"],
+        ["filed", "2", "file", "0", "0"],
+        ["vip", "0.8", "console", "0", "1"],
+    ]
+    assert (await operator.ask("groups", "reset", "vip")) == {"name": "vip", "deleted": True}
+
+
+async def test_prices_are_seen_set_and_taken_back(operator: Operator) -> None:
+    made = await operator.see("prices", "set", "my/painter-*", "--provider", "openrouter", "--image", "0.04")
+    assert made.splitlines()[-1].split() == ["my/painter-*", "openrouter", "$0.04", "console"]
+    assert [line.split() for line in (await operator.see("prices")).splitlines()] == [
+        ["MODEL", "PROVIDER", "INPUT", "IMAGE", "FROM"],
+        ["m", "-", "$1.50", "-", "file"],
+        ["my/painter-*", "openrouter", "-", "$0.04", "console"],
+    ]
+    assert "shipped" in await operator.see("prices", "--model", "demo-chat")
+    assert len((await operator.ask("prices", "--all"))["data"]) > 100
+    gone = await operator.ask("prices", "reset", "my/painter-*", "--provider", "openrouter")
+    assert gone == {"model": "my/painter-*", "provider": "openrouter", "deleted": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("3", "integer", 3),
+        ("0.5", "number", 0.5),
+        ("true", "boolean", True),
+        ("yes", "boolean", "yes"),
+        ("3", "text", "3"),
+        ("keep", "choice", "keep"),
+        ("a, b", "list", ["a", "b"]),
+        ("none", "list", []),
+        ("3", None, "3"),
+    ],
+)
+def test_a_value_is_read_as_its_setting_is(text: str, kind: str | None, value: Any) -> None:
+    assert read_value(text, kind) == value

@@ -1,0 +1,360 @@
+"""TOML, ``${ENV}`` and variables into the tree; the files that ship."""
+
+import re
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.billing.price_spec import PriceSpec
+from gateway.config.loader import ConfigError, find_data, read_config, read_declared, read_prices, read_words_file
+from gateway.config.merge import list_sections
+from gateway.config.schema import (
+    BillingSection,
+    Config,
+    EgressSection,
+    LedgerSection,
+    MediaSection,
+    RoutingSection,
+    SafetySection,
+    ServerSection,
+    StoreSection,
+    VideosSection,
+)
+from gateway.domain.setting import name_setting
+from gateway.parsing import find_about
+
+CHANNEL = '[[channel]]\nname = "up"\nprovider = "openai"\nsync = true\n'
+COMMENTED = re.compile(r"^# ?((?:\[\[?\w+\]\]?|\w+ = ).*)$", re.MULTILINE)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.toml"
+
+
+def read(path: Path, text: str, **environ: str) -> Config:
+    path.write_text(text)
+    return read_config(path, environ)
+
+
+def fail(path: Path | None, text: str = "", **environ: str) -> list[str]:
+    if path:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, environ)
+    assert str(caught.value) == "\n".join(caught.value.problems)
+    return caught.value.problems
+
+
+def test_no_file_and_no_variables_are_the_defaults() -> None:
+    assert read_config(None, {}) == Config()
+
+
+def test_every_problem_is_reported_at_once_with_the_file_and_the_path(path: Path) -> None:
+    text = """
+    sevrer = 1
+    [server]
+    prot = 1
+    port = "x"
+    [[channel]]
+    name = "up"
+    provider = "opanai"
+    models = ["a", 5]
+    api_key = "${NOT_SET}"
+    [[key]]
+    name = "k"
+    """
+    problems = fail(path, text, GATEWAY_SERVER__MAX_BODY_MB="many")
+    assert all(problem.startswith((f"{path}: ", "environment variable GATEWAY_")) for problem in problems)
+    assert {problem.split(": ")[1] for problem in problems} == {
+        "sevrer", "server.prot", "server.port", "channel[0].provider", "channel[0].models[1]", "channel[0].api_key",
+        "key[0].account", "key[0].secret", "server.max_body_mb",
+    }  # fmt: skip
+    told = "\n".join(problems)
+    assert "did you mean 'server'?" in told
+    assert "did you mean 'port'?" in told
+    assert "NOT_SET" in told
+    assert "environment variable GATEWAY_SERVER__MAX_BODY_MB: server.max_body_mb" in told
+
+
+@pytest.mark.parametrize("text", ["[server", "x", "a = 1\na = 2", "[server]\nport = 80 80", "a = \x00"])
+def test_a_file_that_is_not_toml_is_a_problem_and_no_crash(path: Path, text: str) -> None:
+    (problem,) = fail(path, text)
+    assert problem.startswith(f"{path}: TOML: ")
+
+
+def test_a_file_of_other_bytes_is_a_problem_and_no_crash(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError):
+        read_config(path, {})
+
+
+def test_a_file_that_cannot_be_read_is_a_problem_and_no_crash(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere.toml", tmp_path):
+        with pytest.raises(ConfigError, match=re.escape(str(path))):
+            read_config(path, {})
+
+
+def test_a_reference_is_replaced_wherever_a_string_stands(path: Path) -> None:
+    text = CHANNEL + 'api_keys = ["a-${ONE}", "${ONE}${TWO}"]\nheaders = { X = "${TWO}" }\nmodel_map = { a = "${ONE}" }'
+    (section,) = read(path, text, ONE="1", TWO="$2${ONE}").channel
+    assert section.api_keys == ("a-1", "1$2${ONE}")
+    assert section.headers == {"X": "$2${ONE}"}
+    assert section.model_map == {"a": "1"}
+
+
+def test_what_is_no_reference_stays_as_it_is(path: Path) -> None:
+    (section,) = read(path, CHANNEL + 'headers = { X = "$ONE ${} ${1} $${x y}" }').channel
+    assert section.headers == {"X": "$ONE ${} ${1} $${x y}"}
+
+
+def test_a_variable_that_is_not_set_is_a_problem_where_it_is_used(path: Path) -> None:
+    problems = fail(path, CHANNEL + 'api_keys = ["${A}", "${B}"]\nheaders = { X = "${A}" }')
+    assert [problem.split(": ")[1] for problem in problems] == [
+        "channel[0].api_keys[0]", "channel[0].api_keys[1]", "channel[0].headers.X"
+    ]  # fmt: skip
+
+
+@given(secret=st.text("abcXYZ01-_ ", min_size=5).map(lambda text: "hunter2" + text))
+def test_no_problem_shows_what_a_variable_holds(tmp_path_factory: pytest.TempPathFactory, secret: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "secret.toml"
+    text = (
+        CHANNEL
+        + 'api_key = "${S}"\napi_keys = "${S}"\nproxy = "${S}"\nheaders = { "a b" = "${S}" }\nweigth = "${S}"\n'
+        + '[[account]]\nname = "a"\n[[key]]\nname = "k"\naccount = "a"\nsecret = "${S}"\n'
+    )
+    assert "hunter2" not in "\n".join(fail(path, text, S=secret))
+
+
+SCALARS: dict[str, tuple[str, Any]] = {
+    "SERVER__HOST": ("::1", "::1"),
+    "SERVER__PORT": ("0", 0),
+    "SERVER__BASE_URL": ("https://ai.example.com", "https://ai.example.com"),
+    "SERVER__DRAIN_TIMEOUT_S": ("0.5", 0.5),
+    "SERVER__KEEPALIVE_TIMEOUT_S": ("7.5", 7.5),
+    "SERVER__MAX_CONNECTIONS": ("100", 100),
+    "SERVER__MAX_CONNECTIONS_PER_ADDRESS": ("50", 50),
+    "SERVER__MAX_BODY_MB": ("64", 64),
+    "SERVER__MAX_UPLOAD_MB": ("256", 256),
+    "SERVER__MAX_FILE_MB": ("50", 50),
+    "SERVER__CORS_ORIGINS": ("https://a.example.com,http://b:1", ("https://a.example.com", "http://b:1")),
+    "SERVER__LOG_FORMAT": ("json", "json"),
+    "SERVER__CLIENT": ("ordinary", "ordinary"),
+    "SERVER__TRUSTED_PROXIES": ("127.0.0.1, 10.0.0.0/8,", ("127.0.0.1", "10.0.0.0/8")),
+    "STORE__URL": ("sqlite:////x.db", "sqlite:////x.db"),
+    "STORE__MASTER_KEY": ("0a" * 32, "0a" * 32),
+    "LEDGER__ON_CRASH": ("charge", "charge"),
+    "BILLING__REQUIRE_PRICE": ("yes", True),
+    "BILLING__ABANDONED": ("drain", "drain"),
+    "ROUTING__MAX_ATTEMPTS": ("4", 4),
+    "ROUTING__RETRY_RATIO": ("0.5", 0.5),
+    "ROUTING__FAILOVER_AFTER_S": ("20", 20.0),
+    "ROUTING__TRIP_FAILURES": ("7", 7),
+    "ROUTING__TRIP_RATIO": ("1", 1.0),
+    "ROUTING__COOLDOWN_S": ("2.5", 2.5),
+    "ROUTING__MAX_COOLDOWN_S": ("60", 60.0),
+    "ROUTING__WARM_UP_S": ("0", 0.0),
+    "ROUTING__SYNC_INTERVAL_S": ("30", 30.0),
+    "MEDIA__LINK_HOURS": ("1.5", 1.5),
+    "MEDIA__KEEP_HOURS": ("72", 72.0),
+    "MEDIA__MAX_GB": ("0.5", 0.5),
+    "SAFETY__WORDS_FILE": ("/dev/null", "/dev/null"),
+    "EGRESS__ALLOW": ("10.0.0.0/8", ("10.0.0.0/8",)),
+}
+
+
+def test_every_setting_has_a_variable() -> None:
+    sections = (
+        ServerSection,
+        StoreSection,
+        LedgerSection,
+        BillingSection,
+        RoutingSection,
+        MediaSection,
+        SafetySection,
+        EgressSection,
+    )
+    keys = {f"{section.__name__.removesuffix('Section')}__{field.name}".upper()
+            for section in sections for field in attrs.fields(section)}  # fmt: skip
+    assert keys == set(SCALARS)
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_a_variable_wins_over_the_file(path: Path, name: str) -> None:
+    text, value = SCALARS[name]
+    section, key = name.lower().split("__")
+    config = read(path, f"[{section}]\n{key} = 5\n", **{f"GATEWAY_{name}": text})
+    assert getattr(getattr(config, section), key) == value
+    assert attrs.evolve(config, **{section: type(getattr(config, section))()}) == Config()
+    assert read_config(None, {f"GATEWAY_{name}": text}) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("GATEWAY_SERVER__PORT", "http", "server.port"),
+        ("GATEWAY_SERVER__PORT", "99999", "server.port"),
+        ("GATEWAY_SERVER__PROT", "1", "did you mean 'port'?"),
+        ("GATEWAY_SEVRER__PORT", "1", "sections"),
+        ("GATEWAY_CHANNEL__NAME", "x", "sections"),
+        ("GATEWAY_SERVER__", "x", "unknown key"),
+        ("GATEWAY_SERVER__TRUSTED_PROXIES", "10.0.0.1, proxy", "server.trusted_proxies"),
+        ("GATEWAY_LEDGER__ON_CRASH", "refund", "ledger.on_crash"),
+        ("GATEWAY_BILLING__REQUIRE_PRICE", "maybe", "billing.require_price"),
+        ("GATEWAY_BILLING__ABANDONED", "refund", "billing.abandoned"),
+        ("GATEWAY_GROUP__NAME", "vip", "sections"),
+        ("GATEWAY_ROUTING__MAX_ATTEMPTS", "3.5", "routing.max_attempts"),
+        ("GATEWAY_ROUTING__COOLDOWN_S", "5s", "routing.cooldown_s"),
+        ("GATEWAY_STORE__MASTER_KEY", "hunter2", "store.master_key"),
+    ],
+)
+def test_a_bad_variable_is_a_problem_under_its_own_name(name: str, text: str, told: str) -> None:
+    (problem,) = fail(None, **{name: text})
+    assert problem.startswith(f"environment variable {name}: ")
+    assert told in problem
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    others = {"GATEWAY_DEV_KEY": "x", "GATEWAY": "x", "MY_GATEWAY_SERVER__PORT": "x", "gateway_server__port": "x"}
+    assert read_config(None, others | {"GATEWAY_DISCOVER": "0", "SERVER__PORT": "x"}) == Config()
+
+
+def test_amounts_of_the_file_are_exact(path: Path) -> None:
+    config = read(path, '[[price]]\nmodel = "m"\ninput_usd_per_million = 0.1\noutput_usd_per_million = 1e-9\n')
+    assert config.price[0].input_usd_per_million == Decimal("0.1")
+    assert config.price[0].price().output_nanos_per_million == 1
+
+
+def test_the_file_that_ships_is_exactly_the_defaults() -> None:
+    assert read_config(find_data("gateway.toml"), {}) == Config()
+
+
+def uncomment(text: str) -> dict[str, Any]:
+    return tomllib.loads(COMMENTED.sub(r"\1", text))
+
+
+def test_the_file_that_ships_mentions_every_key() -> None:
+    tables = uncomment(find_data("gateway.toml").read_text())
+    sections = {field.name: field.type for field in attrs.fields(attrs.resolve_types(Config))}
+    assert set(tables) == set(sections)
+    for name, kind in sections.items():
+        table = tables[name][0] if isinstance(tables[name], list) else tables[name]
+        section = kind if attrs.has(kind) else kind.__args__[0]
+        assert set(table) == {field.name for field in attrs.fields(section)}, name
+
+
+KEY_LINE = re.compile(r"# (\w+) = \S.*?\s{2,}# (.+)")
+MORE = re.compile(r"#\s{20,}# (.+)")
+
+
+def read_comments(text: str) -> dict[str, str]:
+    """What the file says of every key of a section in single brackets, by its path."""
+    said: dict[str, str] = {}
+    section = path = ""
+    for line in text.splitlines():
+        if line.startswith(("[", "# [")):
+            section = line.strip("# []") if "[[" not in line else ""
+        key, more = KEY_LINE.match(line), MORE.match(line)
+        if key:
+            path = f"{section}.{key[1]}" if section else ""
+        if path and (key or more):
+            said[path] = f"{said.get(path, '')} {key[2] if key else more[1]}".strip()  # type: ignore[index]
+        elif not more:
+            path = ""
+    return said
+
+
+def test_the_file_that_ships_says_of_every_setting_what_the_console_says() -> None:
+    said = {
+        name_setting(section, field.name): find_about(field)
+        for section, part in list_sections(Config())
+        for field in attrs.fields(type(part))
+    }
+    assert all(said.values())
+    assert read_comments(find_data("gateway.toml").read_text()) == said
+
+
+def test_who_says_what_is_known(path: Path) -> None:
+    path.write_text('[server]\nport = 8080\n[routing]\nmax_attempts = 4\n[[group]]\nname = "vip"\n' + CHANNEL)
+    declared = read_declared(path, {"GATEWAY_ROUTING__MAX_ATTEMPTS": "5", "GATEWAY_MEDIA__MAX_GB": "1"})
+    assert declared.sources == {
+        "server.port": "file",
+        "routing.max_attempts": "environment",
+        "media.max_gb": "environment",
+    }
+    assert declared.config == read_config(path, {"GATEWAY_ROUTING__MAX_ATTEMPTS": "5", "GATEWAY_MEDIA__MAX_GB": "1"})
+    assert read_declared(None, {}).sources == {}
+
+
+def test_a_relative_file_of_words_is_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    """Wherever the gateway is started from; what the environment names is beside where it was started."""
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "words.txt").write_text("one\n")
+    path = tmp_path / "gateway.toml"
+    path.write_text('[safety]\nwords_file = "lists/words.txt"\n')
+    config = read_config(path, {})
+    assert config.safety.words_file == str(tmp_path / "lists" / "words.txt")
+    assert read_words_file(config) is not None
+    path.write_text(f'[safety]\nwords_file = "{tmp_path}/lists/words.txt"\n')
+    assert read_config(path, {}) == config
+    with pytest.raises(ConfigError, match=r"lists/words\.txt: No such file"):
+        read_config(path, {"GATEWAY_SAFETY__WORDS_FILE": "lists/words.txt"})
+    path.write_text('[safety]\nwords_file = ""\n')
+    assert read_config(path, {}) == Config()
+
+
+def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
+    text = COMMENTED.sub(r"\1", find_data("gateway.toml").read_text())
+    config = read(path, text, OPENAI_API_KEY="k", GATEWAY_DEV_KEY="sk-0123456789abcdef")
+    assert (config.server, config.store) == (ServerSection(), StoreSection())
+    assert (config.ledger, config.billing, config.routing) == (LedgerSection(), BillingSection(), RoutingSection())
+    assert config.videos == VideosSection()
+    tables = (config.channel, config.group, config.account, config.key, config.price, config.model)
+    assert [len(table) for table in tables] == [1] * 6
+
+
+def test_the_file_that_ships_is_what_people_find_in_the_checkout() -> None:
+    for name in ("gateway.toml", "prices.toml"):
+        assert find_data(name).is_file()
+        assert find_data(name).parent.name in {"config", "_config"}
+    assert find_data("nothing.toml").name == "nothing.toml"
+
+
+def test_the_prices_that_ship_are_read() -> None:
+    prices = read_prices(Config())
+    shipped = tomllib.loads(find_data("prices.toml").read_text())["price"]
+    assert shipped
+    demo = prices.find("demo-chat")
+    assert demo is not None
+    assert demo.output_nanos_per_million > 0
+    assert prices.find("no such model") is None
+
+
+def test_the_files_own_price_wins_over_the_one_that_ships() -> None:
+    mine = PriceSpec("demo-chat", input_usd_per_million=Decimal(7))
+    prices = read_prices(Config(price=(mine,)))
+    assert prices.find("demo-chat") == mine.price()
+    theirs = PriceSpec("demo-*", input_usd_per_million=Decimal(8))
+    prices = read_prices(Config(price=(mine,)), [theirs])
+    assert [prices.find(name) for name in ("demo-chat", "demo-embedding")] == [mine.price(), theirs.price()]
+
+
+def test_tables_that_disagree_are_told_together_with_keys_that_are_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        '[server]\nport = "x"\n'
+        '[[channel]]\nname = "a"\nprovider = "nobody"\n'
+        '[[channel]]\nname = "a"\nprovider = "openai"\nmodels = ["m"]\n'
+        '[[key]]\nname = "k"\naccount = "nobody"\nsecret = "sk-1234567890123"\n',
+    )
+    with pytest.raises(ConfigError) as caught:
+        read_config(path, {})
+    told = "\n".join(caught.value.problems)
+    for where in ("server.port", "channel[0].provider", "channel[1].name", "key[0].account"):
+        assert f"{path}: {where}: expected" in told

@@ -1,0 +1,181 @@
+"""One layer over the other: what was set in the console, under the file and the environment."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.billing.price_spec import GroupSpec, PriceSpec
+from gateway.config.loader import read_declared
+from gateway.config.merge import EDITABLE, Declared, find_sources, list_sections, read_stored, settle
+from gateway.config.schema import Config, MediaSection, RoutingSection
+from gateway.domain.setting import Setting, name_group, name_price, name_setting
+from gateway.parsing import read_table
+
+NOTHING = Declared(Config())
+
+
+def declare(**tables: Any) -> Declared:
+    """What a file with these tables says; its other keys nobody says."""
+    config = read_table(tables, Config)
+    said = {name_setting(section, key) for section, table in tables.items() if isinstance(table, dict) for key in table}
+    return Declared(config, dict.fromkeys(said, "file"))
+
+
+def test_nothing_stored_changes_nothing() -> None:
+    declared = declare(routing={"max_attempts": 4}, group=[{"name": "vip"}])
+    settled = settle(declared)
+    assert settled.config == declared.config
+    assert (settled.sources, settled.prices, settled.ignored) == (declared.sources, (), {})
+
+
+def test_what_is_stored_counts_where_the_file_says_nothing() -> None:
+    declared = declare(routing={"retry_ratio": 0.2})
+    settled = settle(declared, {"routing.max_attempts": 5, "routing.retry_ratio": 0.9, "billing.require_price": True})
+    assert settled.config.routing == RoutingSection(max_attempts=5)
+    assert settled.config.billing.require_price
+    assert settled.sources == {
+        "routing.retry_ratio": "file",
+        "routing.max_attempts": "console",
+        "billing.require_price": "console",
+    }
+    assert settled.ignored == {}
+
+
+def test_default_console_file_and_environment_in_this_order(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text("[routing]\nmax_attempts = 4\ntrip_failures = 4\n")
+    declared = read_declared(path, {"GATEWAY_ROUTING__TRIP_FAILURES": "6", "GATEWAY_ROUTING__COOLDOWN_S": "7"})
+    keys = ("max_attempts", "trip_failures", "cooldown_s", "warm_up_s", "retry_ratio")
+    stored = {f"routing.{key}": 1 for key in keys if key != "retry_ratio"}
+    settled = settle(declared, stored)
+    assert [getattr(settled.config.routing, key) for key in keys] == [4, 6, 7.0, 1.0, 0.2]
+    assert [settled.sources.get(f"routing.{key}", "default") for key in keys] == [
+        "file",
+        "environment",
+        "environment",
+        "console",
+        "default",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("routing.max_attempts", 0),
+        ("routing.max_attempts", "4"),
+        ("routing.max_attempts", None),
+        ("routing.colour", "blue"),
+        ("routing.", 1),
+        ("routing.max_attempts[0]", 1),
+        ("videos.webhook_hosts", ["fine", 5]),
+        ("videos.store", "burn"),
+        ("egress.allow", ["10.0.0.0/40"]),
+        ("server.port", 9),
+        ("store.master_key", "ab" * 32),
+        ("safety.words_file", "/etc/passwd"),
+        ("channel.name", "up"),
+        ("nothing.at_all", 1),
+        ("nothing", 1),
+        ("", 1),
+        ("group/", {}),
+        ("group/vip", 5),
+        ("group/vip", {"price_multiplier": -1}),
+        ("group/vip", {"colour": "blue"}),
+        ("price/m", None),
+        ("price/m", {"model": "n"}),
+        ("price/m", {"model": "m", "provider": "openai"}),
+        ("price@openai/m", {"model": "m"}),
+        ("price/m", {"model": "m", "input_usd_per_million": -1}),
+    ],
+)
+def test_what_is_not_known_or_accepted_is_left_out_and_nothing_else(path: str, value: object) -> None:
+    others = {"routing.cooldown_s": 7, "videos.keep_days": 3, "egress.allow": ["10.1.0.0/16"], "group/ok": {}}
+    others.pop(path, None)
+    others["price/ok"] = {"model": "ok"}
+    settled, plain = settle(NOTHING, {**others, path: value}), settle(NOTHING, others)
+    assert set(settled.ignored) == {path}
+    assert settled.ignored[path]
+    assert attrs.evolve(settled, ignored={}, stored={}) == attrs.evolve(plain, stored={})
+
+
+def test_a_value_that_the_file_no_longer_goes_with_is_left_out() -> None:
+    """The file wins, whichever of the two keys the problem is told of."""
+    longer = declare(media={"link_hours": 60, "keep_hours": 100})
+    assert settle(longer, {"media.max_gb": 1}).config.media == MediaSection(60, 100, 1)
+    settled = settle(declare(media={"link_hours": 40}), {"media.keep_hours": 30, "media.max_gb": 1})
+    assert settled.config.media == MediaSection(link_hours=40, max_gb=1)
+    assert list(settled.ignored) == ["media.keep_hours"]
+    settled = settle(NOTHING, {"media.link_hours": 100, "media.max_gb": 1})
+    assert settled.config.media == MediaSection()
+    assert set(settled.ignored) == {"media.link_hours", "media.max_gb"}
+    assert settled.ignored["media.link_hours"].startswith("keep_hours: expected no less than link_hours")
+
+
+def test_what_is_hidden_is_not_ignored() -> None:
+    """It may even be wrong: nobody asks it."""
+    declared = declare(routing={"max_attempts": 4}, group=[{"name": "vip", "price_multiplier": 2}])
+    settled = settle(declared, {"routing.max_attempts": "many", "group/vip": {"price_multiplier": 0.5}})
+    assert (settled.config, settled.ignored) == (declared.config, {})
+
+
+def test_groups_and_prices_of_the_console_come_after_the_files() -> None:
+    declared = declare(group=[{"name": "vip", "price_multiplier": 2}], price=[{"model": "m"}])
+    stored = {
+        name_group("lab"): {"price_multiplier": 0.8},
+        name_price("gpt-*", None): {"model": "gpt-*", "usd_per_image": 0.04},
+        name_price("gpt-*", "openai"): {"model": "gpt-*", "provider": "openai"},
+    }
+    settled = settle(declared, stored)
+    assert settled.config.group == (GroupSpec("vip", Decimal(2)), GroupSpec("lab", Decimal("0.8")))
+    assert settled.config.price == declared.config.price
+    assert settled.prices == (PriceSpec("gpt-*", usd_per_image=Decimal("0.04")), PriceSpec("gpt-*", "openai"))
+
+
+def test_paths_of_prices_are_of_one_model_and_provider_each() -> None:
+    pairs = [("a", None), ("a/b", None), ("b", "a"), ("@a/b", None), ("price/a", None), ("b", None), ("group/a", None)]
+    assert len({name_price(*pair) for pair in pairs} | {name_group("a")}) == len(pairs) + 1
+
+
+def test_without_a_file_whatever_is_not_as_by_default_is_said() -> None:
+    config = read_table({"routing": {"max_attempts": 4, "retry_ratio": 0.2}, "server": {"port": 0}}, Config)
+    assert find_sources(config) == {"routing.max_attempts": "file", "server.port": "file"}
+    assert find_sources(Config()) == {}
+
+
+def test_rows_become_what_is_stored() -> None:
+    assert read_stored([Setting("a.b", 1, 5), Setting("group/x", {})]) == {"a.b": 1, "group/x": {}}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+PATHS = [name_setting(section, field.name) for section, part in list_sections(Config())
+         for field in attrs.fields(type(part))]  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(
+        st.sampled_from([*PATHS, "group/x", "price/x", "price@y/x"]) | st.text("acegioprux./@[]0", max_size=12),
+        JSON,
+        max_size=8,
+    )
+)
+def test_whatever_lies_in_the_store_a_gateway_starts_with_what_is_good_of_it(stored: dict[str, Any]) -> None:
+    declared = declare(routing={"max_attempts": 4}, media={"link_hours": 3})
+    settled = settle(declared, stored)
+    assert settled.ignored.keys() <= stored.keys()
+    assert settled.sources.items() >= declared.sources.items()
+    for path in settled.sources.keys() - declared.sources.keys():
+        assert path in stored
+        assert path.partition(".")[0] in EDITABLE
+    assert settle(declared, {path: stored[path] for path in stored.keys() - settled.ignored.keys()}).config.media == (
+        settled.config.media
+    )

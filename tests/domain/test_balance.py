@@ -1,0 +1,466 @@
+"""A cap: what fits under it, what is above it, when it begins anew, and who is told."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.balance import (
+    DAY_S,
+    NO_QUOTA,
+    Charge,
+    Day,
+    Hold,
+    Owner,
+    Purse,
+    Quota,
+    QuotaPeriod,
+    Window,
+    read_day,
+)
+from gateway.domain.balance import hold as hold_in
+from gateway.errors import QuotaExhausted
+
+NOON = datetime(2027, 5, 15, 12, tzinfo=UTC)
+TODAY = read_day(NOON.timestamp())
+TOMORROW = read_day(TODAY.end_s)
+NEXT_MONTH = read_day(TODAY.month_end_s)
+PERIODS: tuple[QuotaPeriod, ...] = ("lifetime", "daily", "monthly")
+MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+
+
+def purse_of(limit: int | None = None, period: QuotaPeriod = "lifetime", owner: Owner = "key", **more: Any) -> Purse:
+    purse = Purse(owner)
+    purse.use(Quota(limit, period if limit is not None else "none", **more), TODAY)
+    return purse
+
+
+def hold(purses: list[Purse], nanos: int, day: Day = TODAY, now_s: float | None = None) -> Hold:
+    return hold_in(purses, nanos, day, day.start_s + 43_200 if now_s is None else now_s)
+
+
+def spend(purse: Purse, nanos: int, day: Day = TODAY) -> int:
+    """Spend without having held; returns the overrun."""
+    return purse.settle(0, nanos, day)
+
+
+def refuse(purses: list[Purse], nanos: int, day: Day = TODAY, now_s: float | None = None) -> QuotaExhausted:
+    held = [purse.held_nanos for purse in purses]
+    with pytest.raises(QuotaExhausted) as caught:
+        hold(purses, nanos, day, now_s)
+    assert [purse.held_nanos for purse in purses] == held
+    return caught.value
+
+
+# days and months
+
+
+@given(MOMENTS)
+def test_a_day_and_its_month_are_the_calendars(moment: datetime) -> None:
+    day = read_day(moment.timestamp())
+    start = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = start.replace(day=1)
+    following = (first + timedelta(days=32)).replace(day=1)
+    assert (day.start_s, day.end_s) == (start.timestamp(), (start + timedelta(days=1)).timestamp())
+    assert (day.month_start_s, day.month_end_s) == (first.timestamp(), following.timestamp())
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert (day.number, day.month_number, day.next_month_number) == (
+        (start - epoch).days,
+        (first - epoch).days,
+        (following - epoch).days,
+    )
+
+
+@given(MOMENTS)
+def test_a_day_holds_its_first_moment_and_not_its_end(moment: datetime) -> None:
+    day = read_day(moment.timestamp())
+    assert day.holds(moment.timestamp())
+    assert day.holds(day.start_s)
+    assert day.holds(day.end_s - 0.001)
+    assert not day.holds(day.end_s)
+    assert not day.holds(day.start_s - 0.001)
+    assert read_day(day.end_s).start_s == day.end_s
+
+
+@pytest.mark.parametrize(
+    ("year", "month", "day", "month_days"),
+    [
+        (2027, 12, 31, 31), (2028, 1, 1, 31), (2028, 2, 29, 29), (2028, 2, 1, 29), (2027, 2, 28, 28),
+        (2000, 2, 29, 29), (2100, 2, 28, 28), (2027, 4, 30, 30),
+    ],
+)  # fmt: skip
+def test_months_have_their_length(year: int, month: int, day: int, month_days: int) -> None:
+    read = read_day(datetime(year, month, day, 23, 59, 59, tzinfo=UTC).timestamp())
+    assert read.month_end_s - read.month_start_s == month_days * DAY_S
+    assert datetime.fromtimestamp(read.month_start_s, UTC).day == datetime.fromtimestamp(read.month_end_s, UTC).day == 1
+
+
+def test_a_window_keeps_the_period_it_runs_in_and_the_one_before() -> None:
+    window = Window()
+    window.at(1).spent_nanos = 10
+    window.at(2).spent_nanos = 20
+    assert [window.at(start).spent_nanos for start in (2, 1, 2, 1)] == [20, 10, 20, 10]
+    window.at(2)
+    assert window.at(3).spent_nanos == 0
+    assert window.at(2).spent_nanos == 20
+
+
+# what fits
+
+
+@pytest.mark.parametrize("period", PERIODS)
+def test_the_last_nano_fits_and_one_more_does_not(period: QuotaPeriod) -> None:
+    purse = purse_of(100, period)
+    spend(purse, 40)
+    hold([purse], 30)
+    assert purse.find_room(TODAY) == 30
+    refuse([purse], 31)
+    made = hold([purse], 30)
+    assert purse.find_room(TODAY) == 0
+    refuse([purse], 1)
+    made.settle(29, TODAY)
+    assert purse.find_room(TODAY) == 1
+    hold([purse], 1)
+
+
+@pytest.mark.parametrize("quota", [NO_QUOTA, Quota(5, "none"), Quota(None, "daily"), Quota(None, "lifetime")])
+def test_without_a_cap_anything_fits_and_there_is_no_room_to_speak_of(quota: Quota) -> None:
+    purse = Purse("key")
+    purse.use(quota, TODAY)
+    assert not quota.capped
+    assert hold([purse], 10**18).settle(10**18, TODAY) == Charge(10**18, 0)
+    assert (purse.find_room(TODAY), purse.find_balance(TODAY)) == (None, None)
+
+
+@pytest.mark.parametrize("period", PERIODS)
+def test_a_cap_of_nothing_lets_only_what_is_free_pass(period: QuotaPeriod) -> None:
+    purse = purse_of(0, period)
+    refuse([purse], 1)
+    assert hold([purse], 0).nanos == 0
+    spend(purse, 50)
+    assert hold([purse], 0).settle(0, TODAY) == Charge(0, 0)
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 60))
+def test_both_purses_have_room_or_nothing_is_held(one: int, other: int, nanos: int) -> None:
+    purses = [purse_of(one, "daily"), purse_of(other, "lifetime", "account")]
+    if nanos <= min(one, other):
+        hold(purses, nanos)
+        assert [purse.held_nanos for purse in purses] == [nanos, nanos]
+    else:
+        refuse(purses, nanos)
+
+
+@pytest.mark.parametrize("period", PERIODS)
+def test_a_period_counts_its_own_spending_alone(period: QuotaPeriod) -> None:
+    purse = purse_of(100, period)
+    spend(purse, 60)
+    rooms = [purse.find_room(day) for day in (TODAY, TOMORROW, NEXT_MONTH)]
+    assert rooms == {"lifetime": [40, 40, 40], "daily": [40, 100, 100], "monthly": [40, 40, 100]}[period]
+
+
+@given(st.sampled_from(PERIODS), st.sampled_from(PERIODS))
+def test_days_and_months_are_counted_whatever_the_cap_was(before: QuotaPeriod, after: QuotaPeriod) -> None:
+    purse = purse_of(1_000, before)
+    spend(purse, 1, read_day(TODAY.month_start_s - 1))
+    spend(purse, 20, read_day(TODAY.start_s - 1))
+    spend(purse, 300, TODAY)
+    purse.use(Quota(1_000, after), TODAY)
+    assert purse.tally(TODAY).spent_nanos == {"lifetime": 321, "monthly": 320, "daily": 300}[after]
+
+
+def test_a_clock_that_is_set_back_over_midnight_finds_the_day_as_it_was() -> None:
+    purse = purse_of(100, "daily")
+    spend(purse, 70, TODAY)
+    spend(purse, 20, TOMORROW)
+    assert [purse.find_room(day) for day in (TODAY, TOMORROW, TODAY)] == [30, 80, 30]
+
+
+# settling
+
+
+def test_a_hold_resolves_once_and_the_second_answer_is_the_first() -> None:
+    purses = [purse_of(100), purse_of(100, "daily", "account")]
+    made = hold(purses, 50)
+    first = made.settle(30, TODAY)
+    assert made.settle(45, TOMORROW) is first
+    assert first == Charge(30, 0)
+    assert [(purse.held_nanos, purse.lifetime.spent_nanos) for purse in purses] == [(0, 30), (0, 30)]
+
+
+@pytest.mark.parametrize(("cost", "overrun"), [(49, 0), (50, 0), (51, 1), (90, 40)])
+def test_what_is_spent_beyond_the_cap_is_on_record(cost: int, overrun: int) -> None:
+    purse = purse_of(100)
+    spend(purse, 50)
+    assert hold([purse], 50).settle(cost, TODAY) == Charge(cost, overrun)
+    assert purse.tally(TODAY).overrun_nanos == overrun
+    assert purse.find_room(TODAY) == 50 - cost
+
+
+def test_an_overrun_is_recorded_once_and_only_its_increase_is_the_next_ones() -> None:
+    purse = purse_of(100)
+    assert [spend(purse, 130), spend(purse, 5), spend(purse, 0)] == [30, 5, 0]
+    purse.add_credit(40, TODAY)
+    assert (purse.tally(TODAY).overrun_nanos, purse.find_room(TODAY)) == (0, 5), "it is covered now"
+    assert spend(purse, 35) == 30, "nor does what was covered hide the next one"
+
+
+def test_of_two_purses_the_larger_overrun_is_the_charges() -> None:
+    purses = [purse_of(10), purse_of(4, "daily", "account"), purse_of()]
+    assert hold(purses, 0).settle(12, TODAY) == Charge(12, 8)
+    assert [purse.tally(TODAY).overrun_nanos for purse in purses] == [2, 8, 0]
+
+
+def test_one_call_may_take_what_others_hold_and_that_is_an_overrun() -> None:
+    purse = purse_of(100)
+    other = hold([purse], 60)
+    assert hold([purse], 40).settle(50, TODAY) == Charge(50, 10)
+    assert other.settle(60, TODAY) == Charge(60, 0)
+    assert purse.tally(TODAY).overrun_nanos == 10
+
+
+@pytest.mark.parametrize(("wanted", "held"), [(5, 10), (10, 10), (30, 30), (200, 70)])
+def test_a_hold_is_extended_as_far_as_the_smaller_purse_has_it(wanted: int, held: int) -> None:
+    roomy, tight, open_ = purse_of(100), purse_of(70), purse_of(owner="account")
+    made = hold([roomy, tight, open_], 10)
+    assert made.left_nanos == 60
+    made.extend(wanted)
+    assert (made.nanos, made.needed_nanos) == (held, 10)
+    assert [purse.held_nanos for purse in (roomy, tight, open_)] == [held] * 3
+    assert made.settle(3, TODAY).overrun_nanos == 0
+    assert [purse.held_nanos for purse in (roomy, tight, open_)] == [0] * 3
+
+
+def test_without_a_cap_nothing_more_is_held() -> None:
+    made = hold([purse_of(), purse_of(owner="account")], 10)
+    assert made.left_nanos is None
+    made.extend(100)
+    assert made.nanos == 10
+
+
+def test_a_hold_over_midnight_is_spent_on_the_day_it_ends() -> None:
+    purse = purse_of(100, "daily")
+    made = hold([purse], 80)
+    assert (purse.find_room(TOMORROW), purse.find_room(TODAY)) == (20, 20)
+    made.settle(70, TOMORROW)
+    assert (purse.find_room(TOMORROW), purse.find_room(TODAY)) == (30, 100)
+
+
+def test_a_hold_over_the_end_of_the_month_is_spent_in_the_month_it_ends() -> None:
+    purse = purse_of(100, "monthly")
+    made = hold([purse], 80)
+    made.settle(70, NEXT_MONTH)
+    assert (purse.find_room(NEXT_MONTH), purse.tally(NEXT_MONTH).spent_nanos) == (30, 70)
+    assert purse.lifetime.spent_nanos == 70
+
+
+def test_what_yesterdays_credit_let_through_is_above_todays_cap_and_on_record() -> None:
+    purse = purse_of(100, "daily")
+    purse.add_credit(50, TODAY)
+    hold([purse], 150)
+    assert purse.find_room(TOMORROW) == -50
+    assert purse.tally(TOMORROW).overrun_nanos == 50
+
+
+# changing a cap, and credits
+
+
+def test_a_lowered_cap_leaves_an_overrun_on_record_and_no_room() -> None:
+    purse = purse_of(100)
+    spend(purse, 50)
+    made = hold([purse], 40)
+    purse.use(Quota(30, "lifetime"), TODAY)
+    assert (purse.find_room(TODAY), purse.tally(TODAY).overrun_nanos) == (-60, 60)
+    refuse([purse], 1)
+    assert made.settle(40, TODAY) == Charge(40, 0)
+    purse.use(Quota(91, "lifetime"), TODAY)
+    hold([purse], 1)
+
+
+def test_the_same_cap_again_changes_nothing() -> None:
+    purse = purse_of(100)
+    spend(purse, 130)
+    before = attrs.evolve(purse.tally(TODAY))
+    purse.use(Quota(100, "lifetime"), TODAY)
+    assert purse.tally(TODAY) == before
+
+
+@pytest.mark.parametrize("period", PERIODS)
+def test_a_credit_is_for_its_period(period: QuotaPeriod) -> None:
+    purse = purse_of(100, period)
+    purse.add_credit(11, TODAY)
+    rooms = [purse.find_room(day) for day in (TODAY, TOMORROW, NEXT_MONTH)]
+    assert rooms == {"lifetime": [111, 111, 111], "daily": [111, 100, 100], "monthly": [111, 111, 100]}[period]
+
+
+def test_money_that_is_taken_away_leaves_what_is_held_above_the_cap() -> None:
+    purse = purse_of(100)
+    hold([purse], 80)
+    purse.add_credit(-30, TODAY)
+    assert (purse.find_room(TODAY), purse.find_balance(TODAY), purse.tally(TODAY).overrun_nanos) == (-10, 70, 10)
+
+
+def test_a_balance_is_what_is_left_held_or_not() -> None:
+    purse = purse_of(100)
+    spend(purse, 25)
+    hold([purse], 70)
+    assert (purse.find_balance(TODAY), purse.find_room(TODAY)) == (75, 5)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["hold", "settle", "credit", "limit", "roll"]), st.integers(-40, 120)),
+    max_size=40,
+)
+
+
+@given(st.sampled_from(PERIODS), st.integers(0, 100), STEPS)
+def test_at_every_moment_what_is_spent_and_held_is_covered(
+    period: QuotaPeriod, limit: int, steps: list[tuple[str, int]]
+) -> None:
+    purse, day, held = purse_of(limit, period), TODAY, list[Hold]()
+    for step, amount in steps:
+        if step == "hold" and amount >= 0 and amount <= (purse.find_room(day) or 0):
+            held.append(hold([purse], amount, day))
+        elif step == "settle" and held and amount >= 0:
+            held.pop().settle(amount, day)
+        elif step == "credit":
+            purse.add_credit(amount, day)
+        elif step == "limit":
+            limit = max(0, amount)
+            purse.use(Quota(limit, period), day)
+        elif step == "roll":
+            day = read_day(day.end_s)
+        tally = purse.tally(day)
+        assert tally.spent_nanos >= 0
+        assert purse.held_nanos == sum(made.nanos for made in held)
+        assert tally.spent_nanos + purse.held_nanos <= limit + tally.credit_nanos + tally.overrun_nanos
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["hold", "settle", "credit", "quota"]),
+            st.integers(-40, 120),
+            st.sampled_from([TODAY, TOMORROW]),
+            st.sampled_from(PERIODS),
+        ),
+        max_size=40,
+    )
+)
+def test_whatever_the_order_of_days_and_quotas_its_sums_are_those_of_its_calls(
+    steps: list[tuple[str, int, Day, QuotaPeriod]],
+) -> None:
+    purse, quota, held = purse_of(50, "daily"), Quota(50, "daily"), list[Hold]()
+    sums = {(start, what): 0 for start in (0, TODAY.start_s, TOMORROW.start_s) for what in ("spent", "credit")}
+    for step, amount, moment, period in steps:
+        day = attrs.evolve(moment)  # as good as the one before, and another object
+        if step == "hold" and 0 <= amount <= (purse.find_room(day) or 0):
+            held.append(hold([purse], amount, day))
+        elif step == "settle" and held and amount >= 0:
+            tally, made = purse.tally(day), held.pop()
+            covered = (quota.limit_nanos or 0) + tally.credit_nanos + tally.overrun_nanos
+            above = max(0, tally.spent_nanos + amount + purse.held_nanos - made.nanos - covered)
+            assert made.settle(amount, day) == Charge(amount, above)
+            sums[0, "spent"] += amount
+            sums[day.start_s, "spent"] += amount
+        elif step == "credit":
+            purse.add_credit(amount, day)
+            sums[0, "credit"] += amount
+            sums[day.start_s, "credit"] += amount
+        elif step == "quota":
+            quota = Quota(max(0, amount), period)
+            purse.use(quota, day)
+        start = day.start_s if quota.period == "daily" else 0  # both days are of one month
+        left = (quota.limit_nanos or 0) + sums[start, "credit"] - sums[start, "spent"]
+        assert (purse.find_balance(day), purse.held_nanos) == (left, sum(made.nanos for made in held))
+        assert (purse.find_room(day) or 0) + purse.tally(day).overrun_nanos >= 0
+
+
+# who is told, and what
+
+
+def test_the_more_final_end_is_told_a_lifetime_before_a_month_before_a_day() -> None:
+    day, month, life = purse_of(0, "daily"), purse_of(0, "monthly", "account"), purse_of(0, "lifetime", "account")
+    assert "monthly quota of the account" in refuse([day, month], 1).message
+    assert "monthly quota of the account" in refuse([month, day], 1).message
+    assert "lifetime quota of the account" in refuse([day, life], 1).message
+    assert "lifetime quota of the account" in refuse([life, month], 1).message
+
+
+def test_of_two_that_end_together_the_key_is_told() -> None:
+    message = refuse([purse_of(0, "daily"), purse_of(0, "daily", "account")], 1).message
+    assert message == "The daily quota of this API key is used up"
+
+
+def test_a_purse_with_room_is_not_told_however_final_it_is() -> None:
+    assert (
+        "daily quota of this API key" in refuse([purse_of(0, "daily"), purse_of(5, "lifetime", "account")], 5).message
+    )
+
+
+def test_on_the_last_day_of_a_month_both_end_together_and_the_key_is_told() -> None:
+    last = read_day(TODAY.month_end_s - 1)
+    fault = refuse([purse_of(0, "daily"), purse_of(0, "monthly", "account")], 1, last, last.end_s - 10)
+    assert ("this API key" in fault.message, fault.retry_after_s) == (True, 10)
+
+
+@pytest.mark.parametrize(
+    ("period", "status", "expected"),
+    [
+        ("lifetime", None, 403), ("lifetime", 429, 429), ("lifetime", 403, 403),
+        ("daily", None, 429), ("daily", 403, 403), ("monthly", None, 429), ("monthly", 403, 403),
+    ],
+)  # fmt: skip
+def test_a_lifetime_is_forbidden_a_period_too_many_and_the_status_may_be_set(
+    period: QuotaPeriod, status: Any, expected: int
+) -> None:
+    fault = refuse([purse_of(0, period, status=status)], 1)
+    assert (fault.status, fault.public_code, fault.should_retry) == (expected, "insufficient_quota", False)
+    assert (fault.retry_after_s is None) == (period == "lifetime")
+
+
+@pytest.mark.parametrize(
+    ("period", "now", "seconds"),
+    [
+        ("daily", "2027-05-15T00:00:00", DAY_S),
+        ("daily", "2027-05-15T23:59:59", 1),
+        ("daily", "2027-05-15T23:59:58.000001", 2),
+        ("daily", "2027-05-15T23:59:59.999999", 1),
+        ("daily", "2027-12-31T23:00:00", 3_600),
+        ("daily", "2028-02-29T12:00:00", 12 * 3_600),
+        ("monthly", "2027-05-01T00:00:00", 31 * DAY_S),
+        ("monthly", "2027-12-01T00:00:00", 31 * DAY_S),
+        ("monthly", "2027-12-31T23:59:59.500000", 1),
+        ("monthly", "2028-02-01T00:00:00", 29 * DAY_S),
+        ("monthly", "2028-02-28T12:00:00", 36 * 3_600),
+        ("monthly", "2027-02-28T12:00:00", 12 * 3_600),
+        ("monthly", "2028-02-29T23:59:59", 1),
+    ],
+)
+def test_the_wait_that_is_told_is_to_the_second_of_the_reset(period: QuotaPeriod, now: str, seconds: int) -> None:
+    now_s = datetime.fromisoformat(f"{now}Z").timestamp()
+    day = read_day(now_s)
+    purse = purse_of(0, period)
+    fault = refuse([purse], 1, day, now_s)
+    assert fault.retry_after_s == seconds
+    reset = purse.find_reset(day)
+    assert reset is not None
+    assert seconds - 1 < reset - now_s <= seconds
+
+
+def test_what_is_used_up_is_told_so_and_what_does_not_suffice_how_much_there_is() -> None:
+    purse = purse_of(5_000_000)
+    assert refuse([purse], 7_500_000).message == (
+        "The lifetime quota of this API key does not cover this request: it may cost up to $0.0075, and $0.005 is left"
+    )
+    hold([purse], 4_000_000)
+    assert refuse([purse], 7_500_000).message.endswith(
+        "it may cost up to $0.0075, and $0.005 is left, $0.004 of it held for running requests"
+    )
+    hold([purse], 1_000_000)
+    assert refuse([purse], 1).message.endswith("$0.005 is left, $0.005 of it held for running requests")
+    spend(purse, 5_000_000)
+    assert refuse([purse], 1).message == "The lifetime quota of this API key is used up"

@@ -1,0 +1,472 @@
+"""The breaker: every move it makes, and that it makes no other, whatever happens in whatever order."""
+
+import itertools
+import math
+import random
+import re
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gateway.domain import circuit_breaker as health
+from gateway.domain.circuit_breaker import JITTER, LEAST_SHARE, MOVES, TRIAL_S, Breaker, Rules
+
+NOW = 1_000.0
+STEADY = Rules(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
+"""Rules whose ratio says nothing below 20 calls."""
+ONLY_RATIO = attrs.evolve(STEADY, failures=10**9)
+EVEN = 0.5
+"""Dice that leave a cooldown as it is."""
+
+
+def well() -> Breaker:
+    return Breaker()
+
+
+def tripped(rules: Rules = STEADY, now: float = NOW, **more: Any) -> Breaker:
+    breaker = Breaker()
+    breaker.trip(now, rules, reason="broke", dice=EVEN, **more)
+    return breaker
+
+
+def on_trial() -> tuple[Breaker, int]:
+    """A breaker that lets one call try, and that call's epoch."""
+    breaker = tripped()
+    return breaker, breaker.begin(NOW)
+
+
+def fail(breaker: Breaker, epoch: int, now: float = NOW, rules: Rules = STEADY, dice: float = EVEN) -> bool:
+    return breaker.note_failed(epoch, now, rules, reason="broke", dice=dice)
+
+
+def look(breaker: Breaker) -> dict[str, Any]:
+    """All that it knows."""
+    return attrs.asdict(breaker)
+
+
+# The table
+
+
+def test_the_table_in_the_docstring_is_the_table_that_counts() -> None:
+    drawn = re.findall(r"^(\w+) +(\w+) +(\w+)$", (health.__doc__ or "").split("=======\n", 2)[2], re.MULTILINE)
+    assert {(state, happening): becomes for state, happening, becomes in drawn} == dict(MOVES)
+    assert len(drawn) == len(MOVES)
+
+
+@pytest.mark.parametrize("happening", sorted({happening for _, happening in MOVES}))
+def test_every_happening_is_explained(happening: str) -> None:
+    explained = {"tripped", "rested", "recovered", "abandoned"}
+    assert happening in explained | {"answered", "failed"}
+    assert (f'"{happening}"' in (health.__doc__ or "")) == (happening in explained)
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    states = {state for state, _ in MOVES}
+    assert states == set(MOVES.values()) == {"up", "down", "trial"}
+    assert all(any(becomes != state for (of, _), becomes in MOVES.items() if of == state) for state in states)
+
+
+# Every move by example
+
+
+def test_up_answered_up() -> None:
+    breaker = well()
+    breaker.note_answered(breaker.begin(NOW), NOW, STEADY)
+    assert (breaker.state, breaker.wait_s(NOW)) == ("up", 0.0)
+
+
+def test_up_failed_up() -> None:
+    breaker = well()
+    assert not fail(breaker, breaker.begin(NOW))
+    assert (breaker.state, breaker.failures, breaker.reason) == ("up", 1, "broke")
+
+
+def test_up_tripped_down_at_one_failure_too_many() -> None:
+    breaker = well()
+    assert [fail(breaker, breaker.begin(NOW)) for _ in range(3)] == [False, False, True]
+    assert (breaker.state, breaker.trips, breaker.epoch, breaker.wait_s(NOW)) == ("down", 1, 1, 8.0)
+
+
+def test_a_call_answered_well_in_between_begins_the_count_anew() -> None:
+    breaker = well()
+    for _ in range(5):
+        fail(breaker, 0)
+        fail(breaker, 0)
+        breaker.note_answered(0, NOW, STEADY)
+    assert (breaker.state, breaker.failures) == ("up", 0)
+
+
+def test_down_tripped_down_for_longer() -> None:
+    breaker = tripped()
+    breaker.trip(NOW + 2, STEADY, reason="still ill", dice=EVEN)
+    assert (breaker.state, breaker.wait_s(NOW + 2), breaker.reason) == ("down", 16.0, "still ill")
+
+
+def test_down_rested_trial_and_nobody_knows_how_long() -> None:
+    breaker = tripped()
+    assert breaker.wait_s(NOW + 7.5) == 0.5
+    assert breaker.wait_s(NOW + 8) == 0.0
+    assert breaker.state == "down"
+    breaker.begin(NOW)
+    assert (breaker.state, breaker.wait_s(NOW + 8)) == ("trial", None)
+
+
+def test_down_recovered_up_carefully() -> None:
+    breaker = tripped()
+    breaker.recover(NOW + 1)
+    assert (breaker.state, breaker.wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("up", 0.0, LEAST_SHARE)
+    assert breaker.trips == 1
+    assert fail(breaker, breaker.begin(NOW), NOW + 1)  # one failure is enough now
+    assert (breaker.state, breaker.trips) == ("down", 2)
+
+
+def test_trial_answered_up() -> None:
+    breaker, epoch = on_trial()
+    breaker.note_answered(epoch, NOW + 9, STEADY)
+    assert (breaker.state, breaker.up_since, breaker.trips) == ("up", NOW + 9, 1)
+
+
+def test_trial_tripped_down_by_one_failure() -> None:
+    breaker, epoch = on_trial()
+    assert fail(breaker, epoch, NOW + 9)
+    assert (breaker.state, breaker.trips, breaker.wait_s(NOW + 9)) == ("down", 2, 16.0)
+
+
+def test_trial_abandoned_down_and_open_to_the_next() -> None:
+    breaker, epoch = on_trial()
+    breaker.abandon(epoch)
+    assert (breaker.state, breaker.wait_s(NOW + 9)) == ("down", 0.0)
+    assert breaker.begin(NOW) == epoch
+    assert breaker.state == "trial"
+
+
+def test_a_trial_that_takes_long_lets_another_try_beside_it() -> None:
+    breaker, epoch = on_trial()
+    assert breaker.wait_s(NOW + TRIAL_S - 0.1) is None
+    assert breaker.wait_s(NOW + TRIAL_S) == 0.0
+    assert breaker.begin(NOW + TRIAL_S) == epoch
+    assert breaker.wait_s(NOW + TRIAL_S) is None
+    breaker.note_answered(epoch, NOW + TRIAL_S + 1, STEADY)
+    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S + 1)) == ("up", 0.0)
+
+
+def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
+    breaker, epoch = on_trial()
+    breaker.begin(NOW + TRIAL_S)
+    breaker.abandon(epoch)
+    assert breaker.state == "trial"
+    breaker.abandon(epoch)
+    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("down", 0.0)
+    breaker.begin(NOW + TRIAL_S)
+    breaker.abandon(epoch)
+    assert breaker.state == "down"
+
+
+@pytest.mark.parametrize("state", ["up", "trial"])
+def test_a_probe_tells_nothing_of_what_is_not_down(state: str) -> None:
+    breaker = well() if state == "up" else on_trial()[0]
+    before = look(breaker)
+    breaker.recover(NOW)
+    assert look(breaker) == before
+
+
+def test_a_call_that_is_left_while_all_is_well_says_nothing() -> None:
+    breaker = well()
+    fail(breaker, 0)
+    before = look(breaker)
+    breaker.abandon(breaker.begin(NOW))
+    assert look(breaker) == before
+
+
+# Cooldowns
+
+
+def test_the_cooldown_doubles_up_to_the_cap() -> None:
+    breaker, waits = well(), []
+    for _ in range(70):
+        breaker.trip(NOW, STEADY, reason="broke", dice=EVEN)
+        waits.append(breaker.wait_s(NOW))
+    assert waits == [8, 16, 32, 64, *[100] * 66]
+
+
+@given(
+    trips=st.integers(1, 2_000),
+    dice=st.floats(0, 1, exclude_max=True),
+    cooldown=st.floats(0.01, 1e4),
+    cap=st.floats(0.01, 1e4),
+)
+def test_jitter_stays_within_its_bounds_and_the_cap(trips: int, dice: float, cooldown: float, cap: float) -> None:
+    rules, breaker = attrs.evolve(STEADY, cooldown_s=cooldown, max_cooldown_s=cap), Breaker(trips=trips - 1)
+    breaker.trip(0.0, rules, reason="broke", dice=dice)
+    plain = min(math.ldexp(cooldown, min(trips - 1, 40)), cap)
+    wait = breaker.until
+    assert plain * (1 - JITTER) * 0.999 <= wait <= min(plain * (1 + JITTER) * 1.001, cap)
+
+
+def test_the_dice_decide_how_long() -> None:
+    waits = []
+    for dice in (0.0, 0.25, 0.5, 0.75):
+        breaker = well()
+        breaker.trip(0.0, STEADY, reason="broke", dice=dice)
+        waits.append(breaker.until)
+    assert waits == pytest.approx([6.4, 7.2, 8.0, 8.8])
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(0.0, 8.0), (3.0, 8.0), (50.0, 50.0), (86_400.0, 100.0), (1e300, 100.0)])
+def test_a_provider_that_asks_for_longer_is_obeyed_up_to_the_cap(asked: float, waits: float) -> None:
+    assert tripped(rest_s=asked).wait_s(NOW) == waits
+
+
+# The ratio
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_the_ratio_trips_from_the_least_number_of_calls_on(failed: list[bool]) -> None:
+    breaker, failures = well(), 0
+    for number, bad in enumerate(failed, 1):
+        failures += bad
+        if not bad:
+            breaker.note_answered(0, NOW, ONLY_RATIO)
+        elif fail(breaker, 0, rules=ONLY_RATIO):
+            assert number >= ONLY_RATIO.least_calls
+            assert failures >= ONLY_RATIO.ratio * number
+            return
+        else:
+            assert number < ONLY_RATIO.least_calls or failures < ONLY_RATIO.ratio * number
+        assert breaker.state == "up"
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=80))
+@settings(max_examples=40)
+def test_the_ratio_looks_back_half_a_window_to_a_whole_one(calls: list[tuple[float, bool]]) -> None:
+    """Of the calls behind a trip none is older than the window; none of the last half was left out."""
+    rules = attrs.evolve(ONLY_RATIO, least_calls=4, window_s=30)
+    breaker, now, seen = well(), 0.0, list[tuple[float, bool]]()
+    for gap, bad in calls:
+        now += gap
+        seen.append((now, bad))
+        trips = fail(breaker, 0, now, rules) if bad else breaker.note_answered(0, now, rules)
+        if not bad:
+            continue
+        verdicts = set()
+        for first in [index for index, (at, _) in enumerate(seen) if now - at <= rules.window_s]:
+            if first and now - seen[first - 1][0] < rules.window_s / 2:
+                continue  # a call of the last half would be left out
+            counted = [was_bad for _, was_bad in seen[first:]]
+            verdicts.add(len(counted) >= rules.least_calls and sum(counted) >= rules.ratio * len(counted))
+        assert trips in verdicts
+        if trips:
+            return
+
+
+def test_what_happened_before_a_trip_is_not_held_against_it_afterwards() -> None:
+    breaker = well()
+    for _ in range(20):
+        fail(breaker, 0, rules=ONLY_RATIO)
+    assert (breaker.state, breaker.trips) == ("down", 1)
+    breaker.note_answered(breaker.begin(NOW), NOW + 9, ONLY_RATIO)
+    breaker.note_answered(1, NOW + 9 + ONLY_RATIO.ramp_s, ONLY_RATIO)
+    assert breaker.trips == 0
+    assert not fail(breaker, 1, NOW + 20, ONLY_RATIO)
+
+
+# After it has come up again
+
+
+def test_its_share_grows_from_the_least_to_the_whole() -> None:
+    breaker = tripped()
+    breaker.recover(NOW)
+    shares = [breaker.share(NOW + age, STEADY) for age in (0, 0.5, 1, 2.5, 5, 9.9, 10, 10**6)]
+    assert shares == pytest.approx([0.1, 0.1, 0.1, 0.25, 0.5, 0.99, 1, 1])
+    assert well().share(NOW, STEADY) == 1.0
+
+
+@given(st.lists(st.floats(0, 100), min_size=2), st.floats(0, 50))
+def test_a_share_never_shrinks_while_it_is_up(ages: list[float], ramp: float) -> None:
+    rules, breaker = attrs.evolve(STEADY, ramp_s=ramp), tripped()
+    breaker.recover(NOW)
+    shares = [breaker.share(NOW + age, rules) for age in sorted(ages)]
+    assert shares == sorted(shares)
+    assert all(LEAST_SHARE <= share <= 1 for share in shares)
+
+
+def test_a_success_after_the_ramp_forgets_the_trips_and_one_before_it_does_not() -> None:
+    breaker, epoch = on_trial()
+    breaker.note_answered(epoch, NOW + 9, STEADY)
+    breaker.note_answered(epoch, NOW + 18.9, STEADY)
+    assert (breaker.trips, breaker.reason) == (1, "broke")
+    breaker.note_answered(epoch, NOW + 19, STEADY)
+    assert (breaker.trips, breaker.reason) == (0, None)
+    assert [fail(breaker, epoch, NOW + 20) for _ in range(3)] == [False, False, True]
+    assert breaker.wait_s(NOW + 20) == 8.0  # the first cooldown again
+
+
+# What is late
+
+
+def test_a_call_of_an_earlier_epoch_says_nothing() -> None:
+    breaker = well()
+    late = breaker.begin(NOW)
+    breaker.trip(NOW, STEADY, reason="broke", dice=EVEN)
+    for state in ("down", "trial", "up"):
+        assert breaker.state == state
+        before = look(breaker)
+        breaker.note_answered(late, NOW + 9, STEADY)
+        assert not fail(breaker, late, NOW + 9)
+        breaker.abandon(late)
+        assert look(breaker) == before
+        if state == "down":
+            epoch = breaker.begin(NOW)
+        else:
+            breaker.note_answered(epoch, NOW + 9, STEADY)
+
+
+def test_failures_of_calls_that_were_under_way_together_trip_it_once() -> None:
+    breaker = well()
+    epochs = [breaker.begin(NOW) for _ in range(10)]
+    assert [fail(breaker, epoch) for epoch in epochs].count(True) == 1
+    assert (breaker.trips, breaker.wait_s(NOW)) == (1, 8.0)
+
+
+# Anything, in any order
+
+
+class Clinic(RuleBasedStateMachine):
+    """One breaker, calls under way through it, a clock turned by hand, and a probe that comes by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.dice = NOW, random.Random(5)  # noqa: S311 - jitter, not secrets
+        self.breaker = Breaker()
+        self.calls: list[tuple[int, bool]] = []  # epoch, whether it was to find out how a breaker is
+        self.epochs = itertools.count(1)
+        self.tried_at = NOW  # the last call
+
+    @initialize(
+        failures=st.integers(1, 4),
+        least=st.integers(1, 5),
+        ramp=st.sampled_from([0.0, 3.0]),
+        cap=st.sampled_from([1.0, 30.0]),
+    )
+    def choose_rules(self, failures: int, least: int, ramp: float, cap: float) -> None:
+        self.rules = Rules(failures, least_calls=least, window_s=10, cooldown_s=2, max_cooldown_s=cap, ramp_s=ramp)
+
+    @property
+    def trials(self) -> list[tuple[int, bool]]:
+        """Calls under way whose end decides whether it is well again."""
+        breaker = self.breaker
+        return [call for call in self.calls if call[1] and call[0] == breaker.epoch and breaker.state != "up"]
+
+    def check_trip(self, trips: int, asked: float = 0.0) -> None:
+        """It has tripped just now."""
+        breaker, rules = self.breaker, self.rules
+        assert (breaker.state, breaker.trips, breaker.epoch) == ("down", trips + 1, next(self.epochs))
+        plain = min(rules.cooldown_s * 2**trips, rules.max_cooldown_s)
+        wait = breaker.wait_s(self.now) or 0.0
+        assert min(max(plain * (1 - JITTER), asked), rules.max_cooldown_s) <= wait + 1e-6
+        assert wait <= min(max(plain * (1 + JITTER), asked), rules.max_cooldown_s) + 1e-6
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 2.0, 5.0, 40.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.breaker.wait_s(self.now) == 0)
+    @rule()
+    def begin(self) -> None:
+        tries = self.breaker.state != "up"
+        if self.breaker.state == "trial":
+            assert self.now - self.tried_at >= TRIAL_S
+        self.tried_at = self.now
+        self.calls.append((self.breaker.begin(self.now), tries))
+        assert self.breaker.state == ("trial" if tries else "up")
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        call = data.draw(st.sampled_from(self.calls))
+        before, due = look(self.breaker), self.now - self.breaker.up_since >= self.rules.ramp_s
+        self.breaker.note_answered(call[0], self.now, self.rules)
+        if call[0] != before["epoch"]:
+            assert look(self.breaker) == before
+            return
+        assert self.breaker.state == "up"
+        if before["state"] == "up":
+            assert self.breaker.trips == (0 if due else before["trips"])
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        call = data.draw(st.sampled_from(self.calls))
+        before = look(self.breaker)
+        did = self.breaker.note_failed(call[0], self.now, self.rules, reason="broke", dice=self.dice.random())
+        if call[0] != before["epoch"]:
+            assert not did
+            assert look(self.breaker) == before
+        elif did:
+            self.check_trip(before["trips"])
+        else:
+            assert before["state"] == self.breaker.state == "up"
+            assert before["trips"] == 0
+            assert self.breaker.failures < self.rules.failures
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        """A call is over, whatever was said of it."""
+        call = data.draw(st.sampled_from(self.calls))
+        before, tries = look(self.breaker), call in self.trials
+        self.calls.remove(call)
+        self.breaker.abandon(call[0])
+        if tries:
+            state = "trial" if self.trials else "down"
+            before |= {"state": state, "tries": before["tries"] - 1}
+        assert look(self.breaker) == before
+
+    @precondition(lambda self: self.breaker.state != "down")
+    @rule(asked=st.sampled_from([0.5, 10.0, 10**6]))
+    def ask_for_rest(self, asked: float) -> None:
+        """A call of this epoch met a provider that wants to be left alone."""
+        trips = self.breaker.trips
+        self.breaker.trip(self.now, self.rules, reason="busy", dice=self.dice.random(), rest_s=asked)
+        self.check_trip(trips, asked)
+
+    @precondition(lambda self: self.breaker.state == "down")
+    @rule(found_well=st.booleans())
+    def probe(self, found_well: bool) -> None:
+        trips = self.breaker.trips
+        if found_well:
+            self.breaker.recover(self.now)
+            assert (self.breaker.state, self.breaker.trips) == ("up", trips)
+        else:
+            self.breaker.trip(self.now, self.rules, reason="ill", dice=self.dice.random())
+            self.check_trip(trips)
+
+    @invariant()
+    def on_trial_as_long_as_there_are_trials(self) -> None:
+        assert bool(self.trials) == (self.breaker.state == "trial")
+        assert self.breaker.state != "trial" or self.breaker.tries == len(self.trials)
+
+    @invariant()
+    def never_down_for_longer_than_the_cap(self) -> None:
+        wait = self.breaker.wait_s(self.now)
+        if self.breaker.state == "down" and hasattr(self, "rules"):
+            assert wait is not None
+            assert 0 <= wait <= self.rules.max_cooldown_s + 1e-6
+
+    @invariant()
+    def open_while_up_and_closed_on_trial_for_its_time(self) -> None:
+        expected = {"up": 0.0, "trial": None if self.now - self.tried_at < TRIAL_S else 0.0}
+        assert self.breaker.state == "down" or self.breaker.wait_s(self.now) == expected[self.breaker.state]
+
+    @invariant()
+    def a_share_is_a_share(self) -> None:
+        if hasattr(self, "rules"):
+            assert LEAST_SHARE <= self.breaker.share(self.now, self.rules) <= 1
+
+
+Clinic.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestClinic = Clinic.TestCase

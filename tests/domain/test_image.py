@@ -1,0 +1,39 @@
+"""What is asked of a painter, and what came: nouns whose contents no log line shows."""
+
+import attrs
+import pytest
+
+from gateway.domain.image import Picture, PictureAsk, Pictures
+from gateway.domain.usage import NO_USAGE
+
+
+def test_a_prompt_alone_asks_for_one_picture_at_an_address_in_any_size() -> None:
+    ask = PictureAsk("a cat")
+    assert (ask.count, ask.size, ask.form, ask.sources, ask.masked) == (1, None, "url", 0, False)
+
+
+@pytest.mark.parametrize(
+    "noun",
+    [
+        PictureAsk("hunter2"),
+        Picture(data="hunter2"),
+        Picture(url="https://host/1.png?key=hunter2"),
+        Picture(data="eA==", revised_prompt="hunter2"),
+        Pictures((Picture(data="hunter2"),)),
+    ],
+)
+def test_neither_a_prompt_nor_a_picture_is_shown(noun: object) -> None:
+    assert "hunter2" not in repr(noun)
+
+
+def test_pictures_of_whom_nothing_is_told_used_nothing_and_say_nothing() -> None:
+    first, second = Pictures(()), Pictures(())
+    assert (first.usage, first.told) == (NO_USAGE, {})
+    assert first.told is not second.told
+
+
+@pytest.mark.parametrize("noun", [PictureAsk("a cat"), Picture(data="eA=="), Pictures(())])
+def test_they_cannot_be_changed(noun: object) -> None:
+    for field in attrs.fields(type(noun)):  # type: ignore[arg-type]
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            setattr(noun, field.name, None)

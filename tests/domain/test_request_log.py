@@ -1,0 +1,219 @@
+"""The trail of a request's attempts, a line of text in the row; what a row keeps of an error; which rows are wanted."""
+
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.account import NAME_SHAPE
+from gateway.domain.request_log import (
+    ANSWERED,
+    MAX_ERROR,
+    Ending,
+    RequestFilter,
+    RequestPage,
+    StoredRequest,
+    Tried,
+    fold,
+    is_request_id,
+    read_tried,
+    went_wrong,
+    write_error,
+    write_tried,
+)
+from gateway.error_status import STATUS
+from tests.support.request_records import ROW, make_row
+
+NAMES = st.from_regex(NAME_SHAPE, fullmatch=True)
+CODES = st.sampled_from([*STATUS, ANSWERED]) | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
+TRAILS = st.lists(st.builds(Tried, NAMES, CODES, st.integers(0, 10**9)), max_size=5)
+
+
+def test_a_trail_is_short_and_plain() -> None:
+    trail = [Tried("up 0", "upstream_timeout", 120_000), Tried("eu/up@1", ANSWERED, 85)]
+    assert write_tried(trail) == "up 0=upstream_timeout:120000,eu/up@1=ok:85"
+    assert write_tried([]) == ""
+
+
+@given(TRAILS)
+def test_a_trail_is_read_back_as_it_was_written(trail: list[Tried]) -> None:
+    assert read_tried(write_tried(trail)) == tuple(trail)
+
+
+@given(NAMES, st.text(), TRAILS)
+def test_whatever_a_provider_calls_its_error_the_trail_can_be_read(name: str, code: str, trail: list[Tried]) -> None:
+    first, *others = read_tried(write_tried([Tried(name, code, 7), *trail]))
+    assert (first.channel, first.ms, others) == (name, 7, trail)
+    assert len(first.outcome) in range(1, 65)
+
+
+@pytest.mark.parametrize(
+    ("text", "channels"),
+    [
+        ("", []),
+        ("nothing", []),
+        ("a=b", []),
+        ("a=b:", []),
+        ("a=b:x", []),
+        ("=b:1", []),
+        ("a=:1", []),
+        ("a=b:-1", []),
+        ("a=b:1:2", []),
+        ("a=b:\u0661", []),
+        (f"a=b:{10**15}", []),
+        (",a=b:1,,x,c=d:2,", ["a", "c"]),
+    ],
+)
+def test_what_is_no_attempt_is_left_out(text: str, channels: list[str]) -> None:
+    assert [tried.channel for tried in read_tried(text)] == channels
+
+
+@given(st.text(st.sampled_from("=,:a1 ")))
+def test_any_text_is_read_without_a_failure(text: str) -> None:
+    assert read_tried(write_tried(read_tried(text))) == read_tried(text)
+
+
+@given(st.text(max_size=2 * MAX_ERROR))
+def test_what_is_kept_of_an_error_is_its_beginning_on_one_line_and_can_be_stored(message: str) -> None:
+    kept = write_error(message)
+    assert len(kept) == min(len(message), MAX_ERROR)
+    assert kept.isprintable()
+    assert kept.encode().decode() == kept
+    assert all(mark in {theirs, " "} for mark, theirs in zip(kept, message, strict=False))
+    assert write_error(kept) == kept
+
+
+def test_of_an_error_line_ends_and_what_is_no_character_become_spaces() -> None:
+    assert write_error("one\r\ntwo\x00\x1b[31m\ud800\u202e é 日本 \U0001f3ac") == "one  two  [31m   é 日本 \U0001f3ac"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("req_0123456789abcdef01234567", True),
+        ("req_0123456789abcdef0123456", False),
+        ("req_0123456789abcdef012345678", False),
+        ("req_0123456789ABCDEF01234567", False),
+        ("req_0123456789abcdef01234567\n", False),
+        ("req_\u0661123456789abcdef01234567", False),
+        ("video_0123456789abcdef01234567", False),
+        ("", False),
+    ],
+)
+def test_an_id_is_known_by_its_form(text: str, is_one: bool) -> None:
+    assert is_request_id(text) == is_one
+
+
+@pytest.mark.parametrize(
+    ("ending", "wrong"),
+    [
+        ("completed", False),
+        ("client_closed", False),
+        ("refused", True),
+        ("upstream_failed", True),
+        ("interrupted", True),
+        ("failed", True),
+    ],
+)
+def test_a_caller_who_left_is_nobodys_failure(ending: Ending, wrong: bool) -> None:
+    assert went_wrong(make_row(1, ending=ending)) == wrong
+
+
+MATCHING = StoredRequest(
+    7, make_row(1, status=404, ending="refused", error_code="Not_Found", error="No MODEL is called 'x_%'")
+)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {},
+        {"key_id": ROW.key_id},
+        {"account_id": ROW.account_id},
+        {"model": ROW.model},
+        {"channel": ROW.channel},
+        {"status": 404},
+        {"ending": "refused"},
+        {"verdict": "error"},
+        {"since_ms": ROW.settled_ms},
+        {"until_ms": ROW.settled_ms + 1},
+        {"after": 6},
+        {"before": 8},
+        {"text": "no model"},
+        {"text": "not_FOUND"},
+        {"text": "_%"},
+        {"text": "'"},
+    ],
+)
+def test_each_wish_chooses_what_is_as_it_says(wish: dict[str, Any]) -> None:
+    assert RequestFilter(**wish).matches(MATCHING)
+    everything = RequestFilter(
+        key_id=ROW.key_id, account_id=ROW.account_id, status=404, since_ms=0, before=8, text="model", verdict="error"
+    )
+    assert attrs.evolve(everything, **wish).matches(MATCHING)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"key_id": 0},
+        {"account_id": 0},
+        {"model": "M"},
+        {"channel": ""},
+        {"status": 400},
+        {"ending": "failed"},
+        {"verdict": "ok"},
+        {"since_ms": ROW.settled_ms + 1},
+        {"until_ms": ROW.settled_ms},
+        {"after": 7},
+        {"before": 7},
+        {"text": "no modell"},
+        {"text": "x%"},
+        {"text": "req_000000000000000000000000"},
+    ],
+)
+def test_each_wish_leaves_out_what_is_otherwise(wish: dict[str, Any]) -> None:
+    assert not RequestFilter(**wish).matches(MATCHING)
+
+
+def test_an_id_is_looked_for_as_an_id_and_nowhere_else() -> None:
+    own = f"req_{7:024x}"
+    mentions = attrs.evolve(MATCHING.row, error=f"see {own}")
+    assert RequestFilter(text=own).matches(StoredRequest(1, attrs.evolve(ROW, id=own)))
+    assert not RequestFilter(text=own).matches(StoredRequest(1, mentions))
+
+
+@pytest.mark.parametrize(
+    ("wish", "failures"),
+    [
+        ({}, False),
+        ({"status": 200}, False),
+        ({"status": 399}, False),
+        ({"status": 400}, True),
+        ({"status": 499}, False),
+        ({"status": 503}, True),
+        ({"verdict": "error"}, True),
+        ({"verdict": "ok"}, False),
+        ({"ending": "refused"}, True),
+        ({"ending": "client_closed"}, False),
+        ({"text": "x"}, True),
+        ({"text": f"req_{7:024x}"}, False),
+    ],
+)
+def test_what_can_only_be_a_failure_is_known(wish: dict[str, Any], failures: bool) -> None:
+    assert RequestFilter(**wish).asks_for_failures == failures
+
+
+@given(st.text())
+def test_case_does_not_count_as_far_as_ascii_goes(text: str) -> None:
+    assert fold(text) == "".join(mark.lower() if mark.isascii() else mark for mark in text)
+
+
+def test_a_page_is_a_list_of_its_rows() -> None:
+    rows = tuple(StoredRequest(number, make_row(number)) for number in range(3))
+    page = RequestPage(rows, more=True, next=0)
+    assert (len(page), list(page), page[0], page[-1], page[1:]) == (3, list(rows), rows[0], rows[2], rows[1:])
+    assert rows[1] in page
+    assert not RequestPage()

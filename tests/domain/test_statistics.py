@@ -1,0 +1,33 @@
+"""The last so many figures, and what lies where among them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.domain.statistics import Recent, find_percentile
+
+FIGURES = st.lists(st.integers(-1, 2**40), max_size=40)
+
+
+@given(FIGURES, st.integers(1, 9))
+@settings(max_examples=40)
+def test_the_last_so_many_are_kept(figures: list[int], most: int) -> None:
+    recent = Recent(most)
+    for figure in figures:
+        recent.add(figure)
+    assert sorted(recent) == sorted(figures[-most:])
+    assert len(recent) == min(len(figures), most)
+
+
+@given(FIGURES.filter(len), st.integers(1, 100))
+@settings(max_examples=40)
+def test_a_percentile_is_the_least_that_so_many_are_not_above(figures: list[int], percent: int) -> None:
+    ordered = sorted(figures)
+    found = find_percentile(ordered, percent)
+    assert 100 * sum(figure <= found for figure in ordered) >= percent * len(ordered)
+    assert 100 * sum(figure < found for figure in ordered) < percent * len(ordered)
+
+
+@pytest.mark.parametrize(("percent", "found"), [(1, 10), (50, 20), (51, 30), (99, 40), (100, 40)])
+def test_percentiles_of_a_few(percent: int, found: int) -> None:
+    assert find_percentile([10, 20, 30, 40], percent) == found

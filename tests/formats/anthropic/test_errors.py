@@ -1,0 +1,98 @@
+"""A fault, as Anthropic's clients read it."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.error_status import STATUS
+from gateway.errors import (
+    ApiNotImplemented,
+    Conflict,
+    Fault,
+    GroupNotAllowed,
+    InternalError,
+    InvalidApiKey,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    QuotaExhausted,
+    RateLimited,
+    RequestTimeout,
+    RequestTooLarge,
+    UnsupportedMediaType,
+    UpstreamError,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.formats.anthropic.errors import write_messages_error, write_messages_error_event
+from gateway.formats.sse import EventSplitter, read_data
+
+THEIRS = {
+    "invalid_request_error",
+    "authentication_error",
+    "billing_error",
+    "permission_error",
+    "not_found_error",
+    "rate_limit_error",
+    "timeout_error",
+    "api_error",
+    "overloaded_error",
+    "conflict_error",
+    "request_too_large",
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (InvalidRequest("x"), "invalid_request_error"),
+        (UnsupportedMediaType("x"), "invalid_request_error"),
+        (InvalidApiKey("x"), "authentication_error"),
+        (GroupNotAllowed("x"), "permission_error"),
+        (ModelNotFound("x"), "not_found_error"),
+        (RequestTimeout("x"), "timeout_error"),
+        (Conflict("x"), "conflict_error"),
+        (RequestTooLarge("x"), "request_too_large"),
+        (RateLimited("x"), "rate_limit_error"),
+        (QuotaExhausted("x", status=403), "billing_error"),
+        (QuotaExhausted("x", status=429), "rate_limit_error"),
+        (InternalError("x"), "api_error"),
+        (ApiNotImplemented("x"), "api_error"),
+        (UpstreamError("x"), "api_error"),
+        (Overloaded("x"), "overloaded_error"),
+        (UpstreamTimeout("x"), "timeout_error"),
+        (UpstreamRefused("x", status=422, type="of_theirs"), "invalid_request_error"),
+        (UpstreamRefused("x", status=413), "request_too_large"),
+        (UpstreamLimited("x", status=429), "rate_limit_error"),
+    ],
+)
+def test_the_type_follows_from_the_status(fault: Fault, kind: str) -> None:
+    assert orjson.loads(write_messages_error(fault, "req_1"))["error"]["type"] == kind
+
+
+@given(st.sampled_from(sorted(STATUS.values())) | st.integers(400, 599))
+def test_every_status_has_a_type_that_they_know(status: int) -> None:
+    assert orjson.loads(write_messages_error(UpstreamRefused("x", status=status), "r"))["error"]["type"] in THEIRS
+
+
+def test_the_object_says_what_where_and_which_request() -> None:
+    assert orjson.loads(write_messages_error(InvalidRequest("No.", param="messages[0]"), "req_1")) == {
+        "type": "error",
+        "error": {
+            "type": "invalid_request_error",
+            "message": "No. (request id: req_1)",
+            "param": "messages[0]",
+            "code": "invalid_request",
+        },
+        "request_id": "req_1",
+    }
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_the_event_is_one_event_named_error_that_holds_the_object(message: str) -> None:
+    fault = UpstreamError(message)
+    (event,) = EventSplitter().split(write_messages_error_event(fault, "req_1"))
+    assert event.startswith(b"event: error\ndata: {")
+    assert read_data(event) == write_messages_error(fault, "req_1")

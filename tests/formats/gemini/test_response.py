@@ -1,0 +1,448 @@
+"""Gemini's answers as events."""
+
+import itertools
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.token_estimate import estimate_text
+from gateway.domain.usage import Usage
+from gateway.errors import UpstreamError, UpstreamFault, UpstreamRefused
+from gateway.formats import sse
+from gateway.formats.chat import (
+    ENDED,
+    GEMINI_MARK,
+    Event,
+    Failed,
+    Finished,
+    PictureMade,
+    Started,
+    TextDelta,
+    ThoughtDelta,
+    ThoughtSigned,
+    ToolDelta,
+    ToolStarted,
+    Used,
+)
+from gateway.formats.gemini.response import GenerateReader, read_answer
+from gateway.formats.openai.chunk_reader import MAX_CALLS
+from gateway.formats.stream import read_events_usage
+from tests.support.format_calls import call_of
+from tests.support.gemini_cassettes import (
+    BARE_ERROR,
+    BLOCKED,
+    OVERLOADED,
+    PICTURE,
+    SIGNATURE,
+    STOP_IN_EVERY_CHUNK,
+    STREAMS,
+    TEXT,
+    THINKING,
+    TOOLS,
+    TWO,
+    Chunk,
+    chunk,
+    stream,
+    usage,
+)
+
+ID, MODEL = "req1", "gemini-2.5-flash"
+THEIR_ID = "tTCwacuEBMvnitYP06qsgQY"
+KEYS = [
+    "candidates", "content", "parts", "text", "thought", "thoughtSignature", "functionCall", "name", "args", "id",
+    "inlineData", "mimeType", "data", "finishReason", "index", "usageMetadata", "promptTokenCount", "error", "message",
+    "candidatesTokenCount", "thoughtsTokenCount", "promptFeedback", "blockReason", "responseId", "modelVersion",
+]  # fmt: skip
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from(
+        [None, True, False, 0, 1, -1, 200, 1.5, 2**53, 1e300, "", "STOP", "SAFETY", "OTHER", "image/png", "x"]
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=14,
+)
+
+
+def damage(value: Any, path: list[int], junk: Any) -> Any:
+    """``value`` with ``junk`` in the place that ``path`` leads to."""
+    if not path or not value or not isinstance(value, dict | list):
+        return junk
+    copy: Any = value.copy()
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    key = keys[path[0] % len(keys)]
+    copy[key] = damage(value[key], path[1:], junk)
+    return copy
+
+
+DAMAGED = st.builds(
+    damage,
+    st.sampled_from([*TEXT, *THINKING, *TOOLS, *TWO, *PICTURE, BLOCKED, OVERLOADED]),
+    st.lists(st.integers(0, 5), max_size=7),
+    JSON,
+)
+
+
+def play(pieces: list[bytes]) -> tuple[list[Event], UpstreamFault | None]:
+    """The events of a stream, and the fault it ended in."""
+    reader = GenerateReader(ID, MODEL)
+    events = [event for piece in pieces for event in reader.feed(piece)]
+    assert ENDED not in events
+    if events and isinstance(events[-1], Failed):
+        assert reader.feed(stream(*TEXT)) == reader.finish() == []
+        return events[:-1], events[-1].fault
+    try:
+        return events + reader.finish(), None
+    except UpstreamFault as fault:
+        return events, fault
+
+
+def run(*chunks: Chunk) -> list[Event]:
+    """The events of a stream without fault."""
+    events, fault = play([stream(*chunks)])
+    assert fault is None
+    return events
+
+
+def fail(data: bytes) -> UpstreamFault:
+    fault = play([data])[1]
+    assert fault is not None
+    return fault
+
+
+def say(fault: UpstreamFault | None) -> object:
+    return fault and (type(fault), fault.message, fault.phase)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_cut_says_the_same(name: str) -> None:
+    data = STREAMS[name]
+    whole, fault = play([data])
+    for at in range(len(data)):
+        events, other = play([data[:at], data[at:]])
+        assert events == whole
+        assert say(other) == say(fault)
+    assert play([bytes([byte]) for byte in data])[0] == whole
+
+
+@given(st.sampled_from(sorted(STREAMS)), st.lists(st.integers(0, 3000), max_size=6), st.sampled_from([b"\n", b"\r"]))
+def test_many_cuts_and_any_line_end_say_the_same(name: str, marks: list[int], end: bytes) -> None:
+    data = STREAMS[name].replace(b"\r\n", b"\n").replace(b"\n", end)
+    places = sorted({mark % (len(data) + 1) for mark in marks})
+    events, fault = play([data[low:high] for low, high in itertools.pairwise([0, *places, len(data)])])
+    whole, other = play([STREAMS[name]])
+    assert events == whole
+    assert (fault is None) == (other is None)
+
+
+def test_words_and_running_totals() -> None:
+    assert run(*TEXT) == [
+        Started(THEIR_ID, MODEL, usage=Usage(11, source="upstream")),
+        TextDelta("Hel"),
+        TextDelta("lo, ありがとう"),
+        Used(Usage(11, 3, source="upstream")),
+        Used(Usage(11, 7, 4, source="upstream")),
+        Finished("stop"),
+        ENDED,
+    ]
+
+
+def test_a_thought_is_signed_while_it_is_the_last_thing_said() -> None:
+    events = [event for event in run(*THINKING) if not isinstance(event, Used)]
+    assert events == [
+        Started(THEIR_ID, MODEL, usage=Usage(9, 20, source="upstream")),
+        ThoughtDelta("**Weighing** it. "),
+        ThoughtDelta("Done."),
+        ThoughtSigned(GEMINI_MARK + SIGNATURE),
+        TextDelta("42"),
+        TextDelta("."),
+        Finished("stop"),
+        ENDED,
+    ]
+    assert Used(Usage(9, 33, source="upstream"), 31) in run(*THINKING)
+
+
+def test_a_signature_with_no_thought_before_it_is_not_a_thoughts() -> None:
+    events = run(chunk({"text": "42"}), chunk({"text": "", "thoughtSignature": SIGNATURE}, reason="STOP"))
+    assert [type(event) for event in events] == [Started, TextDelta, Finished, type(ENDED)]
+
+
+def test_a_thought_is_signed_once_and_not_behind_other_words() -> None:
+    thought = chunk({"text": "hm", "thought": True})
+    call = {"functionCall": {"name": "f"}, "thoughtSignature": SIGNATURE}
+    signed = chunk({"text": "", "thoughtSignature": SIGNATURE}, reason="STOP")
+    assert [type(event) for event in run(thought, chunk(call, call), signed)].count(ThoughtSigned) == 1
+    assert ThoughtSigned not in [type(event) for event in run(thought, chunk({"text": "so"}), signed)]
+
+
+def test_a_mark_at_the_beginning_and_comments_say_nothing() -> None:
+    assert play([STREAMS["BOM and comments"]]) == play([STREAMS["text"]])
+
+
+def test_answers_end_in_their_order() -> None:
+    events = run(chunk({"text": "b"}, reason="STOP", index=1), chunk({"text": "a"}, reason="MAX_TOKENS", index=0))
+    assert events[-3:] == [Finished("length", 0), Finished("stop", 1), ENDED]
+
+
+def test_a_thought_part_may_bring_its_own_signature() -> None:
+    events = run(
+        chunk({"text": "hm", "thought": True, "thoughtSignature": "c2ln"}), chunk({"text": "a"}, reason="STOP")
+    )
+    assert events[1:4] == [ThoughtDelta("hm"), ThoughtSigned(GEMINI_MARK + "c2ln"), TextDelta("a")]
+
+
+def test_tool_calls_have_ids_whole_arguments_and_their_signatures() -> None:
+    events = [event for event in run(*TOOLS) if not isinstance(event, Used | Started | ThoughtDelta)]
+    assert events == [
+        ThoughtSigned(GEMINI_MARK + SIGNATURE),
+        ToolStarted(0, "fc-1", "weather", signature=SIGNATURE),
+        ToolDelta(0, '{"city":"Paris"}'),
+        ToolStarted(1, f"call_{ID}_0_1", "weather"),
+        ToolDelta(1, '{"city":"Zürich"}'),
+        ToolStarted(2, f"call_{ID}_0_2", "now"),
+        ToolDelta(2, "{}"),
+        Finished("tool_calls"),
+        ENDED,
+    ]
+    assert Used(Usage(85, 40, source="upstream"), 12) in run(*TOOLS)
+
+
+def test_two_answers_end_each_for_its_own_reason() -> None:
+    events = run(*TWO)
+    assert [(event.choice, event.text) for event in events if isinstance(event, TextDelta)] == [
+        (0, "a"),
+        (1, "x"),
+        (0, "b"),
+    ]
+    assert events[-3:] == [Finished("content_filter", 0), Finished("length", 1), ENDED]
+
+
+def test_a_picture_is_made_and_its_drafts_sounds_and_code_are_not() -> None:
+    said = [event for event in run(*PICTURE) if isinstance(event, TextDelta | PictureMade)]
+    assert said == [TextDelta("Here: "), PictureMade("image/png", "iVBORw0KGgo=")]
+
+
+def test_a_reason_in_every_chunk_ends_nothing_early() -> None:
+    events = run(*STOP_IN_EVERY_CHUNK)
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["one ", "two"]
+    assert [event for event in events if isinstance(event, Finished)] == [Finished("stop")]
+
+
+def test_an_answer_that_does_not_name_itself_is_named_by_us() -> None:
+    events = run({"candidates": [{"content": {"parts": [{"text": "a"}]}, "finishReason": "STOP"}]})
+    assert events[0] == Started(ID, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("STOP", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "content_filter"),
+        ("RECITATION", "content_filter"),
+        ("IMAGE_SAFETY", "content_filter"),
+        ("OTHER", "stop"),
+        ("SOMETHING_NEW", "stop"),
+    ],
+)
+def test_why_an_answer_ended(reason: str, expected: str) -> None:
+    assert run(chunk({"text": "a"}), chunk(reason=reason))[-2:] == [Finished(expected), ENDED]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reason", ["OTHER", "NO_IMAGE", "SOMETHING_NEW"])
+def test_an_answer_of_nothing_for_no_known_reason_is_a_fault(reason: str) -> None:
+    fault = fail(stream(chunk({"text": "hm", "thought": True}), chunk(reason=reason)))
+    assert isinstance(fault, UpstreamError)
+    assert reason in fault.message
+
+
+def test_an_answer_of_nothing_that_stopped_is_an_answer() -> None:
+    assert run(chunk(reason="STOP", used=usage(4)))[-3:] == [
+        Used(Usage(4, source="upstream")),
+        Finished("stop"),
+        ENDED,
+    ]
+
+
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MISSING_THOUGHT_SIGNATURE"])
+def test_a_spoiled_answer_is_a_fault_that_nobody_is_blamed_for(reason: str) -> None:
+    spoiled = chunk({"text": "Let me see."})
+    spoiled["candidates"][0] |= {"finishReason": reason, "finishMessage": "Malformed: at http://10.0.0.1/x"}
+    events, fault = play([stream(spoiled)])
+    assert events[-1] == TextDelta("Let me see.")
+    assert isinstance(fault, UpstreamError)
+    assert fault.retryable
+    assert fault.blame == "nobody"
+    assert fault.message == f"The model spoiled its answer: {reason} Malformed: at [address]"
+
+
+def test_a_blocked_prompt_is_the_callers_fault() -> None:
+    with pytest.raises(UpstreamRefused) as caught:
+        whole(BLOCKED)
+    for fault in (fail(stream(BLOCKED)), caught.value):
+        assert isinstance(fault, UpstreamRefused)
+        assert (fault.status, fault.public_code, fault.type) == (400, "content_policy_violation", "upstream_error")
+        assert fault.message == "The provider blocked the prompt: PROHIBITED_CONTENT"
+        assert not fault.retryable
+
+
+def test_an_unspecified_block_blocks_nothing() -> None:
+    kept = TEXT[0] | {"promptFeedback": {"blockReason": "BLOCK_REASON_UNSPECIFIED", "safetyRatings": []}}
+    assert run(kept, *TEXT[1:]) == run(*TEXT)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        stream(TEXT[0], OVERLOADED),
+        stream(TEXT[0]) + BARE_ERROR,
+        stream(TEXT[0]) + BARE_ERROR.strip(),
+        stream(TEXT[0]) + BARE_ERROR + b"\n",
+        stream(TEXT[0]) + b"[" + BARE_ERROR + b"]",
+        stream(*TEXT) + BARE_ERROR,
+    ],
+    ids=["event", "bare", "without a line end", "with a blank line", "in an array", "behind a finished answer"],
+)
+def test_an_error_in_the_middle_is_a_fault_without_addresses_and_keys(data: bytes) -> None:
+    events, fault = play([data])
+    assert TextDelta("Hel") in events
+    assert not any(isinstance(event, Finished) for event in events)
+    assert isinstance(fault, UpstreamError)
+    assert fault.phase == "stream"
+    assert fault.message == "The provider reported an error: The model is overloaded, see [address] with [masked]"
+
+
+def test_secrets_are_masked() -> None:
+    reader = GenerateReader(ID, MODEL, ["hunter2hunter2"])
+    (failed,) = reader.feed(stream({"error": {"message": "no hunter2hunter2"}}))
+    assert isinstance(failed, Failed)
+    assert failed.fault.message.endswith("no [masked]")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        stream(*TEXT[:2]),
+        stream(chunk({"text": "a"}, reason="FINISH_REASON_UNSPECIFIED")),
+        stream(*TEXT)[:-40],
+        stream(*TWO[:3]),
+        stream(*TEXT) + b'{"error": {',
+        b": ping\n\n",
+    ],
+    ids=[
+        "nothing",
+        "no reason",
+        "reason unspecified",
+        "half an event",
+        "one of two answers",
+        "half an error",
+        "comments",
+    ],
+)
+def test_a_stream_without_its_end_is_cut(data: bytes) -> None:
+    fault = fail(data)
+    assert say(fault) == (UpstreamError, "The provider's stream ended before it was complete", "stream")
+
+
+def test_an_event_without_an_end_is_a_fault() -> None:
+    reader = GenerateReader(ID, MODEL)
+    (failed,) = reader.feed(b"data: " + b"x" * (sse.MAX_EVENT_BYTES + 1))
+    assert isinstance(failed, Failed)
+    assert reader.feed(b"\n\n") == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (usage(11, 3, 2, cachedContentTokenCount=99), Used(Usage(11, 5, 11, "upstream"), 2)),
+        (usage(11, 3, toolUsePromptTokenCount=4), Used(Usage(15, 3, 0, "upstream"))),
+        (usage(11, 0), Used(Usage(11, 0, 0, "upstream"))),
+        (usage(11), None),
+        (usage(11, -1), None),
+        ({"promptTokenCount": 1.5, "candidatesTokenCount": 3}, None),
+        ({"promptTokenCount": 11, "candidatesTokenCount": "3"}, None),
+        ({"promptTokenCount": 11, "candidatesTokenCount": 3, "thoughtsTokenCount": True}, None),
+        ({"candidatesTokenCount": 3}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_a_count_is_believed_whole_or_not_at_all(metadata: Any, expected: Used | None) -> None:
+    events = run(chunk({"text": "a"}), {"candidates": [{"finishReason": "STOP"}], "usageMetadata": metadata})
+    assert next((event for event in events if isinstance(event, Used)), None) == expected
+
+
+def test_a_cut_stream_that_counted_only_its_prompt_is_estimated_for_the_rest() -> None:
+    events, _ = play([stream(chunk({"text": "a" * 40}, used=usage(2304)))])
+    assert read_events_usage(events, call_of(0)) == Usage(2304, estimate_text("a" * 40), source="estimate")
+
+
+def whole(value: Any) -> list[Event]:
+    return read_answer(orjson.dumps(value), answer_id=ID, model=MODEL)
+
+
+def test_a_whole_answer_is_a_stream_of_one_chunk() -> None:
+    value = chunk({"text": "hm", "thought": True}, {"text": "Hello"}, reason="STOP", used=usage(11, 7, 2), index=0)
+    assert whole(value) == run(value)
+    assert whole(value)[-3:] == [Used(Usage(11, 9, source="upstream"), 2), Finished("stop"), ENDED]
+
+
+def test_a_whole_answer_need_not_say_why_it_ended() -> None:
+    assert whole(chunk({"functionCall": {"name": "now"}}))[-2:] == [Finished("tool_calls"), ENDED]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"<html>", b"null", b"[]", b'"x"', b"{}", b'{"candidates":[]}', b'{"candidates":{}}',
+        b'{"candidates":[1]}', b'{"error":{"code":500}}', b'[{"error":{"message":"x"}}]',
+        b'{"candidates":[{"finishReason":"OTHER"}]}',
+        b'{"candidates":[{"finishReason":7}]}', b'{"candidates":[{"index":-1}]}', b'{"candidates":[{"index":true}]}',
+        b'{"candidates":[{"index":128}]}', b'{"candidates":[{"content":"x"}]}',
+        b'{"candidates":[{"content":{"parts":{"text":"x"}}}]}', b'{"candidates":[{"content":{"parts":["x"]}}]}',
+        b'{"candidates":[{"content":{"parts":[{"functionCall":{}}]}}]}',
+        b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":[]}}]}}]}',
+        b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":' + b"[" * 300 + b"]" * 300
+        + b"}}}]}}]}",
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_a_fault(raw: bytes) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        read_answer(raw, answer_id=ID, model=MODEL)
+    assert caught.value.phase == "answer"
+
+
+@given(JSON | DAMAGED)
+def test_any_json_is_an_answer_or_a_fault(value: Any) -> None:
+    try:
+        events = whole(value)
+    except (UpstreamError, UpstreamRefused):
+        return
+    assert isinstance(events[0], Started)
+    assert isinstance(events[-2], Finished)
+    assert events[-1] == ENDED
+
+
+@given(st.lists(JSON | DAMAGED | st.sampled_from(TEXT), max_size=4))
+def test_any_json_is_a_stream_or_a_fault(values: list[Any]) -> None:
+    events, fault = play([stream(*values)])
+    assert (fault is None) == (bool(events) and events[-1] == ENDED)
+    open_calls = {(event.choice, event.index) for event in events if isinstance(event, ToolStarted)}
+    assert all((event.choice, event.index) in open_calls for event in events if isinstance(event, ToolDelta))
+
+
+@given(st.binary(max_size=60) | st.text(max_size=30).map(lambda text: f"data: {text}\n\n".encode(errors="replace")))
+def test_any_bytes_are_a_stream_or_a_fault(data: bytes) -> None:
+    assert play([data])[1] is not None
+
+
+def test_an_answer_of_more_tool_calls_than_any_has_is_a_fault() -> None:
+    call = {"functionCall": {"name": "f", "args": {}}}
+    _, fault = play([stream(chunk(*[call] * MAX_CALLS))])
+    assert fault is None or "too many" not in fault.message
+    events, fault = play([stream(chunk(*[call] * (MAX_CALLS + 1)))])
+    assert fault is not None
+    assert "too many tool calls" in fault.message
+    assert len(events) <= 2 * MAX_CALLS + 2

@@ -1,0 +1,184 @@
+"""A legacy completions call, its streams, and the usage of its answer."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import Usage
+from gateway.errors import InvalidRequest, UpstreamError
+from gateway.formats.openai.chat import read_answer_object, read_chat_answer
+from gateway.formats.openai.completions import (
+    CompletionsGate,
+    read_completions_call,
+    write_completions_body,
+)
+from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT
+from tests.support.scripted_upstream import DONE, event
+
+HELLO: dict[str, Any] = {"model": "m", "prompt": "once"}
+NAMES = st.sampled_from([*HELLO, "n", "best_of", "max_tokens", "stream", "stream_options", "suffix", "user", "choices",
+                         "text", "usage", "prompt_tokens", "completion_tokens", "error"])  # fmt: skip
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 2**63) | st.floats(allow_nan=False) | st.text("ab", max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=10,
+)
+USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+
+
+def chunk(text: str, reason: str | None = None, index: int = 0) -> bytes:
+    choice = {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+    return event({"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "choices", "chars", "bound"),
+    [
+        (None, 1, 0, 1),
+        ("", 1, 0, 1),
+        ("once", 1, 4, 5),
+        ("四文字だ", 1, 4, 13),
+        (["a", "bc"], 2, 3, 5),
+        ([1, 2, 3], 1, 12, 4),
+        ([[1, 2], [3]], 2, 12, 5),
+        (["a", [1]], 2, 5, 4),
+    ],
+)
+def test_a_good_prompt_is_counted(prompt: object, choices: int, chars: int, bound: int) -> None:
+    call = read_completions_call(HELLO | {"prompt": prompt})
+    assert (call.operation, call.model) == ("completions", "m")
+    assert (call.choices, call.prompt_chars, call.prompt_bound) == (choices, chars, bound)
+
+
+def test_a_call_may_come_without_a_prompt() -> None:
+    assert read_completions_call({"model": "m"}).choices == 1
+
+
+def test_every_prompt_gets_n_answers() -> None:
+    assert read_completions_call(HELLO | {"prompt": ["a", "b", "c"], "n": 4}).choices == 12
+
+
+def test_the_text_behind_a_gap_is_prompt_too() -> None:
+    call = read_completions_call(HELLO | {"suffix": " ende"})
+    assert (call.prompt_chars, call.prompt_bound) == (9, 10)
+
+
+@pytest.mark.parametrize(
+    ("extra", "bound"),
+    [
+        ({}, MAX_RESERVED_OUTPUT),
+        ({"max_tokens": None}, MAX_RESERVED_OUTPUT),
+        ({"max_tokens": 0}, 0),
+        ({"max_tokens": 7}, 7),
+        ({"max_tokens": 10**6}, MAX_RESERVED_OUTPUT),
+        ({"max_tokens": 7, "best_of": 3}, 21),
+        ({"max_tokens": 7, "best_of": 3, "n": 2}, 11),
+        ({"max_tokens": 7, "best_of": 1, "n": 2}, 7),
+        ({"max_tokens": 7, "best_of": 0}, 7),
+    ],
+)
+def test_output_is_set_aside_for_every_try(extra: dict[str, Any], bound: int) -> None:
+    assert read_completions_call(HELLO | extra).output_bound == bound
+
+
+@pytest.mark.parametrize(
+    ("extra", "param"),
+    [
+        ({"model": None}, "model"),
+        ({"prompt": 5}, "prompt"),
+        ({"prompt": {}}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ["a", None]}, "prompt[1]"),
+        ({"prompt": ["a", []]}, "prompt[1]"),
+        ({"prompt": [1, "a"]}, "prompt[0]"),
+        ({"prompt": [True]}, "prompt[0]"),
+        ({"prompt": [[1], [1.5]]}, "prompt[1]"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"best_of": -1}, "best_of"),
+        ({"best_of": "2"}, "best_of"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"temperature": 3}, "temperature"),
+        ({"stream": 1}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"suffix": []}, "suffix"),
+        ({"user": 5}, "user"),
+    ],
+)
+def test_a_bad_field_is_refused_and_named(extra: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_completions_call(HELLO | extra)
+    assert caught.value.param == param
+
+
+@given(st.dictionaries(NAMES, JSON))
+def test_any_object_is_a_call_or_an_invalid_request(extra: dict[str, Any]) -> None:
+    try:
+        call = read_completions_call(HELLO | extra)
+    except InvalidRequest:
+        return
+    assert call.choices >= 1
+    assert min(call.prompt_chars, call.prompt_bound, call.output_bound) >= 0
+
+
+def test_the_body_for_the_provider_is_the_callers_under_another_name_of_the_model() -> None:
+    body = HELLO | {"echo": True, "unknown": [1], "user": "me"}
+    call = read_completions_call(body)
+    assert write_completions_body(call, "theirs") == body | {"model": "theirs"}
+    assert (call.sticky, body["model"]) == ("me", "m")
+
+
+def test_a_stream_asks_for_usage() -> None:
+    call = read_completions_call(HELLO | {"stream": True})
+    assert write_completions_body(call, "m")["stream_options"] == {"include_usage": True}
+    assert (call.stream, call.wants_usage) == (True, False)
+
+
+@pytest.mark.parametrize("wants_usage", [True, False])
+def test_a_stream_passes_with_the_usage_frame_only_where_it_was_asked_for(wants_usage: bool) -> None:
+    frame = event({"object": "text_completion", "choices": [], "usage": USAGE})
+    pieces = [chunk("on"), chunk("ce", "stop"), frame, DONE]
+    gate = CompletionsGate(Call("completions", "m", {}, wants_usage=wants_usage))
+    assert b"".join(map(gate.feed, pieces)) == b"".join(pieces).replace(b"" if wants_usage else frame, b"")
+    assert gate.ended
+    assert gate.read_usage() == Usage(5, 7, 0, "upstream")
+
+
+def test_a_stream_without_its_mark_is_whole_where_every_prompt_has_its_answers() -> None:
+    gate = CompletionsGate(read_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
+    gate.feed(chunk("x", "stop") + chunk("y", "length", index=1))
+    assert gate.finish() == DONE
+
+
+def test_a_stream_that_lacks_an_answer_was_cut() -> None:
+    gate = CompletionsGate(read_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
+    gate.feed(chunk("x", "stop"))
+    with pytest.raises(UpstreamError):
+        gate.finish()
+
+
+def test_a_stream_without_usage_is_estimated_from_its_text() -> None:
+    gate = CompletionsGate(Call("completions", "m", {"prompt": "12345678"}, prompt_bound=9))
+    gate.feed(chunk("12345678") * 3)
+    assert gate.read_usage() == Usage(4, 12, 0, "estimate")
+
+
+def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
+    call = Call("completions", "m", {"prompt": "12345678"}, prompt_bound=9)
+    choices = [{"index": 0, "text": "12345", "finish_reason": "stop"}]
+    assert read_chat_answer({"choices": choices, "usage": USAGE}, call) == Usage(5, 7, 0, "upstream")
+    assert read_chat_answer({"choices": choices}, call) == Usage(4, 3, 0, "estimate")
+
+
+@given(JSON | st.dictionaries(NAMES, JSON))
+def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
+    try:
+        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), Call("completions", "m", {}))
+    except UpstreamError:
+        return
+    assert usage.completion_tokens >= 0

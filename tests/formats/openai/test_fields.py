@@ -1,0 +1,101 @@
+"""Typed fields of a body."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.formats.openai.fields import (
+    MAX_MODEL_LENGTH,
+    kind_of,
+    read_flag,
+    read_integer,
+    read_list,
+    read_model,
+    read_number,
+    read_object,
+    read_text,
+)
+
+JSON: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.just([]), st.just({})
+)
+READERS: dict[str, tuple[Callable[[dict[str, Any]], Any], tuple[type, ...]]] = {
+    "text": (lambda body: read_text(body, "x"), (str,)),
+    "flag": (lambda body: read_flag(body, "x"), (bool,)),
+    "integer": (lambda body: read_integer(body, "x", -5, 5), (int,)),
+    "number": (lambda body: read_number(body, "x", -5, 5), (int, float)),
+    "list": (lambda body: read_list(body, "x"), (list,)),
+    "object": (lambda body: read_object(body, "x"), (dict,)),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(value=JSON)
+def test_a_reader_takes_its_own_kind_and_names_the_field_of_any_other(name: str, value: Any) -> None:
+    reader, kinds = READERS[name]
+    if value is None or (type(value) in kinds and (name not in {"integer", "number"} or -5 <= value <= 5)):
+        assert reader({"x": value}) == (value or False if name == "flag" else value)
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        reader({"x": value})
+    assert caught.value.param == "x"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_null_is_as_good_as_absent(name: str) -> None:
+    reader, _ = READERS[name]
+    assert reader({"x": None}) == reader({})
+
+
+@pytest.mark.parametrize("model", ["m", "org/name:tag", "x" * MAX_MODEL_LENGTH, "模型", "gpt 4"])
+def test_a_model_is_a_printable_string(model: str) -> None:
+    assert read_model({"model": model}) == model
+
+
+@pytest.mark.parametrize(
+    "model", [None, "", "a\nb", "a\x00", "x" * (MAX_MODEL_LENGTH + 1), 4, True, ["m"], {"id": "m"}, "\u200b"]
+)
+def test_anything_else_is_no_model(model: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_model({"model": model})
+    assert caught.value.param == "model"
+
+
+def test_the_model_is_required() -> None:
+    with pytest.raises(InvalidRequest, match="Missing"):
+        read_model({})
+
+
+@pytest.mark.parametrize(("value", "good"), [(1, True), (128, True), (0, False), (129, False), (1.0, False)])
+def test_integers_keep_to_their_bounds(value: object, good: bool) -> None:
+    if good:
+        assert read_integer({"n": value}, "n", 1, 128) == value
+    else:
+        with pytest.raises(InvalidRequest):
+            read_integer({"n": value}, "n", 1, 128)
+
+
+def test_a_flag_inside_another_field_is_named_by_its_path() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_flag({"include_usage": 1}, "include_usage", "stream_options.include_usage")
+    assert caught.value.param == "stream_options.include_usage"
+
+
+def test_kinds_are_told_in_the_words_of_json() -> None:
+    kinds = [kind_of(value) for value in (None, True, "x", 1, 1.5, [], {})]
+    assert kinds == ["null", "a boolean", "a string", "a number", "a number", "an array", "an object"]
+
+
+@pytest.mark.parametrize("name", ["Model", "MAX_TOKENS", "N", "max_to\u212aens", "\u017ftream"])
+def test_a_field_that_counts_is_refused_in_another_spelling(name: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read_model({"model": "m", "n": 1, name: 50})
+    assert refused.value.param == name
+
+
+def test_fields_that_nobody_looks_at_may_be_spelled_as_they_are() -> None:
+    assert read_model({"model": "m", "Temperature": 1, "x": 1, "TOP_K": 3}) == "m"

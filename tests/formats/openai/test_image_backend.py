@@ -1,0 +1,138 @@
+"""Painting over the convention's own API: what is asked, and what of the answer is taken."""
+
+import base64
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.image import PictureForm, Pictures
+from gateway.errors import ImageBlocked, InvalidRequest, UpstreamError
+from gateway.formats.image_backend import Painter
+from gateway.formats.openai.image_backend import OpenAiPainter
+from gateway.formats.openai.images import read_edits_call, read_images_call
+from gateway.formats.request_body import Form
+from tests.formats.openai.test_images import form, upload
+from tests.support.image_providers import draw
+
+ASK = {"model": "m", "prompt": "a cat"}
+B64 = base64.b64encode(draw()).decode()
+
+
+def open_painter(body: dict[str, Any], capability: Capability = UNKNOWN) -> Painter:
+    """A painter for a generation."""
+    return OpenAiPainter(read_images_call(ASK | body), "gpt", "mark", capability)
+
+
+def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) -> Any:
+    """What of the body is sent, besides model and prompt."""
+    asked = open_painter(body, capability).begin(count)
+    assert (asked.method, asked.path, asked.wait_s, asked.passing, asked.headers) == ("POST", None, 0.0, False, ())
+    assert isinstance(asked.said, dict)
+    assert {name: asked.said.pop(name) for name in ASK} == {"model": "gpt", "prompt": "a cat"}
+    return asked.said
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "said"),
+    [
+        ({}, 1, {}),
+        ({"n": None}, 1, {}),
+        ({"n": 1}, 1, {"n": 1}),
+        ({"n": 4}, 4, {"n": 4}),
+        ({"n": 4}, 1, {"n": 1}),
+        ({"n": 3}, 2, {"n": 2}),
+    ],
+)
+def test_how_many_is_said_where_it_is_not_one_or_the_caller_said_it(
+    body: dict[str, Any], count: int, said: dict[str, Any]
+) -> None:
+    assert ask(body, count) == said
+
+
+def test_a_painting_is_no_stream() -> None:
+    assert ask({"stream": True, "partial_images": 2, "quality": "low", "odd": [1]}) == {"quality": "low", "odd": [1]}
+
+
+@pytest.mark.parametrize(
+    ("formats", "body", "said"),
+    [
+        (None, {}, None),
+        (None, {"response_format": "url"}, "url"),
+        (None, {"response_format": "b64_json"}, "b64_json"),
+        (None, {"response_format": "url", "stream": True}, "b64_json"),
+        ((), {}, None),
+        ((), {"response_format": "b64_json"}, None),
+        (("url", "b64_json"), {}, "url"),
+        (("url", "b64_json"), {"response_format": "b64_json"}, "b64_json"),
+        (("url", "b64_json"), {"stream": True}, "b64_json"),
+        (("b64_json",), {}, "b64_json"),
+        (("url",), {"response_format": "b64_json"}, "url"),
+    ],
+)
+def test_the_provider_is_asked_for_what_it_can_give_best_for_what_is_wanted(
+    formats: tuple[PictureForm, ...] | None, body: dict[str, Any], said: str | None
+) -> None:
+    asked = ask(body, capability=Capability("*", response_formats=formats))
+    assert asked == ({} if said is None else {"response_format": said})
+
+
+SHAPED = Capability("*", sizes=())
+
+
+def test_a_shape_is_said_to_models_that_take_no_size() -> None:
+    assert ask({"aspect_ratio": "16:9"}, capability=SHAPED) == {"aspect_ratio": "16:9"}
+
+
+@pytest.mark.parametrize(
+    ("body", "capability", "param"),
+    [
+        ({"aspect_ratio": "16:9"}, UNKNOWN, "aspect_ratio"),
+        ({"aspect_ratio": "16:9"}, Capability("*", sizes=("64x64",)), "aspect_ratio"),
+        ({"resolution": "2k"}, SHAPED, "resolution"),
+        ({"image_config": {"aspect_ratio": "16:9"}}, SHAPED, "image_config.aspect_ratio"),
+    ],
+)
+def test_a_size_is_said_in_no_other_words(body: dict[str, Any], capability: Capability, param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        open_painter(body, capability).begin(1)
+    assert refused.value.param == param
+
+
+def test_an_edit_is_a_form() -> None:
+    image, mask = upload(), upload("mask")
+    call = read_edits_call(form(image, mask, n="2", stream="true", partial_images="1", size="64x64"))
+    painter: Painter = OpenAiPainter(call, "gpt", "mark", Capability("*", response_formats=("b64_json",)))
+    said = painter.begin(2).said
+    assert isinstance(said, Form)
+    assert said.files == (("image", image), ("mask", mask))
+    assert said.fields == {
+        "model": "gpt", "prompt": "a hat", "n": 2, "size": "64x64", "response_format": "b64_json",
+    }  # fmt: skip
+
+
+def test_a_painter_can_begin_for_another_attempt_with_the_same_call() -> None:
+    call = read_images_call(ASK | {"n": 2, "response_format": "url"})
+    before = orjson.dumps(call.body)
+    said = [OpenAiPainter(call, "gpt", "x", UNKNOWN).begin(2).said for _ in range(2)]
+    assert said[0] == said[1]
+    assert orjson.dumps(call.body) == before
+
+
+def test_no_more_pictures_are_taken_than_were_asked_for() -> None:
+    painter = open_painter({"n": 2})
+    painter.begin(2)
+    pictures = painter.read(orjson.dumps({"data": [{"b64_json": B64}] * 5}), ())
+    assert isinstance(pictures, Pictures)
+    assert (len(pictures.items), pictures.usage.images) == (2, 2)
+
+
+def test_faults_come_through_and_nothing_is_left_to_abandon() -> None:
+    painter = open_painter({})
+    painter.begin(1)
+    with pytest.raises(ImageBlocked):
+        painter.read(b'{"error": {"code": "contentFilter"}}', ())
+    with pytest.raises(UpstreamError):
+        painter.read(b"<html>", ())
+    assert painter.abandon() is None

@@ -1,0 +1,114 @@
+"""A moderations call, and the usage of its answer."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import Usage
+from gateway.errors import InvalidRequest, UpstreamError
+from gateway.formats.openai.moderations import (
+    DEFAULT_MODEL,
+    read_moderations_answer,
+    read_moderations_call,
+    write_moderations_body,
+)
+from gateway.formats.openai.token_bounds import PART_TOKENS
+
+CALL = Call("moderations", "m", {"input": "some words"}, prompt_bound=10)
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+NAMES = st.sampled_from(["model", "input", "type", "text", "image_url", "results", "usage", "error", "prompt_tokens"])
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text("ab", max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "chars", "bound"),
+    [
+        ("", 0, 1),
+        ("abc", 3, 4),
+        (["a", "四文"], 3, 9),
+        ([{"type": "text", "text": "abc"}, PICTURE], 3, 4 + PART_TOKENS),
+        ([{"type": "of tomorrow"}], 0, PART_TOKENS),
+        ([{"type": "text", "text": None}], 0, PART_TOKENS),
+    ],
+)
+def test_a_good_input_is_counted(value: object, chars: int, bound: int) -> None:
+    call = read_moderations_call({"model": "m", "input": value, "unknown": 1})
+    assert (call.operation, call.model) == ("moderations", "m")
+    assert (call.prompt_chars, call.prompt_bound, call.output_bound) == (chars, bound, 0)
+
+
+@pytest.mark.parametrize("body", [{"input": "x"}, {"input": "x", "model": None}])
+def test_a_call_that_names_no_model_means_the_conventions(body: dict[str, Any]) -> None:
+    call = read_moderations_call(body)
+    assert call.model == DEFAULT_MODEL == "omni-moderation-latest"
+    assert write_moderations_body(call, "theirs") == {"input": "x", "model": "theirs"}
+    assert body.get("model") is None
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "input"),
+        ({"input": None}, "input"),
+        ({"input": 5}, "input"),
+        ({"input": []}, "input"),
+        ({"input": {"type": "text", "text": "x"}}, "input"),
+        ({"input": ["a", None]}, "input[1]"),
+        ({"input": ["a", ["b"]]}, "input[1]"),
+        ({"input": [{"text": "x"}]}, "input[0]"),
+        ({"input": [{"type": 5, "text": "x"}]}, "input[0]"),
+        ({"input": "x", "model": 5}, "model"),
+        ({"input": "x", "model": ""}, "model"),
+    ],
+)
+def test_a_bad_field_is_refused_and_named(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_moderations_call(body)
+    assert caught.value.param == param
+
+
+@given(st.dictionaries(NAMES, JSON))
+def test_any_object_is_a_call_or_an_invalid_request(body: dict[str, Any]) -> None:
+    try:
+        call = read_moderations_call(body)
+    except InvalidRequest:
+        return
+    assert call.prompt_bound >= call.prompt_chars >= 0
+
+
+def test_usage_is_estimated_where_none_is_reported() -> None:
+    answer = {"id": "modr-1", "model": "m", "results": [{"flagged": False}]}
+    assert read_moderations_answer(orjson.dumps(answer), CALL) == Usage(3, source="estimate")
+    reported = answer | {"usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    assert read_moderations_answer(orjson.dumps(reported), CALL) == Usage(7, source="upstream")
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"<html>", b"[]", b"{}", b'{"results":null}', b'{"results":{}}', b'{"error":{"message":"x"}}']
+)
+def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
+    with pytest.raises(UpstreamError):
+        read_moderations_answer(raw, CALL)
+
+
+def test_a_fault_tells_no_secret() -> None:
+    with pytest.raises(UpstreamError) as caught:
+        read_moderations_answer(b'{"error":{"message":"bad key hunter22"}}', CALL, ("hunter22",))
+    assert "hunter22" not in caught.value.message
+
+
+@given(JSON | st.dictionaries(NAMES, JSON))
+def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
+    try:
+        usage = read_moderations_answer(orjson.dumps(value), CALL)
+    except UpstreamError:
+        return
+    assert usage.prompt_tokens >= 0

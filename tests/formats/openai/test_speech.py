@@ -1,0 +1,259 @@
+"""Speech: the call, its sound as bytes, and as events."""
+
+import base64
+import contextlib
+import itertools
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.token_estimate import estimate_text
+from gateway.domain.usage import MAX_CHARACTERS, Usage
+from gateway.errors import InvalidRequest, UpstreamError
+from gateway.formats.openai.speech import (
+    MAX_INPUT_CHARS,
+    MEDIA_TYPES,
+    SpeechEventsGate,
+    SpeechGate,
+    find_media_type,
+    is_events,
+    is_sound_type,
+    open_speech_gate,
+    read_speech_call,
+    write_speech_body,
+)
+from gateway.formats.openai.token_bounds import MESSAGE_TOKENS
+from gateway.formats.stream import Gate
+from tests.support.corrupt_json import spoilt
+from tests.support.openai_audio import SPOKEN, speak
+
+HELLO: dict[str, Any] = {"model": "m", "input": "Grüße aus Köln!", "voice": "alloy"}
+FULL = HELLO | {"voice": {"id": "voice_1"}, "speed": 2, "response_format": "wav", "stream_format": "sse",
+                "instructions": "calm", "odd": [1]}  # fmt: skip
+SECRET = "hunter-22"
+MINUTE = read_speech_call(HELLO | {"input": "a" * 900})
+PROMPT = estimate_text("a" * 900)
+
+
+def event(value: Any) -> bytes:
+    return b"data: " + orjson.dumps(value) + b"\n\n"
+
+
+DELTA = event({"type": "speech.audio.delta", "audio": base64.b64encode(bytes(99)).decode()})
+END = event({"type": "speech.audio.done", "usage": SPOKEN})
+ERROR = event({"error": {"message": f"broke at https://10.0.0.1/x with {SECRET}", "type": "server_error"}})
+
+
+def test_a_call_has_what_its_text_may_come_to() -> None:
+    call = read_speech_call(HELLO)
+    assert (call.operation, call.model, call.stream, call.body) == ("speech", "m", True, HELLO)
+    assert (call.characters, call.prompt_chars, call.prompt_bound) == (15, 15, MESSAGE_TOKENS + 18)
+    assert (call.output_bound, call.sound_ms) == (36, 1_000)
+    assert call.need == Usage(26, 36, duration_ms=1_000, characters=15)
+
+
+def test_instructions_are_a_part_of_the_prompt_and_speed_of_the_length() -> None:
+    call = read_speech_call(FULL)
+    assert (call.characters, call.prompt_chars, call.sound_ms, call.output_bound) == (15, 19, 500, 36)
+    assert read_speech_call(HELLO | {"speed": 0.25}).output_bound == 144
+
+
+def test_the_longest_text_is_no_more_than_a_usage_may_say() -> None:
+    call = read_speech_call(HELLO | {"input": "字" * MAX_INPUT_CHARS, "speed": 0.25})
+    assert call.characters == MAX_INPUT_CHARS <= MAX_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"model": None}, "model"),
+        ({"input": None}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": ["a"]}, "input"),
+        ({"input": "a" * (MAX_INPUT_CHARS + 1)}, "input"),
+        ({"voice": None}, "voice"),
+        ({"voice": ""}, "voice"),
+        ({"voice": 5}, "voice"),
+        ({"voice": {}}, "voice.id"),
+        ({"voice": {"id": 5}}, "voice.id"),
+        ({"speed": 0.2}, "speed"),
+        ({"speed": 4.1}, "speed"),
+        ({"speed": "1"}, "speed"),
+        ({"speed": True}, "speed"),
+        ({"response_format": "ogg"}, "response_format"),
+        ({"response_format": 5}, "response_format"),
+        ({"stream_format": "ndjson"}, "stream_format"),
+        ({"instructions": 5}, "instructions"),
+    ],
+)
+def test_what_no_provider_takes_is_refused_by_name(change: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_speech_call(HELLO | change)
+    assert caught.value.param == param
+
+
+@given(spoilt(FULL))
+def test_any_body_is_a_call_or_refused(body: Any) -> None:
+    if isinstance(body, dict):
+        try:
+            call = read_speech_call(body)
+        except InvalidRequest:
+            return
+        assert (call.body, 0 < call.characters <= MAX_INPUT_CHARS) == (body, True)
+
+
+def test_the_body_is_sent_whole_under_the_providers_name_of_the_model() -> None:
+    call = read_speech_call(FULL)
+    assert write_speech_body(call, "tts-1") == FULL | {"model": "tts-1"}
+    assert call.body["model"] == "m"
+
+
+@pytest.mark.parametrize(("kind", "media_type"), list(MEDIA_TYPES.items()))
+def test_every_format_has_its_type(kind: str, media_type: str) -> None:
+    assert find_media_type(read_speech_call(HELLO | {"response_format": kind})) == media_type
+    assert is_sound_type(media_type)
+
+
+def test_without_a_format_it_is_mp3() -> None:
+    assert find_media_type(read_speech_call(HELLO)) == "audio/mpeg"
+    assert find_media_type(read_speech_call(HELLO | {"response_format": None})) == "audio/mpeg"
+
+
+@pytest.mark.parametrize(
+    ("told", "sound"),
+    [
+        ("", True),
+        ("Audio/MPEG", True),
+        ("audio/wav; codecs=1", True),
+        ("application/octet-stream", True),
+        ("application/json", False),
+        ("text/event-stream", False),
+        ("text/html; x=audio/mpeg", False),
+    ],
+)
+def test_what_may_be_sound(told: str, sound: bool) -> None:
+    assert is_sound_type(told) is sound
+
+
+def test_events_are_for_who_asks_for_them() -> None:
+    assert is_events(read_speech_call(FULL))
+    assert isinstance(open_speech_gate(read_speech_call(FULL), ()), SpeechEventsGate)
+    assert isinstance(open_speech_gate(MINUTE, ()), SpeechGate)
+
+
+def drain(gate: Gate, pieces: list[bytes]) -> bytes:
+    return b"".join([gate.feed(piece) for piece in pieces]) + gate.finish()
+
+
+@given(st.lists(st.binary(max_size=9).filter(lambda piece: not piece.startswith(b"{")), min_size=1, max_size=9))
+def test_sound_leaves_as_it_comes(pieces: list[bytes]) -> None:
+    gate = SpeechGate(MINUTE)
+    if not any(pieces):
+        with pytest.raises(UpstreamError):
+            drain(gate, pieces)
+        return
+    assert drain(gate, pieces) == b"".join(pieces)
+    assert (gate.events, gate.ended, gate.fault) == (sum(map(bool, pieces)), True, None)
+    assert gate.feed(b"more") == b""
+
+
+@pytest.mark.parametrize(("kind", "ms"), [("wav", 2_000), ("pcm", 2_000), ("mp3", 2_007), ("opus", 60_000)])
+def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: str, ms: int) -> None:
+    gate = SpeechGate(attrs.evolve(MINUTE, body=MINUTE.body | {"response_format": kind}))
+    sound = speak(kind)
+    drain(gate, [sound[:10], sound[10:]])
+    tokens = -(-ms * 1_250 // 60_000)
+    assert gate.read_usage() == Usage(PROMPT, tokens, source="estimate", duration_ms=ms, characters=900)
+
+
+@pytest.mark.parametrize(
+    ("rate", "ms"), [(1, 48_000), (100, 48_000), (1_000, 48_000), (24_000, 2_000), (48_000, 1_000)]
+)
+def test_the_rate_in_a_header_is_believed_within_what_can_be(rate: int, ms: int) -> None:
+    gate = SpeechGate(MINUTE)
+    drain(gate, [speak("wav")[:28] + rate.to_bytes(4, "little") + speak("wav")[32:][:48_012]])
+    assert gate.read_usage().duration_ms == ms
+
+
+def test_no_sound_is_longer_than_its_text_can_last() -> None:
+    gate = SpeechGate(read_speech_call(HELLO))
+    drain(gate, [speak("wav")[:28] + (1_000).to_bytes(4, "little") + bytes(100_012)])
+    assert gate.read_usage() == Usage(
+        estimate_text(HELLO["input"]), 334, source="estimate", duration_ms=16_000, characters=15
+    )
+
+
+def test_where_nothing_came_nothing_was_used() -> None:
+    gate = SpeechGate(MINUTE)
+    assert gate.feed(b"") == b""
+    assert gate.read_usage() == Usage()
+    with pytest.raises(UpstreamError, match="empty"):
+        gate.finish()
+
+
+def test_an_error_in_place_of_sound_is_told_without_what_it_must_not() -> None:
+    gate = SpeechGate(MINUTE, (SECRET,))
+    assert gate.feed(ERROR.removeprefix(b"data: ")) == b""
+    assert gate.closed
+    with pytest.raises(UpstreamError, match=r"broke at \[address\] with \[masked\]"):
+        gate.finish()
+    assert gate.read_usage() == Usage()
+
+
+def test_sound_that_begins_like_json_is_sound() -> None:
+    assert drain(SpeechGate(MINUTE), [b'{"', b"\0\1"]) == b'{"\0\1'
+
+
+def cut(whole: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(whole) + 1) for place in places), len(whole)]
+    return [whole[start:end] for start, end in itertools.pairwise(edges)]
+
+
+@given(st.lists(st.integers(0, 2**20), max_size=6), st.sampled_from([b"", b"data: [DONE]\n\n", DELTA]))
+def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: list[int], rest: bytes) -> None:
+    gate = SpeechEventsGate(MINUTE)
+    assert drain(gate, cut(DELTA + DELTA + END + rest, places)) == DELTA + DELTA + END
+    assert (gate.events, gate.ended) == (2, True)
+    assert gate.read_usage() == Usage(6, 40, source="upstream", duration_ms=60_000, characters=900)
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"input_tokens": -1, "output_tokens": 4}, {"input_tokens": 5}, "much"])
+def test_a_usage_that_cannot_be_believed_is_estimated(usage: Any) -> None:
+    gate = SpeechEventsGate(MINUTE)
+    drain(gate, [DELTA, event({"type": "speech.audio.done", "usage": usage})])
+    assert gate.read_usage() == Usage(PROMPT, 1_250, source="estimate", duration_ms=60_000, characters=900)
+
+
+def test_the_other_end_mark_and_a_missing_blank_line_are_ends_too() -> None:
+    assert drain(SpeechEventsGate(MINUTE), [DELTA, b"data: [DONE]\n\n"]) == DELTA + b"data: [DONE]\n\n"
+    assert drain(SpeechEventsGate(MINUTE), [DELTA, END[:-2]]) == DELTA + END
+
+
+@pytest.mark.parametrize("pieces", [[], [DELTA], [DELTA[:9]]])
+def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
+    gate = SpeechEventsGate(MINUTE)
+    with pytest.raises(UpstreamError, match="before it was complete"):
+        drain(gate, pieces)
+    assert gate.read_usage().characters == (900 if gate.events else 0)
+
+
+@pytest.mark.parametrize("told", [ERROR, event({"type": "error", "message": f"with {SECRET}", "code": "x"})])
+def test_an_error_event_ends_it(told: bytes) -> None:
+    gate = SpeechEventsGate(MINUTE, (SECRET,))
+    assert gate.feed(DELTA + told + DELTA) == DELTA
+    assert gate.fault is not None
+    assert SECRET not in gate.fault.message
+    with pytest.raises(UpstreamError):
+        gate.finish()
+
+
+@given(st.lists(st.binary(max_size=30), max_size=6), st.sampled_from([b"", b"data: {", b'data: {"type":']))
+def test_no_bytes_are_more_than_a_fault(pieces: list[bytes], start: bytes) -> None:
+    for gate in (SpeechEventsGate(MINUTE), SpeechGate(MINUTE)):
+        with contextlib.suppress(UpstreamError):
+            drain(gate, [start, *pieces])
+        gate.read_usage()

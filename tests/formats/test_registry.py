@@ -1,0 +1,683 @@
+"""Every operation in every language it can be said in: sent, answered, streamed, and what cannot be believed."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.domain.api_format import WIRES, Wire
+from gateway.domain.inference_request import Call
+from gateway.domain.upload import Content, Upload
+from gateway.domain.usage import NO_USAGE, Usage
+from gateway.errors import InvalidRequest, UpstreamError, UpstreamFault, UpstreamRefused
+from gateway.formats import sse
+from gateway.formats.anthropic import response as anthropic_answer
+from gateway.formats.anthropic.request import read_count_call, read_messages_call
+from gateway.formats.anthropic.stream import STOP_EVENT, MessagesReader
+from gateway.formats.chat import Event, Finished, TextDelta, ToolDelta, ToolStarted
+from gateway.formats.form import ReceivedForm
+from gateway.formats.gemini.response import GenerateReader
+from gateway.formats.openai import response as openai_answer
+from gateway.formats.openai.chat import DONE_EVENT, read_chat_call
+from gateway.formats.openai.completions import read_completions_call
+from gateway.formats.openai.embeddings import read_embeddings_call
+from gateway.formats.openai.images import read_edits_call, read_images_call
+from gateway.formats.openai.moderations import read_moderations_call
+from gateway.formats.openai.responses import read_responses_call
+from gateway.formats.openai.speech import read_speech_call
+from gateway.formats.openai.stream import ChatReader
+from gateway.formats.openai.transcriptions import read_transcription_call, read_translation_call
+from gateway.formats.registry import Exchange, Naming, make_exchange
+from gateway.formats.request_body import Body, Form, Said, write_payload
+from gateway.formats.rerank import read_rerank_call
+from gateway.formats.stream import Reader, read_events_usage
+from tests.support import anthropic_cassettes as anthropic
+from tests.support import gemini_cassettes as gemini
+from tests.support.corrupt_json import spoilt
+from tests.support.image_calls import InMemory, upload
+from tests.support.image_providers import draw
+from tests.support.scripted_upstream import DONE, chat_events, event, usage_frame
+
+SECRET = "s3cret-key-of-the-channel"
+NAMING = Naming("0123", "theirs", 1_700_000_000)
+FILMED = {"videos", "video_remixes"}
+"""Operations that no exchange is made for: filmmakers speak for themselves."""
+PAIRS = [(operation, wire) for operation, wires in WIRES.items() for wire in wires if operation not in FILMED]
+TURNS = [{"role": "user", "content": "Hi"}]
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}}
+CHAT: dict[str, Any] = {
+    "model": "ours",
+    "messages": [
+        {"role": "developer", "content": "Be brief"},
+        *TURNS,
+        {
+            "role": "assistant",
+            "content": "Let me look",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"city": "x"}'}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+    ],
+    "max_tokens": 99,
+    "temperature": 0.5,
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": WEATHER}}],
+}
+MESSAGES: dict[str, Any] = {
+    "model": "ours",
+    "max_tokens": 99,
+    "system": "Be brief",
+    "messages": [
+        *TURNS,
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {"city": "x"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "sunny"}]},
+    ],
+    "tools": [{"name": "f", "input_schema": WEATHER}],
+}
+PNG = draw(width=16, height=16)
+PICTURE = upload(PNG)
+SOUND = Upload("file", "a.wav", "audio/wav", b"RIFF", InMemory(b"RIFF"), duration_ms=1_500)
+
+
+def by_form(read: Callable[[ReceivedForm], Call], *files: Upload) -> Callable[[Body], Call]:
+    """``read`` for a body that comes as a form, with ``files``."""
+
+    def write(value: object) -> str:
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+    def read_form(body: Body) -> Call:
+        several = {name: value if isinstance(value, list) else [value] for name, value in body.items()}
+        fields = [(name, write(value)) for name, values in several.items() for value in values]
+        return read(ReceivedForm(tuple(fields), files))
+
+    return read_form
+
+
+READ_CALL: Mapping[str, tuple[Callable[[Body], Call], Body]] = {
+    "chat": (read_chat_call, CHAT),
+    "messages": (read_messages_call, MESSAGES),
+    "count_tokens": (read_count_call, {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")}),
+    "embeddings": (read_embeddings_call, {"model": "ours", "input": ["a", "b"]}),
+    "completions": (read_completions_call, {"model": "ours", "prompt": "once"}),
+    "moderations": (read_moderations_call, {"model": "ours", "input": "x"}),
+    "rerank": (read_rerank_call, {"model": "ours", "query": "q", "documents": ["a", "b"]}),
+    "responses": (read_responses_call, {"model": "ours", "input": "hi"}),
+    "images": (read_images_call, {"model": "ours", "prompt": "a cat", "n": 2, "size": "1024x1024", "quality": "high"}),
+    "image_edits": (
+        by_form(read_edits_call, PICTURE, PICTURE, upload(PNG, "mask")),
+        {"model": "ours", "prompt": "a hat", "n": 2, "quality": "high"},
+    ),
+    "transcriptions": (
+        by_form(read_transcription_call, SOUND),
+        {"model": "ours", "temperature": 0.5, "timestamp_granularities": ["word", "segment"]},
+    ),
+    "translations": (by_form(read_translation_call, SOUND), {"model": "ours", "prompt": "names"}),
+    "speech": (read_speech_call, {"model": "ours", "input": "hello", "voice": "alloy", "speed": 1.5}),
+}
+USED = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+SAID = {"role": "assistant", "content": "Hello", "tool_calls": CHAT["messages"][2]["tool_calls"]}
+COMPLETION: dict[str, Any] = {
+    "id": "chatcmpl-9",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "theirs-2026",
+    "choices": [{"index": 0, "message": SAID, "finish_reason": "tool_calls"}],
+    "usage": USED,
+}
+RESPONSE = {"id": "resp_1", "object": "response", "status": "completed", "output": [], "model": "theirs",
+            "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}}  # fmt: skip
+HEARD = {"type": "tokens", "input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+VECTORS = [{"object": "embedding", "index": index, "embedding": [0.5, 1.5]} for index in range(2)]
+CALLED = gemini.chunk(
+    {"text": "Hello"}, {"functionCall": {"name": "f", "args": {"city": "x"}}}, reason="STOP", used=gemini.usage(9, 2)
+)
+ANSWERS: dict[Wire, tuple[dict[str, Any], Usage]] = {
+    "openai_chat": (COMPLETION, Usage(5, 7, 0, "upstream")),
+    "anthropic_messages": (anthropic.MESSAGE, Usage(2150, 503, 5, "upstream", written_tokens=50)),
+    "gemini_generate": (CALLED, Usage(9, 2, 0, "upstream")),
+    "anthropic_count_tokens": ({"input_tokens": 42}, NO_USAGE),
+    "gemini_count_tokens": ({"totalTokens": 42}, NO_USAGE),
+    "openai_embeddings": (
+        {"object": "list", "data": VECTORS, "model": "theirs", "usage": {"prompt_tokens": 5, "total_tokens": 5}},
+        Usage(5, 0, 0, "upstream"),
+    ),
+    "gemini_embeddings": (
+        {"embeddings": [{"values": [0.5, 1.5]}] * 2, "usageMetadata": {"promptTokenCount": 5}},
+        Usage(5, 0, 0, "upstream"),
+    ),
+    "openai_completions": (
+        {"object": "text_completion", "choices": [{"index": 0, "text": "upon"}], "usage": USED},
+        Usage(5, 7, 0, "upstream"),
+    ),
+    "openai_moderations": ({"results": [{"flagged": False}], "usage": USED}, Usage(5, 7, 0, "upstream")),
+    "openai_responses": (RESPONSE, Usage(5, 7, 0, "upstream")),
+    "rerank": (
+        {"results": [{"index": 0, "relevance_score": 0.5}], "usage": {"total_tokens": 6}},
+        Usage(6, 0, 0, "upstream"),
+    ),
+    "openai_transcriptions": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
+    "openai_translations": ({"text": "hello", "usage": HEARD}, Usage(5, 7, 0, "upstream", duration_ms=1_500)),
+}
+"""A whole answer in every language that has one, and what it says was used."""
+PAINTED = {"gemini_pictures", "chat_pictures", "dashscope_pictures", "replicate_pictures"}
+"""Languages of painters, who say what there is to be said in as many bodies as it takes."""
+NEVER_WHOLE = PAINTED | {"openai_images", "openai_edits", "openai_speech"}
+"""Languages of which nothing is read whole here: of painters, and of what is a stream in any case."""
+SAID = [pair for pair in PAIRS if pair[1] not in PAINTED]
+WHOLE = [pair for pair in PAIRS if pair[1] not in NEVER_WHOLE]
+
+CHAT_TOOL = {"index": 0, "id": "c9", "type": "function", "function": {"name": "f", "arguments": '{"city": "x"}'}}
+CHAT_STREAMS = {
+    "hello": b"".join(chat_events("Hel", "lo")),
+    "tool": event({"id": "x", "choices": [{"index": 0, "delta": {"content": "Look: ", "tool_calls": [CHAT_TOOL]}}]})
+    + event({"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    + event(usage_frame())
+    + DONE,
+}
+GEMINI_STREAMS = {
+    name: gemini.STREAMS[name]
+    for name in ("text", "thinking", "tools", "picture", "stop in every chunk", "BOM and comments")
+}
+STREAMS: dict[str, dict[str, bytes]] = {
+    "openai_chat": CHAT_STREAMS,
+    "anthropic_messages": {name: raw for name, (raw, _) in anthropic.SAID.items()},
+    "gemini_generate": GEMINI_STREAMS,
+}
+STREAMED = [
+    pytest.param(operation, wire, name, id=f"{operation}-{wire}-{name}")
+    for operation in ("chat", "messages")
+    for wire in WIRES[operation]
+    for name in STREAMS[wire]
+]
+
+
+def call_of(operation: str, **more: Any) -> Call:
+    read, body = READ_CALL[operation]
+    return read(body | more)
+
+
+def exchange(operation: str, wire: Wire, **more: Any) -> Exchange:
+    return make_exchange(call_of(operation, **more), wire, NAMING)
+
+
+def read_wire(wire: str, raw: bytes) -> list[Event]:
+    """A whole stream in a language that providers speak."""
+    readers: dict[str, Reader] = {
+        "openai_chat": ChatReader(1),
+        "anthropic_messages": MessagesReader(),
+        "gemini_generate": GenerateReader("0123", "theirs"),
+    }
+    return readers[wire].feed(raw) + readers[wire].finish()
+
+
+def gist(events: list[Event]) -> tuple[str, list[tuple[str, Any]], set[str]]:
+    """The words, the tool calls and the reasons of an answer, however it was cut."""
+    text = "".join(found.text for found in events if isinstance(found, TextDelta))
+    names = [found.name for found in events if isinstance(found, ToolStarted)]
+    pieces = [found for found in events if isinstance(found, ToolDelta)]
+    calls = [
+        (name, json.loads("".join(piece.arguments for piece in pieces if piece.index == at) or "{}"))
+        for at, name in enumerate(names)
+    ]
+    return text, calls, {found.reason for found in events if isinstance(found, Finished)}
+
+
+def test_there_is_an_example_of_every_language() -> None:
+    assert set(ANSWERS).isdisjoint(NEVER_WHOLE)
+    assert set(ANSWERS) | NEVER_WHOLE == {wire for _, wire in PAIRS}
+    assert set(READ_CALL) | FILMED == set(WIRES)
+
+
+# Sent
+
+
+def fields_of(said: Said) -> Body:
+    """The body, or the fields of the form."""
+    return said.fields if isinstance(said, Form) else said
+
+
+def body_of(made: Exchange) -> Body:
+    """What is sent where it is JSON."""
+    said = made.write_body()
+    assert isinstance(said, dict)
+    return said
+
+
+@pytest.mark.parametrize(("operation", "wire"), SAID)
+def test_a_body_is_fresh_and_names_the_providers_model(operation: str, wire: Wire) -> None:
+    made = exchange(operation, wire)
+    body = fields_of(made.write_body())
+    assert body is not READ_CALL[operation][1]
+    before = orjson.dumps(body)
+    body.clear()
+    assert orjson.dumps(fields_of(made.write_body())) == before
+    assert READ_CALL[operation][1]["model"] == "ours"
+    assert b'"ours"' not in before
+    assert (b"theirs" in before) == (wire != "gemini_generate")  # there the model is in the address
+    assert made.naming is NAMING
+
+
+@pytest.mark.parametrize(("operation", "wire"), SAID)
+def test_what_callers_own_is_never_changed(operation: str, wire: Wire) -> None:
+    read, body = READ_CALL[operation]
+    before, call = orjson.dumps(body), read(body)
+    told = orjson.dumps(call.body)
+    make_exchange(call, wire, NAMING).write_body()
+    assert orjson.dumps(body) == before
+    assert orjson.dumps(call.body) == told
+
+
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in SAID if pair[1] == WIRES[pair[0]][0]])
+def test_in_its_own_language_a_call_is_sent_as_it_came(operation: str, wire: Wire) -> None:
+    call = call_of(operation)
+    said = make_exchange(call, wire, NAMING).write_body()
+    assert fields_of(said) == READ_CALL[operation][1] | {"model": "theirs"}
+    assert isinstance(said, Form) == bool(call.files)
+    if isinstance(said, Form):
+        assert [file for _, file in said.files] == list(call.files)
+
+
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[1] in PAINTED])
+def test_what_a_painter_says_is_not_said_in_one_body(operation: str, wire: Wire) -> None:
+    with pytest.raises(InvalidRequest):
+        exchange(operation, wire).write_body()
+
+
+@pytest.mark.parametrize("operation", ["chat", "messages"])
+def test_a_stream_is_asked_for_with_its_usage(operation: str) -> None:
+    body = body_of(exchange(operation, "openai_chat", stream=True))
+    assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
+    assert body_of(exchange(operation, "anthropic_messages", stream=True))["stream"] is True
+    assert "stream" not in body_of(exchange(operation, "gemini_generate", stream=True))
+
+
+TRANSLATED = [pair for pair in PAIRS if pair[0] in {"chat", "messages"} and pair[1] != WIRES[pair[0]][0]]
+
+
+@pytest.mark.parametrize(("operation", "wire"), TRANSLATED)
+def test_a_translated_call_says_all_it_said(operation: str, wire: Wire) -> None:
+    sent = orjson.dumps(exchange(operation, wire).write_body()).decode()
+    for word in ("Be brief", "Hi", "city", "sunny", '"f"', "99"):
+        assert word in sent, word
+
+
+@pytest.mark.parametrize(
+    ("operation", "wire", "more", "param"),
+    [
+        ("chat", "anthropic_messages", {"n": 2}, "n"),
+        ("embeddings", "gemini_embeddings", {"input": [1, 2]}, "input"),
+    ],
+)
+def test_what_cannot_be_said_names_the_field(operation: str, wire: Wire, more: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        exchange(operation, wire, **more).write_body()
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(("operation", "wire"), SAID)
+@given(data=st.data())
+@settings(max_examples=15)
+def test_whatever_a_caller_says_is_sent_or_refused(operation: str, wire: Wire, data: st.DataObject) -> None:
+    read, body = READ_CALL[operation]
+    wrong = data.draw(spoilt(body))
+    try:
+        call = read(wrong if isinstance(wrong, dict) else {})
+        body, media_type = write_payload(make_exchange(call, wire, NAMING).write_body(), "mark")
+    except InvalidRequest:
+        return
+    if isinstance(body, Content):
+        assert media_type.startswith("multipart/form-data; boundary=")
+    else:
+        assert media_type == "application/json"
+        assert isinstance(orjson.loads(body), dict)
+
+
+# Answered
+
+
+@pytest.mark.parametrize(("operation", "wire"), WHOLE)
+def test_an_answer_comes_in_the_callers_language_with_its_usage(operation: str, wire: Wire) -> None:
+    answer, usage = ANSWERS[wire]
+    raw = orjson.dumps(answer)
+    told, counted = exchange(operation, wire).read_answer(raw, [SECRET])
+    assert counted == usage
+    value = orjson.loads(told)
+    if wire == WIRES[operation][0]:
+        assert told == raw
+    elif operation == "chat":
+        assert (value["object"], value["usage"]["prompt_tokens"]) == ("chat.completion", usage.prompt_tokens)
+        (choice,) = value["choices"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) in (
+            {"city": "x"},
+            {"city": "SF"},
+        )
+        assert value["id"].startswith("chatcmpl-") or value["id"] == answer.get("id", answer.get("responseId"))
+    elif operation == "messages":
+        assert (value["type"], value["role"], value["stop_reason"]) == ("message", "assistant", "tool_use")
+        assert [block["type"] for block in value["content"]] == ["text", "tool_use"]
+        assert value["content"][1]["input"] == {"city": "x"}
+        assert value["usage"]["input_tokens"] == usage.prompt_tokens
+        assert value["id"].startswith("msg_")
+    elif operation == "count_tokens":
+        assert value == {"input_tokens": 42}
+    else:
+        assert [item["embedding"] for item in value["data"]] == [[0.5, 1.5]] * 2
+
+
+@pytest.mark.parametrize("operation", ["chat", "messages"])
+def test_where_a_provider_says_neither_an_answer_has_our_id_and_the_models_name(operation: str) -> None:
+    bare = {"candidates": CALLED["candidates"]}
+    told, usage = exchange(operation, "gemini_generate").read_answer(orjson.dumps(bare), [])
+    value = orjson.loads(told)
+    assert value["id"] == ("0123" if operation == "chat" else "msg_0123")
+    assert value["model"] == "theirs"
+    assert value.get("created") == (1_700_000_000 if operation == "chat" else None)
+    assert usage.source == "estimate"
+    assert usage.prompt_tokens > 0
+
+
+NO_ANSWERS = [b"", b"null", b"[]", b"{}", b"<html>", b'"x"', b"\xff", b"[" * 5_000, b'{"error": {"message": "no"}}']
+
+
+@pytest.mark.parametrize(("operation", "wire"), WHOLE)
+def test_what_is_no_answer_is_a_fault(operation: str, wire: Wire) -> None:
+    for raw in NO_ANSWERS:
+        with pytest.raises(UpstreamFault):
+            pytest.fail(f"{raw[:40]!r} is {exchange(operation, wire).read_answer(raw, [SECRET])}")
+
+
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[1] in NEVER_WHOLE])
+def test_what_is_painted_or_always_streamed_is_not_read_whole(operation: str, wire: Wire) -> None:
+    with pytest.raises(UpstreamError, match="not read whole"):
+        exchange(operation, wire).read_answer(orjson.dumps({"data": [{"b64_json": "AA=="}]}), [SECRET])
+
+
+@pytest.mark.parametrize(("operation", "wire"), WHOLE)
+def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str, wire: Wire) -> None:
+    raw = orjson.dumps({"error": {"message": f"bad key {SECRET} at https://10.0.0.9/x"}})
+    with pytest.raises(UpstreamFault) as caught:
+        exchange(operation, wire).read_answer(raw, [SECRET])
+    assert SECRET not in caught.value.message
+    assert "10.0.0.9" not in caught.value.message
+
+
+@pytest.mark.parametrize(("operation", "wire"), WHOLE)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_an_answer_that_cannot_be_believed_is_a_fault_and_nothing_else(
+    operation: str, wire: Wire, data: st.DataObject
+) -> None:
+    wrong = data.draw(spoilt(ANSWERS[wire][0]))
+    try:
+        told, usage = exchange(operation, wire).read_answer(orjson.dumps(wrong), [SECRET])
+    except UpstreamFault:
+        return
+    assert isinstance(orjson.loads(told), dict)
+    assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
+
+
+DEEP = "[" * 300 + "]" * 300
+
+
+@pytest.mark.parametrize(
+    ("operation", "wire", "raw"),
+    [
+        ("messages", "openai_chat", {"arguments": f'{{"a": {DEEP}}}'}),
+        ("messages", "gemini_generate", {"args": DEEP}),
+        ("chat", "gemini_generate", {"args": DEEP}),
+        ("chat", "anthropic_messages", {"input": DEEP}),
+        ("embeddings", "openai_embeddings", {"extra": DEEP}),
+    ],
+)
+def test_an_answer_too_deep_to_be_written_is_a_fault(operation: str, wire: Wire, raw: dict[str, str]) -> None:
+    """JSON may be read four times as deep as it can be written."""
+    answer = json.loads(json.dumps(ANSWERS[wire][0]))
+    (name, value), more = next(iter(raw.items())), {}
+    if wire == "openai_chat":
+        answer["choices"][0]["message"]["tool_calls"][0]["function"][name] = value
+    elif wire == "gemini_generate":
+        answer["candidates"][0]["content"]["parts"][1]["functionCall"][name] = {"a": json.loads(value)}
+    elif wire == "anthropic_messages":
+        answer["content"][4][name] = {"a": json.loads(value)}
+    else:
+        answer[name], more = json.loads(value), {"encoding_format": "base64"}
+    with pytest.raises(UpstreamError):
+        exchange(operation, wire, **more).read_answer(json.dumps(answer).encode(), [])
+
+
+# Streamed
+
+
+def play(made: Exchange, raw: bytes, step: int) -> tuple[bytes, Usage]:
+    """A whole stream through its gate, in pieces of so many bytes."""
+    gate = made.open_gate([SECRET])
+    out = b"".join([gate.feed(raw[at : at + step]) for at in range(0, len(raw), step)])
+    out += gate.finish()
+    assert (gate.ended, gate.closed, gate.fault) == (True, True, None)
+    return out, gate.read_usage()
+
+
+@pytest.mark.parametrize(("operation", "wire", "name"), STREAMED)
+def test_a_stream_comes_in_the_callers_language_whole_and_with_its_usage(operation: str, wire: Wire, name: str) -> None:
+    raw, made = STREAMS[wire][name], exchange(operation, wire, stream=True)
+    out, usage = play(made, raw, len(raw))
+    own, mark = ("openai_chat", DONE_EVENT) if operation == "chat" else ("anthropic_messages", STOP_EVENT)
+    assert out.endswith(mark) or wire == own
+    theirs, ours = read_wire(wire, raw), read_wire(own, out)
+    assert gist(ours) == gist(theirs)
+    assert usage == read_events_usage(theirs, call_of(operation, stream=True))
+    assert usage.source == "upstream"
+
+
+@pytest.mark.parametrize(("operation", "wire", "name"), STREAMED)
+def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, name: str) -> None:
+    raw = STREAMS[wire][name]
+    whole = play(exchange(operation, wire, stream=True), raw, len(raw))
+    for step in (1, 7, 64):
+        assert play(exchange(operation, wire, stream=True), raw, step) == whole
+
+
+@pytest.mark.parametrize(
+    ("operation", "wire"),
+    [pair for pair in PAIRS if pair[0] in {"embeddings", "moderations", "rerank", "count_tokens"}],
+)
+def test_what_is_not_streamed_has_no_gate(operation: str, wire: Wire) -> None:
+    with pytest.raises(UpstreamError, match="not streamed"):
+        exchange(operation, wire).open_gate([])
+
+
+TOLD_WHOLE = [pair for pair in WHOLE if pair[0] in {"chat", "messages", "completions", "responses", "transcriptions"}]
+"""Calls for a stream that a provider may answer with one whole JSON answer."""
+
+
+@pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
+def test_a_whole_answer_to_a_call_for_a_stream_is_the_stream_that_says_the_same(operation: str, wire: Wire) -> None:
+    answer, usage = ANSWERS[wire]
+    raw = orjson.dumps(answer)
+    made = exchange(operation, wire, stream=True)
+    told, counted = made.write_whole(raw, [SECRET])
+    assert counted == usage
+    if operation in ("chat", "messages"):
+        whole, _ = exchange(operation, wire).read_answer(raw, [])
+        read = openai_answer.read_answer if operation == "chat" else anthropic_answer.read_answer
+        assert gist(read_wire(WIRES[operation][0], told)) == gist(read(whole))
+    gate = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
+    assert gate.feed(told) + gate.finish() == told
+    assert (gate.ended, gate.fault) == (True, None)
+
+
+@pytest.mark.parametrize("wire", WIRES["chat"])
+def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wire: Wire) -> None:
+    raw = orjson.dumps(ANSWERS[wire][0])
+    silent, _ = exchange("chat", wire, stream=True).write_whole(raw, [])
+    asked = {"stream": True, "stream_options": {"include_usage": True}}
+    told, _ = exchange("chat", wire, **asked).write_whole(raw, [])
+    assert b'"usage"' not in silent
+    last = orjson.loads(told.split(b"data: ")[-2])
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], ANSWERS[wire][1].completion_tokens)
+
+
+@pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
+@pytest.mark.parametrize("raw", [b'{"error": {"message": "bad key ' + SECRET.encode() + b'"}}', b"{", b"{}", b"[]"])
+def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire, raw: bytes) -> None:
+    with pytest.raises(UpstreamFault) as caught:
+        exchange(operation, wire, stream=True).write_whole(raw, [SECRET])
+    assert SECRET not in caught.value.message
+    if b"bad key" in raw and not isinstance(caught.value, UpstreamRefused):
+        assert "bad key [masked]" in caught.value.message
+
+
+@pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
+    operation: str, wire: Wire, data: st.DataObject
+) -> None:
+    wrong = orjson.dumps(data.draw(spoilt(ANSWERS[wire][0])))
+    made = exchange(operation, wire, stream=True)
+    try:
+        told, usage = made.write_whole(wrong, [SECRET])
+    except UpstreamFault:
+        return
+    assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
+    gate = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
+    assert gate.feed(told) == told
+    assert gate.fault is None
+
+
+def test_all_that_a_completion_says_is_in_the_stream_that_is_made_of_it() -> None:
+    """Several choices, thoughts, refusals, log probabilities and what no document knows."""
+    calls = [{"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for at in range(2)]
+    odd = {"content": [{"token": "Hi", "logprob": -0.5}], "refusal": None}
+    answer = {
+        **COMPLETION,
+        "system_fingerprint": "fp_1",
+        "citations": ["https://example.org"],
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": "Hi", "reasoning_content": "hm", "audio": None},
+             "finish_reason": "length", "logprobs": odd},
+            {"index": 0, "message": {"content": None, "tool_calls": calls}, "finish_reason": None},
+            {"index": 0, "message": {"role": "assistant", "content": None, "refusal": "No"}, "finish_reason": "stop"},
+        ],
+    }  # fmt: skip
+    told, _ = exchange("chat", "openai_chat", stream=True, n=3).write_whole(orjson.dumps(answer), [])
+    *frames, mark = told.removesuffix(b"\n\n").split(b"\n\n")
+    assert mark == b"data: [DONE]"
+    chunks = [orjson.loads(frame.removeprefix(b"data: ")) for frame in frames]
+    head = {"id": "chatcmpl-9", "object": "chat.completion.chunk", "created": 1, "model": "theirs-2026",
+            "system_fingerprint": "fp_1", "citations": ["https://example.org"]}  # fmt: skip
+    assert all({name: chunk[name] for name in chunk if name != "choices"} == head for chunk in chunks)
+    said = [chunk["choices"][0] for chunk in chunks]
+    assert [(choice["index"], choice["finish_reason"]) for choice in said] == [
+        (0, None), (0, "length"), (1, None), (1, "tool_calls"), (2, None), (2, "stop"),
+    ]  # fmt: skip
+    assert said[0]["delta"] == {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
+    assert said[0]["logprobs"] == odd
+    indexed = [call | {"index": at} for at, call in enumerate(calls)]
+    assert said[2]["delta"] == {"role": "assistant", "content": None, "tool_calls": indexed}
+    assert said[4]["delta"]["refusal"] == "No"
+
+
+def test_a_stream_of_gemini_that_came_as_an_array_is_read() -> None:
+    chunks = [gemini.chunk({"text": "Hel"}), gemini.chunk({"text": "lo"}, reason="STOP", used=gemini.usage(3, 2))]
+    told, usage = exchange("chat", "gemini_generate", stream=True).write_whole(orjson.dumps(chunks), [])
+    assert gist(read_wire("openai_chat", told))[0] == "Hello"
+    assert usage == Usage(3, 2, 0, "upstream")
+
+
+FAULTY = [
+    ("anthropic_messages", anthropic.begin("msg_1") + anthropic.words("Hel") + anthropic.OVERLOADED),
+    ("gemini_generate", gemini.STREAMS["error event"]),
+    ("gemini_generate", gemini.STREAMS["bare error"]),
+    ("openai_chat", chat_events("Hel")[0] + event({"error": {"message": f"broke with {SECRET}", "code": 500}})),
+]
+
+
+@pytest.mark.parametrize(("wire", "raw"), FAULTY)
+@pytest.mark.parametrize("operation", ["chat", "messages"])
+def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str, wire: Wire, raw: bytes) -> None:
+    gate, out, fault = exchange(operation, wire, stream=True).open_gate([SECRET]), b"", None
+    try:
+        out = gate.feed(raw)
+        out += gate.finish()
+    except UpstreamFault as met:
+        fault = met
+    fault = gate.fault or fault
+    assert fault is not None
+    assert SECRET not in fault.message
+    assert b"rror" not in out
+    assert b"Hel" in out
+    assert DONE_EVENT not in out
+    assert STOP_EVENT not in out
+    assert all(sse.read_data(piece) for piece in sse.EventSplitter().split(out))
+
+
+@pytest.mark.parametrize(("operation", "wire", "name"), STREAMED)
+def test_a_stream_that_is_cut_is_a_fault(operation: str, wire: Wire, name: str) -> None:
+    raw = STREAMS[wire][name]
+    gate = exchange(operation, wire, stream=True).open_gate([])
+    gate.feed(raw[: len(raw) // 2])
+    with pytest.raises(UpstreamError):
+        gate.finish()
+
+
+PIECES = [
+    raw for streams in STREAMS.values() for stream in streams.values() for raw in sse.EventSplitter().split(stream)
+]
+JUNK = st.binary(max_size=30) | st.sampled_from([*PIECES, DONE, b"data: {}\n\n", b"data: [[]]\n\n", b"event: error\n"])
+
+
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in {"chat", "messages"}])
+@given(junk=st.lists(JUNK, max_size=8))
+@settings(max_examples=40)
+def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wire: Wire, junk: list[bytes]) -> None:
+    gate = exchange(operation, wire, stream=True).open_gate([SECRET])
+    for piece in junk:
+        gate.feed(piece)
+    try:
+        gate.finish()
+    except UpstreamFault:
+        assert not gate.ended
+    usage = gate.read_usage()
+    assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) >= 0
+
+
+@pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[0] in {"chat", "messages"}])
+@given(data=st.data())
+@settings(max_examples=25)
+def test_a_spoilt_event_is_passed_over_or_a_fault(operation: str, wire: Wire, data: st.DataObject) -> None:
+    pieces = [piece for piece in PIECES if read_json(piece) is not None]
+    chosen = data.draw(st.sampled_from(pieces))
+    wrong = orjson.dumps(data.draw(spoilt(read_json(chosen))))
+    gate = exchange(operation, wire, stream=True).open_gate([SECRET])
+    name = chosen.split(b"\n", 1)[0] + b"\n" if chosen.startswith(b"event:") else b""
+    gate.feed(name + b"data: " + wrong + b"\n\n")
+    gate.read_usage()
+
+
+def read_json(piece: bytes) -> Any:
+    try:
+        return orjson.loads(sse.read_data(piece) or b"")
+    except orjson.JSONDecodeError:
+        return None
+
+
+def test_a_call_keeps_its_own_words_where_it_is_passed() -> None:
+    """Fields that nobody here knows go through to a provider of the same language, and only there."""
+    unknown = {"field_of_tomorrow": {"deep": [1]}}
+    for operation in ("chat", "messages"):
+        own, *others = WIRES[operation]
+        assert body_of(exchange(operation, own, **unknown))["field_of_tomorrow"] == {"deep": [1]}
+        for wire in others:
+            assert "field_of_tomorrow" not in body_of(exchange(operation, wire, **unknown))
+
+
+def test_an_exchange_is_of_one_call() -> None:
+    call = call_of("chat")
+    made = make_exchange(call, "gemini_generate", NAMING)
+    assert made == make_exchange(call, "gemini_generate", NAMING)
+    assert made != make_exchange(attrs.evolve(call, stream=True), "gemini_generate", NAMING)

@@ -1,0 +1,310 @@
+"""A stream between two languages: what may leave, how it ends, and what it used."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.token_estimate import estimate_text
+from gateway.domain.usage import Usage
+from gateway.errors import UpstreamError
+from gateway.formats.chat import (
+    ENDED,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    PictureMade,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ThoughtDelta,
+    ThoughtRedacted,
+    ThoughtSigned,
+    ToolDelta,
+    ToolStarted,
+    Used,
+)
+from gateway.formats.stream import Gate, Meter, PassingGate, Translation, read_events_usage
+from tests.support.format_calls import call_of
+
+PROMPT = estimate_text("a" * 40)
+BROKE = UpstreamError("it broke", phase="stream")
+SAID = Usage(10, 20, 0, "upstream")
+
+
+class Letters:
+    """Reads one letter as one event; a dot ends, a bang is a fault, a question mark one that is raised at the end."""
+
+    def __init__(self, *, whole_without_mark: bool = False) -> None:
+        self._whole = whole_without_mark
+        self._doubtful = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        return [event for letter in data.decode() for event in self._read(letter)]
+
+    def _read(self, letter: str) -> list[Event]:
+        match letter:
+            case ".":
+                return [ENDED]
+            case "!":
+                return [Failed(BROKE)]
+            case "?":
+                self._doubtful = True
+                return []
+            case "(":
+                return [Started("id", "m", usage=Usage(3, 1, 0, "upstream"))]
+            case "#":
+                return [Used(SAID)]
+        return [TextDelta(letter)]
+
+    def finish(self) -> list[Event]:
+        if self._doubtful:
+            return [TextDelta("last"), Failed(BROKE)]
+        if self._whole:
+            return [Finished("stop"), ENDED]
+        raise UpstreamError("cut short", phase="stream")
+
+
+class Shout:
+    """Writes words in capitals; an end is a full stop, and a beginning nothing."""
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+
+    def write(self, event: Event) -> bytes:
+        self.seen.append(event)
+        match event:
+            case TextDelta():
+                return event.text.upper().encode()
+            case Ended():
+                return b".\n"
+        return b""
+
+
+def open_gate(*, whole_without_mark: bool = False) -> tuple[Translation, Shout]:
+    writer = Shout()
+    return Translation(Letters(whole_without_mark=whole_without_mark), writer, call_of(40)), writer
+
+
+def test_a_translation_is_a_gate() -> None:
+    gate: Gate = open_gate()[0]
+    assert (gate.events, gate.ended, gate.closed, gate.fault) == (0, False, False, None)
+
+
+def test_what_is_read_in_one_language_leaves_in_the_other() -> None:
+    gate, _ = open_gate()
+    assert gate.feed(b"ab") + gate.feed(b"") + gate.feed(b"c.") == b"ABC.\n"
+    assert (gate.events, gate.ended, gate.closed, gate.finish()) == (3, True, True, b"")
+
+
+@given(st.lists(st.integers(0, 9), max_size=5), st.sampled_from(["(abc#.xyz", "ab!cd", "abc", "", "a?"]))
+def test_however_it_is_cut_the_same_leaves(marks: list[int], text: str) -> None:
+    places = sorted({min(mark, len(text)) for mark in marks})
+    pieces = [text[start:end].encode() for start, end in itertools.pairwise([0, *places, len(text)])]
+    (whole, _), (cut, _) = open_gate(), open_gate()
+    assert whole.feed(text.encode()) == b"".join(map(cut.feed, pieces))
+    assert (whole.events, whole.ended, whole.fault) == (cut.events, cut.ended, cut.fault)
+    assert whole.read_usage() == cut.read_usage()
+
+
+def test_nothing_follows_the_end_mark() -> None:
+    gate, writer = open_gate()
+    assert gate.feed(b"a.bc!") == b"A.\n"
+    assert gate.feed(b"more") == b""
+    assert (gate.finish(), gate.fault, len(writer.seen)) == (b"", None, 2)
+
+
+def test_nothing_follows_a_fault_and_it_is_not_written() -> None:
+    gate, writer = open_gate()
+    assert gate.feed(b"a!b.") == b"A"
+    assert gate.feed(b"more.") == b""
+    assert (gate.fault, gate.ended, gate.closed, writer.seen) == (BROKE, False, True, [TextDelta("a")])
+
+
+def test_a_fault_is_what_its_end_raises_whatever_the_reader_says_then() -> None:
+    gate, _ = open_gate()
+    gate.feed(b"a!")
+    with pytest.raises(UpstreamError) as caught:
+        gate.finish()
+    assert caught.value is BROKE
+
+
+def test_what_cannot_be_written_any_more_is_a_fault() -> None:
+    class Full(Shout):
+        def write(self, event: Event) -> bytes:
+            if event == TextDelta("x"):
+                raise BROKE
+            return super().write(event)
+
+    gate = Translation(Letters(), Full(), call_of(0))
+    assert gate.feed(b"abxc") == b"AB"
+    assert gate.feed(b"d") == b""
+    assert gate.fault is BROKE
+    with pytest.raises(UpstreamError):
+        gate.finish()
+
+
+def test_a_stream_that_was_cut_is_a_fault() -> None:
+    gate, _ = open_gate()
+    gate.feed(b"ab")
+    with pytest.raises(UpstreamError, match="cut short"):
+        gate.finish()
+
+
+def test_a_fault_that_shows_at_the_end_is_raised() -> None:
+    gate, _ = open_gate()
+    gate.feed(b"a?")
+    with pytest.raises(UpstreamError) as caught:
+        gate.finish()
+    assert caught.value is gate.fault is BROKE
+
+
+def test_a_language_without_an_end_mark_gets_the_callers() -> None:
+    gate, writer = open_gate(whole_without_mark=True)
+    assert gate.feed(b"ab") + gate.finish() + gate.finish() == b"AB.\n"
+    assert writer.seen[-2:] == [Finished("stop"), ENDED]
+
+
+def test_a_reader_that_ends_without_an_end_is_not_believed() -> None:
+    class Mute(Letters):
+        def finish(self) -> list[Event]:
+            return []
+
+    gate = Translation(Mute(), Shout(), call_of(0))
+    gate.feed(b"a")
+    with pytest.raises(UpstreamError, match="before it was complete"):
+        gate.finish()
+
+
+def test_a_beginning_is_no_answer_yet() -> None:
+    gate, _ = open_gate()
+    gate.feed(b"(#")
+    assert (gate.events, gate.closed) == (0, False)
+    gate.feed(b"a")
+    assert gate.events == 1
+
+
+# What it used
+
+
+def measure(*events: Event) -> Usage:
+    return read_events_usage(events, call_of(40))
+
+
+@pytest.mark.parametrize(
+    ("text", "usage"),
+    [
+        ("(abc#.", SAID),
+        ("#abc", SAID),
+        ("(abcde", Usage(3, 2, 0, "estimate")),
+        ("abcde", Usage(PROMPT, 2, 0, "estimate")),
+        ("(", Usage()),
+        ("", Usage()),
+        ("(!", Usage()),
+        ("(abcd!", Usage(3, 2, 0, "estimate")),
+        ("abcd!#", Usage(PROMPT, 2, 0, "estimate")),
+        ("abcd.#", Usage(PROMPT, 2, 0, "estimate")),
+    ],
+)
+def test_usage_is_the_providers_word_else_an_estimate_of_what_passed(text: str, usage: Usage) -> None:
+    gate, _ = open_gate()
+    gate.feed(text.encode())
+    assert gate.read_usage() == usage
+
+
+def test_a_later_count_replaces_an_earlier() -> None:
+    assert measure(Used(Usage(1, 1, 0, "upstream")), TextDelta("a"), Used(SAID), ENDED) == SAID
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (TextDelta("12345678"), "12345678"),
+        (ThoughtDelta("12345678"), "12345678"),
+        (RefusalDelta("12345678"), "12345678"),
+        (ToolDelta(0, "12345678"), "12345678"),
+        (ToolStarted(0, "id", "name"), ""),
+        (ThoughtSigned("sealed"), ""),
+        (ThoughtRedacted("sealed"), ""),
+        (PictureMade("image/png", "AAAA"), ""),
+        (Finished("stop"), ""),
+    ],
+)
+def test_everything_that_is_said_counts(event: Event, said: str) -> None:
+    meter = Meter()
+    meter.note(event)
+    assert meter.events == 1
+    assert meter.read_usage(call_of(40)) == Usage(PROMPT, estimate_text(said), 0, "estimate")
+
+
+def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:
+    meter = Meter()
+    for _ in range(5_000):
+        meter.note(TextDelta("我是一种"))
+    usage = meter.read_usage(call_of(40))
+    assert usage.completion_tokens == pytest.approx(5_000 * estimate_text("我是一种" * 50) / 50, rel=0.05)
+
+
+def test_what_is_estimated_keeps_what_was_counted_at_the_beginning() -> None:
+    begun = Usage(100, 1, 30, "upstream", written_tokens=20, written_long_tokens=5)
+    usage = measure(Started("id", "m", usage=begun), TextDelta("12345678"))
+    assert usage == Usage(100, estimate_text("12345678"), 30, "estimate", written_tokens=20, written_long_tokens=5)
+
+
+def test_a_fault_and_an_end_are_not_counted() -> None:
+    assert measure(ENDED, Failed(BROKE)) == Usage()
+
+
+# A gate of the same language
+
+
+class Lines(PassingGate):
+    """Lets every event through but those that say 0, ends at one that says 200, and fails at one that says 500."""
+
+    def feed(self, data: bytes) -> bytes:
+        return self._feed_slowly(data)
+
+    def _judge(self, event: bytes, payload: bytes) -> bytes:
+        if payload == b"500":
+            self.fault = BROKE
+            return b""
+        self.ended = payload == b"200"
+        self.events += not self.ended
+        return b"" if payload == b"0" else event
+
+
+PASSED = b"\xef\xbb\xbfdata: 1\n\n: a comment\n\ndata: 0\r\n\r\ndata: 2\n\ndata: 200\n\ndata: 3\n\n"
+
+
+@given(st.lists(st.integers(0, len(PASSED)), max_size=8))
+def test_whole_events_pass_as_they_came_up_to_the_end(marks: list[int]) -> None:
+    gate = Lines(())
+    places = sorted(set(marks))
+    pieces = [PASSED[start:end] for start, end in itertools.pairwise([0, *places, len(PASSED)])]
+    assert b"".join(map(gate.feed, pieces)) == b"data: 1\n\n: a comment\n\ndata: 2\n\ndata: 200\n\n"
+    assert (gate.events, gate.ended, gate.closed, gate.fault) == (3, True, True, None)
+
+
+def test_of_an_event_that_has_not_ended_nothing_leaves() -> None:
+    gate = Lines(())
+    assert gate.feed(b"data: 1\n\ndata: 2") == b"data: 1\n\n"
+    assert gate.feed(b"\n\n") == b"data: 2\n\n"
+
+
+def test_nothing_passes_after_a_fault() -> None:
+    gate = Lines(())
+    assert gate.feed(b"data: 1\n\ndata: 500\n\ndata: 2\n\n") == b"data: 1\n\n"
+    assert (gate.feed(b"data: 3\n\n"), gate.fault, gate.closed) == (b"", BROKE, True)
+
+
+def test_an_event_without_an_end_is_a_fault() -> None:
+    gate, out = Lines(()), b""
+    for _ in range(100):
+        out += gate.feed(b"data: " + b"a" * 1_000_000)
+        if gate.fault:
+            break
+    assert (out, gate.closed) == (b"", True)
+    assert gate.fault is not None
+    assert "without an end" in gate.fault.message

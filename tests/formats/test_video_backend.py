@@ -1,0 +1,158 @@
+"""What every filmmaker reads alike: ids, progress, sizes, and why there is no video."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference
+from gateway.errors import (
+    ContentBlocked,
+    InvalidRequest,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+)
+from gateway.formats.video_backend import (
+    MAX_ID_CHARS,
+    Place,
+    Shot,
+    Take,
+    Task,
+    find_refusal,
+    read_id,
+    read_object,
+    read_progress,
+    read_sides,
+    read_video_fault,
+    write_error,
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["video_1", "a-b_c.d:e=f~g", "17f20503-6c24-4c16-946b-35dbbce2af2f", "x" * MAX_ID_CHARS, "..a", "0"]
+)
+def test_an_id_is_kept_as_it_is(text: str) -> None:
+    assert read_id(text) == text
+
+
+@pytest.mark.parametrize(
+    "found",
+    ["", ".", "..", "...", "a/b", "../a", "a b", "a\n", "a?b", "a#b", "a%2e", "a\\b", "ü", "\u0661", "x" * 513, 7, None,
+     True, ["a"], {"id": "a"}],
+)  # fmt: skip
+def test_an_id_that_could_lead_elsewhere_is_none(found: Any) -> None:
+    with pytest.raises(UpstreamError):
+        read_id(found)
+
+
+@pytest.mark.parametrize("raw", [b"", b"x", b"[]", b"null", b"1", b'"x"', b"\xff", b"{", b"<html>", b"[" * 5_000])
+def test_an_answer_that_is_no_object_is_a_failure(raw: bytes) -> None:
+    with pytest.raises(UpstreamError):
+        read_object(raw)
+    assert read_object(b' {"a": 1} ') == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [(0, 0), (100, 100), (50, 50), (-1, None), (101, None), (True, None), (50.0, None), ("50", None), (None, None),
+     ([], None), (10**30, None)],
+)  # fmt: skip
+def test_progress_is_a_percentage_or_unknown(value: Any, read: int | None) -> None:
+    assert read_progress(value) == read
+
+
+def test_a_size_has_two_sides() -> None:
+    assert read_sides("1280x720") == (1280, 720)
+    for size in ("", "1280", "1280x", "0x1", "1280X720", "1280x720 ", "1280x720\n", "123456x1", "\u0661x1"):
+        with pytest.raises(InvalidRequest) as refused:
+            read_sides(size)
+        assert refused.value.param == "size"
+
+
+# ---- why there is no video
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "read"),
+    [
+        ("moderation_blocked", "No", (BLOCKED_CODE, "No")),
+        ("content_policy_violation", None, (BLOCKED_CODE, "The provider's safety filter blocked the video")),
+        (1301, "No", (BLOCKED_CODE, "No")),
+        (None, "Your request was rejected by the safety system", (BLOCKED_CODE, "Your request was rejected")),
+        ("InputTextSensitiveContentDetected.PolicyViolation", "", (BLOCKED_CODE, "The provider's safety filter")),
+        ("InternalError", "The camera broke", (FAILED_CODE, "The camera broke")),
+        (None, None, (FAILED_CODE, "The provider gave no reason")),
+        (True, 7, (FAILED_CODE, "The provider gave no reason")),
+        ({}, [], (FAILED_CODE, "The provider gave no reason")),
+    ],
+)
+def test_a_filters_verdict_has_a_code_of_its_own(code: Any, message: Any, read: tuple[str, str]) -> None:
+    error = write_error(code, message, ())
+    assert (error.code, error.message[: len(read[1])]) == read
+
+
+def test_what_a_provider_says_is_masked_and_cut() -> None:
+    error = write_error("x", f"hush-hush-hush at https://internal.example/ {'x' * 2_000}", ("hush-hush-hush",))
+    assert "hush" not in error.message
+    assert "internal" not in error.message
+    assert len(error.message) <= 500
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 422, 451, 500])
+def test_a_block_is_one_whatever_its_status_and_is_not_a_pictures(status: int) -> None:
+    raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
+    fault = read_video_fault(status, raw, ())
+    assert type(fault) is ContentBlocked
+    assert (fault.status, fault.public_code, fault.retryable, fault.should_retry) == (
+        400, "content_policy_violation", False, False,
+    )  # fmt: skip
+    assert "picture" not in fault.message
+    assert "video" in fault.message
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, UpstreamDenied), (402, UpstreamDenied), (429, UpstreamLimited)])
+def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind: type[UpstreamFault]) -> None:
+    raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
+    assert type(read_video_fault(status, raw, (), rest_s=3.0)) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, UpstreamRefused), (404, UpstreamRefused), (429, UpstreamLimited), (500, UpstreamError)]
+)
+def test_everything_else_is_what_it_is_for_every_other_call(status: int, kind: type[UpstreamFault]) -> None:
+    fault = read_video_fault(status, b'{"error": {"message": "No hush-hush-hush"}}', ("hush-hush-hush",), rest_s=3.0)
+    assert type(fault) is kind
+    assert "hush" not in fault.message
+    assert kind is not UpstreamLimited or fault.rest_s == 3.0
+
+
+def test_a_refusal_under_200_is_what_it_would_be_under_its_own_status() -> None:
+    assert type(find_refusal("1301", "Not this", (), 400)) is ContentBlocked
+    assert type(find_refusal("x", "No", (), 429)) is UpstreamLimited
+    refused = find_refusal("x", "No hush-hush-hush", ("hush-hush-hush",), 400)
+    assert type(refused) is UpstreamRefused
+    assert "hush" not in refused.message
+
+
+@given(st.integers(200, 599), st.binary(max_size=30) | st.sampled_from([b"[" * 5_000, b'{"error":' * 500]))
+@settings(max_examples=40)
+def test_any_bytes_under_any_status_are_some_fault(status: int, raw: bytes) -> None:
+    assert isinstance(read_video_fault(status, raw, ()), UpstreamFault)
+
+
+# ---- what is not shown
+
+
+def test_what_a_caller_says_and_where_its_files_are_is_not_shown() -> None:
+    told = [
+        Shot("m", "hush-1", "mark", reference=Reference(url="hush-2"), extra={"a": "hush-3"}),
+        Task("id", "m", "hush-4"),
+        Take("completed", clue="hush-5"),
+        Place(url="hush-6"),
+    ]
+    assert "hush" not in f"{told}{told!r}"

@@ -1,0 +1,181 @@
+"""A painting as a stream's reply: it begins at once, is pushed in one piece, and is given up with the reply.
+
+How it is relayed to a caller, and what a long one looks like, is in ``test_images.py``.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.usage import NO_USAGE, Usage
+from gateway.errors import ImageBlocked, ShuttingDown, StoreUnavailable, UpstreamError, UpstreamTimeout
+from gateway.media.buffered_stream import PaintedGate, PaintedReply
+from gateway.upstream.interface import Pumped
+
+USED = Usage(7, 9, images=2)
+
+
+@attrs.define
+class Easel:
+    """A painting that takes as long as the test wants, and says what became of it."""
+
+    done: asyncio.Event = attrs.Factory(asyncio.Event)
+    cleaned: asyncio.Event = attrs.Factory(asyncio.Event)
+    begun: bool = False
+    ending: str = ""
+
+    async def paint(self, fault: Exception | None = None) -> tuple[bytes, Usage]:
+        self.begun = True
+        try:
+            await self.done.wait()
+        except asyncio.CancelledError:
+            await self.cleaned.wait()
+            self.ending = "given up"
+            raise
+        self.ending = "done"
+        if fault is not None:
+            raise fault
+        return b"events", USED
+
+
+def reply_of(work: Coroutine[Any, Any, tuple[bytes, Usage]]) -> tuple[PaintedReply, list[bytes]]:
+    return PaintedReply(work), []
+
+
+async def turn() -> None:
+    """Let everybody who can do so go on."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_it_is_painted_before_anybody_asks_for_it() -> None:
+    easel = Easel()
+    reply, heard = reply_of(easel.paint())
+    await turn()
+    assert easel.begun
+    easel.done.set()
+    await turn()
+    assert (easel.ending, reply.usage) == ("done", NO_USAGE)  # what it used is told with what it is
+    assert await reply.pump(lambda data: bool(heard.append(data))) is Pumped.ENDED
+    assert (heard, reply.usage) == ([b"events"], USED)
+
+
+async def test_a_sink_that_has_enough_pauses_it_and_nothing_is_left_to_push() -> None:
+    easel = Easel()
+    easel.done.set()
+    reply, heard = reply_of(easel.paint())
+    assert await reply.pump(lambda data: heard.append(data) is None) is Pumped.PAUSED
+    assert await reply.pump(lambda data: heard.append(data) is None) is Pumped.ENDED
+    assert await reply.read(100) == b""
+    assert heard == [b"events"]
+
+
+@pytest.mark.parametrize("fault", [UpstreamError("broke"), ImageBlocked("no"), StoreUnavailable("full")])
+async def test_whatever_it_ends_in_is_raised_however_often_it_is_asked_for(fault: Exception) -> None:
+    easel = Easel()
+    easel.done.set()
+    reply, heard = reply_of(easel.paint(fault))
+    for ask in (reply.pump(lambda data: bool(heard.append(data))), reply.read(100)):
+        with pytest.raises(type(fault)) as met:
+            await ask
+        assert met.value is fault
+    assert (heard, reply.usage) == ([], NO_USAGE)
+
+
+async def test_whoever_breaks_it_off_before_it_began_is_heard() -> None:
+    easel, fault = Easel(), UpstreamTimeout("slow")
+    reply, _ = reply_of(easel.paint())
+    reply.abort(fault)
+    with pytest.raises(UpstreamTimeout) as met:
+        await reply.read(100)
+    assert met.value is fault
+    assert (easel.begun, reply.usage) == (False, NO_USAGE)
+
+
+async def test_whoever_breaks_it_off_is_heard_though_it_was_done_and_not_yet_pushed() -> None:
+    easel, fault = Easel(), ShuttingDown("stopped")
+    easel.done.set()
+    reply, heard = reply_of(easel.paint())
+    await turn()
+    reply.abort(fault)
+    with pytest.raises(ShuttingDown):
+        await reply.pump(lambda data: bool(heard.append(data)))
+    assert (heard, reply.usage) == ([], NO_USAGE)
+
+
+async def test_who_breaks_it_off_hears_of_it_when_it_has_tidied_up() -> None:
+    easel = Easel()
+    reply, _ = reply_of(easel.paint())
+    reading = asyncio.create_task(reply.read(100))
+    await turn()
+    reply.abort(ShuttingDown("stopped"))
+    await turn()
+    assert not reading.done()
+    easel.cleaned.set()
+    with pytest.raises(ShuttingDown):
+        await reading
+    assert easel.ending == "given up"
+
+
+async def test_a_caller_who_is_gone_leaves_it_running_until_the_reply_is_closed() -> None:
+    easel = Easel()
+    easel.cleaned.set()
+    reply, _ = reply_of(easel.paint())
+    reading = asyncio.create_task(reply.read(100))
+    await turn()
+    reading.cancel()
+    with suppress(asyncio.CancelledError):
+        await reading
+    assert not reply.task.done()
+    reply.close()
+    await turn()
+    assert (easel.ending, reply.task.cancelled()) == ("given up", True)
+
+
+async def test_closing_what_is_done_takes_nothing_away() -> None:
+    easel = Easel()
+    easel.done.set()
+    reply, heard = reply_of(easel.paint())
+    await turn()
+    reply.finish()
+    reply.close()
+    await reply.pump(lambda data: bool(heard.append(data)))
+    assert (heard, easel.ending) == ([b"events"], "done")
+
+
+@pytest.mark.parametrize(("limit", "passes"), [(6, True), (5, False), (0, False)])
+async def test_read_gives_as_many_bytes_as_are_allowed_or_refuses(limit: int, *, passes: bool) -> None:
+    easel = Easel()
+    easel.done.set()
+    reply, _ = reply_of(easel.paint())
+    if passes:
+        assert await reply.read(limit) == b"events"
+        return
+    with pytest.raises(UpstreamError) as met:
+        await reply.read(limit)
+    assert met.value.phase == "body"
+
+
+# Its gate
+
+
+@given(st.binary())
+def test_whatever_is_painted_leaves_as_it_is_and_is_the_end(data: bytes) -> None:
+    gate = PaintedGate(Finished())  # type: ignore[arg-type]
+    assert (gate.events, gate.closed, gate.fault) == (0, False, None)
+    assert gate.feed(data) == data
+    assert (gate.events, gate.closed, gate.ended, gate.fault) == (1, True, True, None)
+    assert gate.finish() == b""
+    assert gate.read_usage() == USED
+
+
+class Finished:
+    """What a gate looks at of a reply that was pushed."""
+
+    usage = USED

@@ -1,0 +1,1021 @@
+"""How pictures are got: asked for in parts, waited for, given up, and given in the form that is wanted.
+
+On a loop whose clock jumps, over a provider, a fetcher and a store of the test's own.
+"""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.billing.quota import Grant
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.balance import Hold
+from gateway.domain.capability import Capability
+from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.http_request import Plan
+from gateway.domain.image import Picture
+from gateway.domain.inference_request import Call
+from gateway.domain.usage import NO_USAGE, Usage
+from gateway.errors import (
+    ImageBlocked,
+    NotExpressible,
+    SensitiveWords,
+    ShuttingDown,
+    StoreUnavailable,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamTimeout,
+)
+from gateway.formats.openai.images import read_images_call
+from gateway.formats.sse import KEEPALIVE
+from gateway.media.buffered_stream import PaintedGate, PaintedReply
+from gateway.media.image_delivery import Gallery
+from gateway.media.images import (
+    ABANDON_TIMEOUT_S,
+    CLOSE_TIMEOUT_S,
+    LONGEST_WAIT_S,
+    MOST_FAILURES,
+    POLL_TIMEOUT_S,
+    Images,
+    can_pass,
+    find_patience,
+)
+from gateway.media.word_filter import WordList
+from gateway.proxy.failover import Relay
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.pricing_policy import Tariff
+from gateway.routing.route import Route
+from gateway.routing.router import Router
+from gateway.routing.target import Attempt
+from gateway.upstream.interface import Pumped, Sink
+from tests.support.image_providers import draw
+from tests.support.skip_rules import run_skipping
+
+CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
+TASK = "gm3qorzdhgbfurvjtvhg6dck00"
+PICTURE = base64.b64encode(draw()).decode()
+NOW_S = 1_750_000_000
+
+
+@attrs.frozen
+class Said:
+    """What a provider answers, after ``wait_s``."""
+
+    body: Any = None
+    status: int = 200
+    wait_s: float = 0.0
+    headers: Mapping[str, str] = {}
+
+
+class Reply:
+    """``upstream.port.Reply`` over a ``Said``."""
+
+    def __init__(self, said: Said) -> None:
+        self.status, self.headers = said.status, said.headers
+        self._raw = said.body if isinstance(said.body, bytes) else orjson.dumps(said.body)
+
+    async def read(self, limit: int) -> bytes:
+        assert len(self._raw) <= limit
+        return self._raw
+
+    async def pump(self, sink: Sink) -> Pumped:
+        sink(self._raw)
+        return Pumped.ENDED
+
+    def abort(self, fault: UpstreamFault) -> None:
+        raise AssertionError(fault)
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Answer = Said | UpstreamFault
+Clerk = Callable[["Asked"], Answer]
+
+
+@attrs.frozen
+class Asked:
+    """A request as the provider saw it, and when."""
+
+    at: float
+    method: str
+    path: str
+    body: Any
+    number: int
+
+
+class Provider:
+    """``upstream.port.Upstream``: answers as ``clerk`` says, and keeps what it was asked."""
+
+    def __init__(self, clerk: Clerk) -> None:
+        self._clerk = clerk
+        self.asked: list[Asked] = []
+        self.running = self.most = 0
+
+    async def send(self, plan: Plan) -> Reply:
+        body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else None
+        asked = Asked(asyncio.get_running_loop().time(), plan.method, plan.url[len("http://up/v1") :], body,
+                      len(self.asked))  # fmt: skip
+        self.asked.append(asked)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            said = self._clerk(asked)
+            if isinstance(said, UpstreamFault):
+                raise said
+            await asyncio.sleep(said.wait_s)
+            return Reply(said)
+        finally:
+            self.running -= 1
+
+    async def close(self) -> None: ...
+
+    @property
+    def polls(self) -> list[float]:
+        """When it was asked after a task."""
+        return [asked.at for asked in self.asked if asked.method == "GET"]
+
+    @property
+    def cancels(self) -> list[str]:
+        return [asked.path for asked in self.asked if asked.path.endswith("/cancel")]
+
+
+class Files:
+    """``upstream.port.Fetcher`` over a table."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
+        self.asked: list[dict[str, Any]] = []
+
+    async def fetch(self, url: str, **more: Any) -> bytes:
+        self.asked.append({"url": url, **more})
+        if url not in self._files:
+            raise UpstreamError("The provider's file was answered with status 404")
+        return self._files[url]
+
+    async def close(self) -> None: ...
+
+
+class Shelf:
+    """A ``Keeper`` over a list."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+        self.full = False
+
+    async def keep(self, data: bytes) -> str:
+        self.kept.append(data)
+        return f"/media/{len(self.kept) - 1}"
+
+    def check_room(self) -> None:
+        if self.full:
+            raise StoreUnavailable("no room")
+
+
+@attrs.define
+class Studio:
+    """The rooms of a picture, over one channel ``up``."""
+
+    provider: Provider
+    images: Images
+    shelf: Shelf
+    files: Files
+    router: Router
+    board: Switchboard
+
+    def route(self, call: Call) -> Route:
+        route = self.router.route(CALLER, call)
+        route.rank()
+        return route
+
+    def begin(self, call: Call) -> Attempt:
+        return self.route(call).begin("1", NOW_S)
+
+    async def answer(self, call: Call | None = None) -> Any:
+        """The answer, parsed; and when it was there."""
+        call = call or ask()
+        raw, usage = await self.images.answer(self.begin(call), call)
+        return orjson.loads(raw), usage, asyncio.get_running_loop().time()
+
+
+def ask(**more: Any) -> Call:
+    body = {"model": "m", "prompt": "a cat", "response_format": "b64_json", **more}
+    return attrs.evolve(read_images_call(body), origin="https://gateway.example")
+
+
+def studio(
+    clerk: Clerk,
+    provider: str = "replicate",
+    model: str = "black-forest-labs/flux-schnell",
+    *,
+    files: Mapping[str, bytes] | None = None,
+    models: Sequence[Capability] = (),
+    **more: Any,
+) -> Studio:
+    channel = Channel("up", provider, "http://up/v1", ("key-of-up",), ("m",), model_map=(("m", model),), **more)
+    catalog, board = Catalog(clock=lambda: 0.0), Switchboard(lambda: asyncio.get_running_loop().time())
+    catalog.use([channel])
+    board.use([channel])
+    router = Router(catalog, board, Tariff())
+    router.models = tuple(models)
+    made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
+    images = Images(made, Gallery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]
+    return Studio(made, images, shelf, table, router, board)
+
+
+def task(state: str, **more: Any) -> Said:
+    return Said({"id": TASK, "status": state, **more})
+
+
+BEGUN = task("starting")
+DONE = task("succeeded", output=[f"data:image/png;base64,{PICTURE}"])
+FAILED = Said({"detail": "Internal server error"}, 500)
+
+
+def play(*answers: Answer, cancel: Answer = BEGUN) -> Clerk:
+    """Answers in their order, the last again and again; wishes to cancel are answered beside them."""
+    left = list(answers)
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path.endswith("/cancel"):
+            return cancel
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return answer
+
+
+def openai(clerk: Clerk, **more: Any) -> Studio:
+    return studio(clerk, "custom", "org/painter", **more)
+
+
+def pictures(*data: str, **more: Any) -> Said:
+    return Said({"created": 1, "data": [{"b64_json": one} for one in data], **more})
+
+
+async def see(work: Awaitable[Any]) -> UpstreamFault:
+    """The fault that it ends in."""
+    with pytest.raises(UpstreamFault) as met:
+        await work
+    return met.value
+
+
+async def leave(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def run(scene: Coroutine[Any, Any, None]) -> None:
+    run_skipping(scene)
+
+
+# Waiting for a task.
+
+
+def test_a_task_is_asked_after_less_and_less_often() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, *[task("processing")] * 6, DONE))
+        answer, usage, at = await up.answer()
+        assert [round(poll, 2) for poll in up.provider.polls] == [0.5, 1.25, 2.38, 4.06, 6.59, 9.59, 12.59]
+        assert at == pytest.approx(up.provider.polls[-1])
+        assert answer["data"] == [{"b64_json": PICTURE}]
+        assert usage == Usage(source="upstream", images=1)
+        assert up.provider.cancels == []
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        FAILED,
+        Said(b"<html>Bad gateway</html>", 502),
+        Said({"detail": "slow down"}, 429),
+        Said({"detail": "Prediction not found"}, 404),
+        Said({"detail": "what?"}, 400),
+        UpstreamError("The provider broke the connection"),
+        UpstreamTimeout("Connecting to the provider took too long"),
+    ],
+    ids=["500", "a page", "429", "404", "400", "broken", "timeout"],
+)
+def test_a_task_is_not_lost_because_some_answers_were(trouble: Answer) -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, *[trouble] * MOST_FAILURES, task("processing"), *[trouble] * MOST_FAILURES, DONE))
+        answer, _, _ = await up.answer()
+        assert len(answer["data"]) == 1
+        waits = [round(after - before, 2) for before, after in pairwise(up.provider.polls)]
+        assert waits == [0.5, 1, 2, 4, 8, 0.75, 0.5, 1, 2, 4, 8]
+        assert up.provider.cancels == []
+
+    run(scene())
+
+
+def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, FAILED))
+        fault = await see(up.answer())
+        assert isinstance(fault, UpstreamError)
+        assert fault.retryable
+        assert len(up.provider.polls) == 1 + MOST_FAILURES
+        await up.images.close()
+        assert up.provider.cancels == [f"/predictions/{TASK}/cancel"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_what_is_said_against_a_poll_is_no_mistake_of_the_caller_s(status: int) -> None:
+    async def scene() -> None:
+        fault = await see(studio(play(BEGUN, Said({"detail": "no such task"}, status))).answer())
+        assert isinstance(fault, UpstreamError)
+        assert (fault.status, fault.retryable, fault.public_code) == (502, True, "upstream_error")
+
+    run(scene())
+
+
+def test_a_key_that_is_refused_is_not_tried_again() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, Said({"detail": "Unauthenticated"}, 401)))
+        assert isinstance(await see(up.answer()), UpstreamDenied)
+        assert len(up.provider.polls) == 1
+
+    run(scene())
+
+
+def test_a_block_that_a_poll_is_answered_with_is_believed_at_once() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, Said({"detail": "NSFW content detected."}, 400)))
+        assert isinstance(await see(up.answer()), ImageBlocked)
+        assert len(up.provider.polls) == 1
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("asked", "waited"), [("7", 7), ("300", LONGEST_WAIT_S), ("0", 0.5), ("soon", 0.5)])
+def test_a_provider_that_wants_to_be_left_alone_is_as_far_as_is_reasonable(asked: str, waited: float) -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, Said({}, 429, headers={"Retry-After": asked}), DONE))
+        await up.answer()
+        first, second = up.provider.polls
+        assert second - first == pytest.approx(waited)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("mumbled", [b"<html>", b"", b"null", b"[1]", b'{"a', b"\xff\xfe"])
+def test_answers_that_are_none_are_passed_over_a_few_times(mumbled: bytes) -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, *[Said(mumbled)] * 3, task("processing"), *[Said(mumbled)] * 3, DONE))
+        assert (await up.answer())[0]["data"]
+        lost = studio(play(BEGUN, *[Said(mumbled)] * 4, DONE))
+        assert isinstance(await see(lost.answer()), UpstreamError)
+        await lost.images.close()
+        assert len(lost.provider.cancels) == 1
+
+    run(scene())
+
+
+def test_an_answer_about_a_task_that_does_not_come_is_asked_for_again() -> None:
+    """A poll is a small thing: it must not take the whole time of the call."""
+
+    async def scene() -> None:
+        up = studio(play(BEGUN, attrs.evolve(DONE, wait_s=10_000), DONE))
+        _, _, at = await up.answer()
+        assert at == pytest.approx(0.5 + POLL_TIMEOUT_S + 0.5)
+        assert len(up.provider.polls) == 2
+
+    run(scene())
+
+
+def test_what_begins_a_task_is_asked_once() -> None:
+    async def scene() -> None:
+        for trouble in (FAILED, UpstreamError("broken"), Said({}, 429), Said(b"<html>"), Said({"status": "starting"})):
+            up = studio(play(trouble))
+            await see(up.answer())
+            assert len(up.provider.asked) == 1
+
+    run(scene())
+
+
+# Giving up.
+
+
+def test_whoever_leaves_takes_a_task_along() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, task("processing")))
+        painting = asyncio.create_task(up.answer())
+        await asyncio.sleep(100)
+        await leave(painting)
+        await up.images.close()
+        assert up.provider.cancels == [f"/predictions/{TASK}/cancel"]
+
+    run(scene())
+
+
+def test_a_task_whose_id_comes_after_its_caller_has_left_is_cancelled_then() -> None:
+    async def scene() -> None:
+        up = studio(play(attrs.evolve(BEGUN, wait_s=5), DONE))
+        painting = asyncio.create_task(up.answer())
+        await asyncio.sleep(1)
+        await leave(painting)
+        assert up.provider.cancels == []
+        await asyncio.sleep(5)
+        assert up.provider.cancels == [f"/predictions/{TASK}/cancel"]
+        assert up.provider.asked[-1].at == pytest.approx(5)
+        assert up.provider.polls == []
+        await up.images.close()
+
+    run(scene())
+
+
+@pytest.mark.parametrize("late", [FAILED, DONE, Said(b"<html>"), UpstreamError("broken")])
+def test_what_came_to_nothing_or_has_ended_by_then_is_not_cancelled(late: Answer) -> None:
+    async def scene() -> None:
+        slow = attrs.evolve(late, wait_s=5) if isinstance(late, Said) else late
+        up = studio(play(slow))
+        painting = asyncio.create_task(up.answer())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await leave(painting)
+        await up.images.close()
+        assert up.provider.cancels == []
+        assert len(up.provider.asked) <= 1
+
+    run(scene())
+
+
+def test_nobody_is_waited_for_longer_than_is_reasonable_once_a_caller_has_left() -> None:
+    async def scene() -> None:
+        up = studio(play(attrs.evolve(BEGUN, wait_s=100_000)))
+        painting = asyncio.create_task(up.answer())
+        await asyncio.sleep(1)
+        await leave(painting)
+        await asyncio.sleep(ABANDON_TIMEOUT_S - 0.1)
+        assert up.provider.running == 1
+        await asyncio.sleep(0.2)
+        assert up.provider.running == 0
+
+    run(scene())
+
+
+@pytest.mark.parametrize("cancel", [FAILED, Said({"detail": "already ended"}, 400), UpstreamError("broken")])
+def test_a_cancel_that_fails_is_a_line_in_the_log(cancel: Answer) -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, task("processing"), cancel=cancel))
+        painting = asyncio.create_task(up.answer())
+        await asyncio.sleep(3)
+        with capture_logs() as lines:
+            await leave(painting)
+            await up.images.close()
+        (line,) = lines
+        assert (line["event"], line["channel"]) == ("task_not_cancelled", "up")
+        assert "key-of-up" not in str(line)
+        assert len(up.provider.cancels) == 1
+
+    run(scene())
+
+
+def test_a_cancel_that_is_not_answered_is_not_waited_for() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, task("processing"), cancel=attrs.evolve(BEGUN, wait_s=100_000)))
+        painting = asyncio.create_task(up.answer())
+        await asyncio.sleep(3)
+        with capture_logs() as lines:
+            await leave(painting)
+            await asyncio.sleep(ABANDON_TIMEOUT_S - 0.1)
+            assert up.provider.running == 1
+            await asyncio.sleep(0.2)
+        assert [line["event"] for line in lines] == ["task_not_cancelled"]
+        assert up.provider.running == 0
+
+    run(scene())
+
+
+def test_a_cancel_that_a_stop_cannot_wait_for_is_a_line_in_the_log_too() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, task("processing"), cancel=attrs.evolve(BEGUN, wait_s=100_000)))
+        painting = asyncio.create_task(up.answer())
+        await asyncio.sleep(3)
+        with capture_logs() as lines:
+            await leave(painting)
+            await up.images.close()
+        assert [line["event"] for line in lines] == ["task_not_cancelled"]
+        assert asyncio.get_running_loop().time() == pytest.approx(3 + CLOSE_TIMEOUT_S)
+
+    run(scene())
+
+
+def test_a_caller_who_leaves_as_the_id_comes_cancels_once() -> None:
+    """Whatever the order in which the two are heard of."""
+
+    async def scene() -> None:
+        for turns in range(12):
+            up = studio(play(BEGUN, task("processing")))
+            painting = asyncio.create_task(up.answer())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await leave(painting)
+            await up.images.close()
+            begun = any(asked.method == "POST" and asked.body for asked in up.provider.asked)
+            assert len(up.provider.cancels) == begun, turns
+
+    run(scene())
+
+
+# Parts.
+
+
+def parts_of(up: Studio) -> list[int]:
+    return [asked.body.get("n", 1) for asked in up.provider.asked]
+
+
+def number(count: int) -> Capability:
+    return Capability("m", max_n=count)
+
+
+def paint_as_told(asked: Asked) -> Said:
+    """As many as are asked for, the later ones sooner; each says which request it is of."""
+    shades = [asked.number * 16 + index for index in range(asked.body.get("n", 1))]
+    data = [base64.b64encode(draw(shade=shade)).decode() for shade in shades]
+    usage = {"input_tokens": 10, "output_tokens": 100, "input_tokens_details": {"image_tokens": 4, "text_tokens": 6}}
+    return attrs.evolve(pictures(*data, usage=usage, size="64x64"), wait_s=10 - asked.number)
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "parts"), [(1, 1, [1]), (4, 4, [4]), (5, 2, [2, 2, 1]), (10, 4, [4, 4, 2]), (3, 1, [1, 1, 1])]
+)
+def test_what_a_model_does_not_make_at_a_time_is_asked_for_in_parts(count: int, most: int, parts: list[int]) -> None:
+    async def scene() -> None:
+        up = openai(paint_as_told, models=[number(most)], fan_out=True)
+        answer, usage, at = await up.answer(ask(n=count))
+        assert parts_of(up) == parts
+        wanted = [draw(shade=part * 16 + index) for part, size in enumerate(parts) for index in range(size)]
+        assert [base64.b64decode(one["b64_json"]) for one in answer["data"]] == wanted
+        assert usage == Usage(10 * len(parts), 100 * len(parts), 0, "upstream", count)
+        assert answer["usage"]["total_tokens"] == 110 * len(parts)
+        assert at == pytest.approx(10)
+
+    run(scene())
+
+
+def test_no_more_parts_run_at_once_than_the_channel_may_be_asked() -> None:
+    async def scene() -> None:
+        up = openai(paint_as_told, models=[number(1)], fan_out=True, max_concurrency=2)
+        assert len((await up.answer(ask(n=6)))[0]["data"]) == 6
+        assert up.provider.most == 2
+
+    run(scene())
+
+
+def test_a_part_that_fails_ends_the_others_at_once() -> None:
+    async def scene() -> None:
+        def fail_third(asked: Asked) -> Answer:
+            return attrs.evolve(FAILED, wait_s=1) if asked.number == 2 else paint_as_told(asked)
+
+        up = openai(fail_third, models=[number(1)], fan_out=True)
+        fault = await see(up.answer(ask(n=4)))
+        assert "status 500" in fault.message
+        assert asyncio.get_running_loop().time() == pytest.approx(1)
+        assert up.provider.running == 0
+        assert up.shelf.kept == []
+
+    run(scene())
+
+
+def test_a_part_that_brings_too_few_is_charged_as_what_it_brought() -> None:
+    async def scene() -> None:
+        up = openai(play(pictures(PICTURE)))
+        answer, usage, _ = await up.answer(ask(n=3))
+        assert (len(answer["data"]), usage.images) == (1, 1)
+
+    run(scene())
+
+
+def test_more_than_was_asked_for_is_neither_given_nor_charged() -> None:
+    async def scene() -> None:
+        up = openai(play(pictures(*[PICTURE] * 4)))
+        answer, usage, _ = await up.answer(ask(n=2))
+        assert (len(answer["data"]), usage.images) == (2, 2)
+
+    run(scene())
+
+
+def test_one_estimate_makes_the_whole_an_estimate() -> None:
+    async def scene() -> None:
+        def forget_once(asked: Asked) -> Said:
+            return pictures(PICTURE) if asked.number else paint_as_told(asked)
+
+        up = openai(forget_once, models=[number(1)], fan_out=True)
+        answer, usage, _ = await up.answer(ask(n=2))
+        assert (usage.source, usage.images) == ("estimate", 2)
+        assert "usage" not in answer
+
+    run(scene())
+
+
+# What callers are given.
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["no base64!", "QUJD", PICTURE[:-3], PICTURE[:40] + "\n" + PICTURE[40:], base64.b64encode(b"<html>").decode(), "é"],
+    ids=["garbage", "text", "cut", "a line's end", "a page", "not ascii"],
+)
+@pytest.mark.parametrize("form", ["url", "b64_json"])
+def test_what_is_no_picture_is_given_to_nobody(data: str, form: str) -> None:
+    async def scene() -> None:
+        up = openai(play(pictures(data)))
+        fault = await see(up.answer(ask(response_format=form)))
+        assert isinstance(fault, UpstreamError)
+        assert fault.retryable
+        assert up.shelf.kept == []
+
+    run(scene())
+
+
+def test_an_empty_picture_is_none() -> None:
+    async def scene() -> None:
+        for said in (pictures(""), pictures(), Said({"data": [{"url": ""}]}), Said({"data": [{}]}), Said({})):
+            assert isinstance(await see(openai(play(said)).answer()), UpstreamError)
+        empty = openai(play(Said({"data": [{"url": "http://files/1"}]})), files={"http://files/1": b""})
+        assert isinstance(await see(empty.answer()), UpstreamError)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("form", ["url", "b64_json"])
+def test_an_address_is_fetched_over_the_guard_for_either_form(form: str) -> None:
+    async def scene() -> None:
+        said = Said({"data": [{"url": "http://files/1"}]})
+        up = openai(play(said), files={"http://files/1": draw()}, proxy="http://proxy:1")
+        answer, _, _ = await up.answer(ask(response_format=form))
+        (item,) = answer["data"]
+        if form == "url":
+            assert item == {"url": "https://gateway.example/media/0"}
+            assert up.shelf.kept == [draw()]
+        else:
+            assert item == {"b64_json": PICTURE}
+            assert up.shelf.kept == []
+        (fetched,) = up.files.asked
+        assert (fetched["trusted_origin"], fetched["proxy"]) == ("http://up", "http://proxy:1")
+        assert fetched["limit_bytes"] == 32 * 1024 * 1024
+
+    run(scene())
+
+
+def test_an_address_passes_where_it_may_and_only_to_those_who_want_addresses() -> None:
+    async def scene() -> None:
+        said = Said({"data": [{"url": "http://10.0.0.1/secret.png?sig=1", "b64_json": "no base64!"}]})
+        up = openai(play(said), pass_urls=True)
+        answer, _, _ = await up.answer(ask(response_format="url"))
+        assert answer["data"] == [{"url": "http://10.0.0.1/secret.png?sig=1"}]
+        assert up.files.asked == []
+        addressed = Said({"data": [{"url": "http://10.0.0.1/secret.png"}]})
+        up = openai(play(addressed), pass_urls=True)
+        await see(up.answer())
+        assert len(up.files.asked) == 1
+
+    run(scene())
+
+
+def test_one_file_that_cannot_be_had_fails_the_whole() -> None:
+    async def scene() -> None:
+        said = Said({"data": [{"url": "http://files/1"}, {"url": "http://files/2"}]})
+        up = openai(play(said), files={"http://files/1": draw()})
+        fault = await see(up.answer(ask(n=2, response_format="url")))
+        assert (fault.status, fault.public_code) == (502, "upstream_error")
+
+    run(scene())
+
+
+# Before anything is held.
+
+
+def test_words_and_room_are_looked_at_before_anything_else() -> None:
+    async def scene() -> None:
+        up = openai(play(pictures(PICTURE)))
+        up.images.words = WordList({"forbidden fruit": "forbidden fruit"})
+        up.shelf.full = True
+        for form, prompt, stream, refused in (
+            ("url", "a pear", False, StoreUnavailable),
+            ("b64_json", "a forbidden fruit", False, SensitiveWords),
+            ("url", "a forbidden fruit", True, SensitiveWords),
+            ("b64_json", "a pear", False, None),
+            ("url", "a pear", True, None),
+        ):
+            call = ask(prompt=prompt, response_format=form, stream=stream)
+            if refused is None:
+                up.images.check(call)
+                continue
+            with pytest.raises(refused):
+                up.images.check(call)
+
+    run(scene())
+
+
+def test_a_submit_that_is_never_answered_holds_no_stop_up_for_long() -> None:
+    async def scene() -> None:
+        up = studio(play(Said(BEGUN.body, wait_s=3_600)))
+        calling = asyncio.create_task(up.answer())
+        await asyncio.sleep(1)
+        calling.cancel()
+        await asyncio.wait({calling})
+        await up.images.close()
+        assert asyncio.get_running_loop().time() == 1 + CLOSE_TIMEOUT_S
+        assert len(asyncio.all_tasks()) == 1
+
+    run(scene())
+
+
+def test_what_a_language_has_no_words_for_is_no_attempt_of_the_provider_s() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, DONE))
+        fault = await see(up.answer(ask(background="transparent")))
+        assert isinstance(fault, NotExpressible)
+        assert fault.param == "background"
+        assert up.provider.asked == []
+
+    run(scene())
+
+
+# Streams.
+
+
+def wait(seconds: float, said: Said) -> Said:
+    return attrs.evolve(said, wait_s=seconds)
+
+
+class Ear:
+    """``flow.outlet.Outlet`` that hears everything, and when."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[float, bytes]] = []
+        self.opened_at: float | None = None
+        self.finished = False
+        self.full = False
+
+    def open(self, media_type: str, data: bytes) -> None:
+        assert media_type.startswith("text/event-stream")
+        self.opened_at = asyncio.get_running_loop().time()
+        self.write(data)
+
+    def write(self, data: bytes, framed: bytes | None = None) -> bool:  # noqa: ARG002 - the port's
+        if data:
+            self.heard.append((asyncio.get_running_loop().time(), data))
+        return False
+
+    async def drain(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None: ...
+
+    async def finish(self, data: bytes) -> None:
+        self.write(data)
+        self.finished = True
+
+    def cut(self) -> None:
+        raise AssertionError("a stream of events is not cut")
+
+
+@attrs.define
+class Listening:
+    """One call for a stream, through the relay."""
+
+    up: Studio
+    call: Call
+    ear: Ear = attrs.Factory(Ear)
+    settled: list[UpstreamFault | None] = attrs.Factory(list)
+    grant: Grant = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.grant = Grant(self.call, Hold((), 0))
+
+    def relay(self) -> Relay:
+        return Relay(self.up.provider, self.up.board, self.up.images, clock=lambda: float(NOW_S))
+
+    async def run(self, relay: Relay | None = None) -> UpstreamFault | None:
+        route = self.up.route(self.call)
+        relay = relay or self.relay()
+        return await relay.stream(self.grant, route, self.ear, "req_1", settle=self.settled.append)
+
+
+def test_a_painting_that_takes_its_time_is_kept_alive_and_then_told() -> None:
+    async def scene() -> None:
+        up = openai(play(wait(50, pictures(PICTURE))), models=[Capability("m", streams=False)])
+        listening = Listening(up, ask(stream=True))
+        assert await listening.run() is None
+        *comments, (at, last) = listening.ear.heard
+        assert [(round(when), said) for when, said in comments] == [(15, KEEPALIVE), (30, KEEPALIVE), (45, KEEPALIVE)]
+        assert at == pytest.approx(50)
+        assert last.startswith(b"event: image_generation.completed\ndata: ")
+        assert last.endswith(b"data: [DONE]\n\n")
+        assert (listening.settled, listening.ear.finished) == ([None], True)
+        assert listening.grant.delivery.usage.images == 1
+        assert "stream" not in up.provider.asked[0].body
+
+    run(scene())
+
+
+def test_a_painting_that_is_done_at_once_has_no_comment() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, DONE))
+        listening = Listening(up, ask(stream=True))
+        assert await listening.run() is None
+        ((at, said),) = listening.ear.heard
+        assert at == listening.ear.opened_at == pytest.approx(0.5)
+        assert said.startswith(b"event: image_generation.completed")
+
+    run(scene())
+
+
+def test_a_painting_that_fails_after_a_comment_ends_in_one_error_event() -> None:
+    async def scene() -> None:
+        up = openai(play(wait(20, FAILED)), models=[Capability("m", streams=False)])
+        listening = Listening(up, ask(stream=True))
+        fault = await listening.run()
+        assert isinstance(fault, UpstreamError)
+        (_, comment), (_, last) = listening.ear.heard
+        assert comment == KEEPALIVE
+        assert orjson.loads(last.removeprefix(b"data: "))["error"]["code"] == "upstream_error"
+        assert listening.settled == [fault]
+        assert listening.grant.delivery.usage == NO_USAGE
+        assert len(up.provider.asked) == 1
+
+    run(scene())
+
+
+def test_a_painting_that_fails_before_a_comment_is_the_next_channel_s_to_make() -> None:
+    async def scene() -> None:
+        listening = Listening(openai(play(wait(14, FAILED))), ask(stream=True))
+        await see(listening.run())
+        assert listening.ear.opened_at is None
+        assert listening.settled == []
+
+    run(scene())
+
+
+@pytest.mark.parametrize("total_s", [10.0, 40.0])
+def test_a_painting_has_the_channel_s_whole_time_and_no_more(total_s: float) -> None:
+    async def scene() -> None:
+        timeouts = Timeouts(first_byte_s=1, idle_s=1, total_s=total_s)
+        up = studio(play(BEGUN, task("processing")), timeouts=timeouts)
+        listening = Listening(up, ask(stream=True))
+        met = await see(listening.run()) if total_s < 15 else await listening.run()
+        assert isinstance(met, UpstreamTimeout)
+        assert asyncio.get_running_loop().time() == pytest.approx(total_s)
+        await up.images.close()
+        assert len(up.provider.cancels) == 1
+
+    run(scene())
+
+
+def test_a_caller_who_leaves_a_painted_stream_stops_the_painting() -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, task("processing")))
+        listening = Listening(up, ask(stream=True))
+        relaying = asyncio.create_task(listening.run())
+        await asyncio.sleep(20)
+        await leave(relaying)
+        await up.images.close()
+        assert len(up.provider.cancels) == 1
+        assert listening.grant.delivery.usage == NO_USAGE
+
+    run(scene())
+
+
+@pytest.mark.parametrize("after_s", [5, 20])
+def test_a_stop_of_the_gateway_ends_a_painted_stream(after_s: int) -> None:
+    async def scene() -> None:
+        up = studio(play(BEGUN, task("processing")))
+        listening = Listening(up, ask(stream=True))
+        relay = listening.relay()
+        relaying = asyncio.create_task(listening.run(relay))
+        await asyncio.sleep(after_s)
+        relay.break_off()
+        fault = await relaying if after_s > 15 else await see(relaying)
+        assert isinstance(fault, ShuttingDown)
+        await up.images.close()
+        assert len(up.provider.cancels) == 1
+
+    run(scene())
+
+
+def make_reply(work: Callable[[], Coroutine[Any, Any, tuple[bytes, Usage]]]) -> PaintedReply:
+    return PaintedReply(work())
+
+
+async def paint(seconds: float = 1.0) -> tuple[bytes, Usage]:
+    await asyncio.sleep(seconds)
+    return b"events", Usage(images=1)
+
+
+def test_a_painted_reply_gives_its_one_piece_once() -> None:
+    async def scene() -> None:
+        reply = make_reply(paint)
+        gate, heard = PaintedGate(reply), list[bytes]()
+
+        def sink(data: bytes) -> bool:
+            heard.append(gate.feed(data))
+            return gate.closed
+
+        assert (reply.status, dict(reply.headers), gate.read_usage()) == (200, {}, NO_USAGE)
+        assert await reply.pump(sink) is Pumped.PAUSED
+        assert (heard, gate.events, gate.closed, gate.finish()) == ([b"events"], 1, True, b"")
+        assert gate.read_usage() == Usage(images=1)
+        assert await reply.pump(sink) is Pumped.ENDED
+        assert heard == [b"events"]
+        reply.finish()
+        reply.close()
+
+    run(scene())
+
+
+def test_a_painted_reply_goes_on_while_nobody_pumps_it() -> None:
+    async def scene() -> None:
+        reply = make_reply(partial(paint, 20))
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5):
+                    await reply.read(100)
+        assert await reply.read(100) == b"events"
+        assert asyncio.get_running_loop().time() == pytest.approx(20)
+
+    run(scene())
+
+
+def test_a_painted_reply_that_is_too_long_is_refused_as_any_other() -> None:
+    async def scene() -> None:
+        assert isinstance(await see(make_reply(paint).read(5)), UpstreamError)
+
+    run(scene())
+
+
+def test_a_painted_reply_ends_with_the_first_word_of_whoever_breaks_it_off() -> None:
+    async def scene() -> None:
+        reply = make_reply(partial(paint, 20))
+        reading = asyncio.create_task(reply.read(100))
+        await asyncio.sleep(1)
+        first, second = UpstreamTimeout("slow"), ShuttingDown("stopped")
+        reply.abort(first)
+        reply.abort(second)
+        assert await see(reading) is first
+        assert reply.task.cancelled()
+
+    run(scene())
+
+
+# Who streams.
+
+
+@pytest.mark.parametrize(
+    ("place", "entry", "count", "passes"),
+    [
+        (("openai", "gpt-image-1"), Capability("m"), 1, True),
+        (("openai", "gpt-image-1"), Capability("m", streams=False), 1, False),
+        (("openai", "gpt-image-1"), Capability("m"), 4, True),
+        (("openai", "gpt-image-1"), Capability("m", max_n=2), 4, False),
+        (("custom", "org/painter"), Capability("m"), 1, False),
+        (("custom", "org/painter"), Capability("m", streams=True), 1, True),
+        (("replicate", "black-forest-labs/flux-schnell"), Capability("m", streams=True), 1, False),
+    ],
+)
+def test_a_stream_passes_where_it_is_known_that_there_is_one(
+    place: tuple[str, str], entry: Capability, count: int, *, passes: bool
+) -> None:
+    async def scene() -> None:
+        up = studio(play(DONE), *place, models=[entry], fan_out=True)
+        call = ask(stream=True, n=count)
+        assert can_pass(up.begin(call), call) is passes
+
+    run(scene())
+
+
+def test_a_picture_is_given_the_whole_time_for_its_first_byte_and_a_text_is_not() -> None:
+    timeouts = Timeouts(first_byte_s=5, idle_s=6, total_s=700)
+    assert find_patience(timeouts, ask()).first_byte_s == 700
+    assert find_patience(timeouts, attrs.evolve(ask(), picture=None)) == timeouts
+
+
+def test_a_picture_says_nothing_of_itself_where_it_is_printed() -> None:
+    assert "secret" not in repr(Picture("secret", "http://secret/", "secret"))
+
+
+def test_a_limit_met_by_every_poll_is_the_provider_s_limit() -> None:
+    async def scene() -> None:
+        fault = await see(studio(play(BEGUN, Said({"detail": "slow down"}, 429))).answer())
+        assert isinstance(fault, UpstreamLimited)
+
+    run(scene())

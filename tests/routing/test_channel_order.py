@@ -1,0 +1,172 @@
+"""Channels in the order in which an operator wants them asked, and what their calls have come to."""
+
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+
+from gateway.domain.audit_log import AuditFilter
+from gateway.domain.channel import Channel
+from gateway.errors import (
+    Conflict,
+    InvalidRequest,
+    NotExpressible,
+    ShuttingDown,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+)
+from gateway.proxy.failover import make_cancelled
+from gateway.routing.channel_order import set_priorities
+from gateway.routing.channel_state import RECENT_CALLS, Lease
+from gateway.routing.load_balancer import Switchboard
+from tests.routing.test_channels import BARE, DECLARED, House, house_with
+
+NOTHING_KNOWN = {"latency_ms": None, "success_ratio": None, "calls": 0, "failures": 0}
+
+
+async def house_of(*names: str, declared: tuple[Channel, ...] = ()) -> House:
+    house = await house_with(*declared)
+    for name in names:
+        await house.fleet.add({**BARE, "name": name})
+    return house
+
+
+def read_order(house: House) -> list[str]:
+    """As the calls are: the highest priority first."""
+    channels = house.catalog.channels
+    assert len({channel.priority for channel in channels}) == len(channels)
+    return [channel.name for channel in sorted(channels, key=lambda channel: -channel.priority)]
+
+
+async def test_channels_are_asked_in_the_order_they_were_put_in() -> None:
+    house = await house_of("a", "b", "c")
+    shown = await house.fleet.order({"names": ["c", "a", "b"]})
+    assert read_order(house) == ["c", "a", "b"]
+    assert {channel["name"]: channel["priority"] for channel in shown} == {"a": 1, "b": 0, "c": 2}
+    assert {channel.name: channel.priority for channel in await house.store.list_channels()} == {"a": 1, "b": 0, "c": 2}
+    rows = await house.store.trail.list_audit(AuditFilter(action="channel.ordered"), 9)
+    assert [(row.subject, orjson.loads(row.detail)) for row in rows] == [("c, a, b", {"c": [0, 2], "a": [0, 1]})]
+
+
+async def test_an_order_that_is_theirs_already_changes_nothing() -> None:
+    house = await house_of("a", "b")
+    await house.fleet.edit("a", {"priority": 70})
+    before = house.catalog.channels
+    await house.fleet.order({"names": ["a", "b"]})
+    assert house.catalog.channels == before
+    assert not await house.store.trail.list_audit(AuditFilter(action="channel.ordered"), 9)
+
+
+async def test_what_the_file_declares_keeps_its_priority() -> None:
+    fixed = attrs.evolve(DECLARED, priority=5)
+    house = await house_of("a", "b", declared=(fixed,))
+    await house.fleet.order({"names": ["b", "filed", "a"]})
+    assert read_order(house) == ["b", "filed", "a"]
+    assert house.fleet.get("filed") == fixed
+
+
+async def test_an_order_that_cannot_be_had_is_refused_whole_with_what_is_in_its_way() -> None:
+    house = await house_of("a", declared=(DECLARED, attrs.evolve(DECLARED, name="second")))
+    before = house.catalog.channels
+    with pytest.raises(Conflict, match=r"'filed' \(0\) and 'second' \(0\)"):
+        await house.fleet.order({"names": ["filed", "a", "second"]})
+    assert house.catalog.channels == before
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"names": "a"}, {"names": []}, {"names": ["a"]}, {"names": ["a", "a", "b"]}, {"names": ["a", "b", "c"]},
+     {"names": ["a", 1]}, {"names": ["a", "b"], "other": 1}],
+)  # fmt: skip
+async def test_every_channel_is_to_be_named_once(fields: Any) -> None:
+    house = await house_of("a", "b")
+    with pytest.raises(InvalidRequest):
+        await house.fleet.order(fields)
+
+
+def test_one_that_was_found_is_not_moved() -> None:
+    found = attrs.evolve(DECLARED, name="ollama", origin="local")
+    with pytest.raises(Conflict, match="ollama"):
+        set_priorities([found, attrs.evolve(found, name="other", priority=1)])
+
+
+class Board(Switchboard):
+    """One channel, a clock turned by hand."""
+
+    def __init__(self) -> None:
+        self.time = 50.0
+        super().__init__(lambda: self.time, lambda: 0.5)
+        self.use([DECLARED])
+
+    def call(self, *, first_byte_s: float | None = None, fault: UpstreamFault | None = None) -> Lease:
+        lease = self.lease(self.lines["filed"], ("openai_chat", "m"), 1, retry=False)
+        if first_byte_s is not None:
+            self.time += first_byte_s
+            self.note_answered(lease)
+        if fault is not None:
+            self.note_failed(lease, fault)
+        self.end(lease)
+        return lease
+
+
+async def figures_after(*calls: dict[str, Any]) -> dict[str, Any]:
+    board = Board()
+    for call in calls:
+        board.end(board.call(**call))  # said twice, it counts once
+    house = House(switchboard=board)
+    await house.fleet.declare([DECLARED])
+    shown = house.fleet.describe(DECLARED)
+    return {name: shown[name] for name in NOTHING_KNOWN}
+
+
+async def test_what_calls_have_come_to() -> None:
+    answered = [{"first_byte_s": ms / 1000} for ms in range(1, 101)]
+    figures = await figures_after(*answered)
+    assert figures == {
+        "latency_ms": {"p50": 50, "p95": 95, "p99": 99},
+        "success_ratio": 1.0,
+        "calls": 100,
+        "failures": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    "fault", [UpstreamError("x"), UpstreamDenied("x"), UpstreamLimited("x", status=429)], ids=lambda fault: fault.blame
+)
+@pytest.mark.parametrize("first_byte_s", [None, 0.25])
+async def test_a_call_that_fails_counts_as_failed_also_where_it_had_begun(
+    fault: UpstreamFault, first_byte_s: float | None
+) -> None:
+    figures = await figures_after({"first_byte_s": 0.5}, {"first_byte_s": first_byte_s, "fault": fault})
+    assert figures == {
+        "latency_ms": dict.fromkeys(("p50", "p95", "p99"), 500),
+        "success_ratio": 0.5,
+        "calls": 2,
+        "failures": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "fault", [UpstreamRefused("x", status=400), NotExpressible("x"), ShuttingDown("x"), make_cancelled(), None]
+)
+async def test_what_is_no_fault_of_the_channel_counts_for_neither(fault: UpstreamFault | None) -> None:
+    assert await figures_after({"fault": fault}) == NOTHING_KNOWN
+
+
+async def test_only_the_last_calls_make_the_figures_and_all_are_counted() -> None:
+    failed = [{"fault": UpstreamError("x")}] * 10
+    figures = await figures_after(*failed, *([{"first_byte_s": 0.001}] * RECENT_CALLS))
+    assert (figures["success_ratio"], figures["calls"], figures["failures"]) == (1.0, RECENT_CALLS + 10, 10)
+
+
+def test_a_channel_that_is_changed_keeps_its_figures_and_one_that_leads_elsewhere_begins_anew() -> None:
+    board = Board()
+    board.call(first_byte_s=0.1)
+    board.use([attrs.evolve(DECLARED, priority=3)])
+    assert board.lines["filed"].calls == 1
+    board.use([attrs.evolve(DECLARED, base_url="http://127.0.0.1:8/v1")])
+    assert board.lines["filed"].calls == 0

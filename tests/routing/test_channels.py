@@ -1,0 +1,630 @@
+"""Which channels there are: declared, stored, found; and every change in force when it returns."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.auth.accounts import read_spec
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.channel import Channel
+from gateway.domain.model_info import Listed
+from gateway.errors import Conflict, Fault, InvalidRequest, NotFound, StoreUnavailable, UpstreamError
+from gateway.routing.channel_spec import ChannelSpec, write_channel, write_secrets
+from gateway.routing.channels import Fleet, Found
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.storage.memory import MemoryStore
+
+NOW = 1_750_000_000
+BARE: dict[str, Any] = {"name": "up", "provider": "custom", "base_url": "http://127.0.0.1:9/v1", "models": ["m"]}
+SYNCED: dict[str, Any] = {"name": "up", "provider": "custom", "base_url": "http://127.0.0.1:9/v1", "sync": True}
+SECRETS: dict[str, Any] = {
+    "api_keys": ["key-one-canary-0001", "key-two-canary-0002"],
+    "headers": {"X-Team": "header-canary"},
+    "proxy": "http://user:proxy-canary@127.0.0.1:3128",
+}
+FULL: dict[str, Any] = {
+    **BARE,
+    **SECRETS,
+    "models": ["m", "g*"],
+    "model_map": {"ours": "m"},
+    "groups": ["gold"],
+    "priority": 4,
+    "weight": 3,
+    "max_concurrency": 5,
+    "rpm": 60,
+    "connect_timeout_s": 1.5,
+    "first_byte_timeout_s": 2.5,
+    "idle_timeout_s": 3.5,
+    "total_timeout_s": 4.5,
+    "price_multiplier": 1.25,
+    "fan_out": True,
+    "pass_urls": True,
+    "owned_by": "us",
+    "allow_fields": ["service_tier"],
+    "status": "disabled",
+}
+DECLARED = Channel("filed", "custom", "http://127.0.0.1:9/v1", models=("m",))
+DEMO = Channel("demo", "demo", "http://127.0.0.1:9/v1", models=("demo-chat",), origin="demo")
+LOCAL = Channel("ollama", "ollama", "http://127.0.0.1:9/v1", sync=True, origin="local")
+
+
+@attrs.define
+class Vendors:
+    """Every provider at once. ``lists``: what it answers by channel; where it has nothing, nobody is there."""
+
+    lists: dict[str, Sequence[str] | Fault] = attrs.Factory(dict)
+    asked: list[Channel] = attrs.Factory(list)
+    before: Callable[[Channel], Awaitable[None]] | None = None
+    """Awaited while it answers."""
+
+    async def list_models(self, channel: Channel) -> Sequence[Listed]:
+        self.asked.append(channel)
+        found = self.lists.get(channel.name, UpstreamError("nobody there"))
+        if self.before is not None:
+            await self.before(channel)
+        if isinstance(found, Fault):
+            raise found
+        return [Listed(name, NOW, channel.provider) for name in found]
+
+
+@attrs.define
+class Disk(MemoryStore):
+    """A store that reads every channel anew, as a database does, and takes nothing any more once it is ``broken``."""
+
+    broken: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        super().__init__()
+
+    async def list_channels(self) -> Sequence[Channel]:
+        return [attrs.evolve(channel) for channel in await super().list_channels()]
+
+    async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
+        self._check()
+        return await super().add_channel(channel, audit)
+
+    async def put_channels(self, changed: Sequence[Channel], audit: AuditRow | None = None) -> None:
+        self._check()
+        await super().put_channels(changed, audit)
+
+    async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
+        self._check()
+        await super().delete_channel(channel_id, audit)
+
+    def _check(self) -> None:
+        if self.broken:
+            raise StoreUnavailable("The store cannot be written to")
+
+
+@attrs.define
+class House:
+    """A fleet with what it tells."""
+
+    found: Sequence[Found] = ()
+    vendors: Vendors = attrs.Factory(Vendors)
+    store: Disk = attrs.Factory(Disk)
+    catalog: Catalog = attrs.Factory(lambda: Catalog(clock=lambda: float(NOW)))
+    switchboard: Switchboard = attrs.Factory(lambda: Switchboard(lambda: 0.0))
+    looked: int = 0
+    fleet: Fleet = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.fleet = Fleet(
+            self.catalog,
+            self.switchboard,
+            self.store,
+            fetch=self.vendors.list_models,
+            discover=self._discover,
+            clock=lambda: float(NOW),
+        )
+
+    async def _discover(self) -> Sequence[Found]:
+        self.looked += 1
+        return self.found
+
+    @property
+    def names(self) -> list[str]:
+        """Every channel that is offered; the switchboard knows the same ones, as they are."""
+        assert [line.channel for line in self.switchboard.lines.values()] == list(self.catalog.channels)
+        return [channel.name for channel in self.catalog.channels]
+
+    def offers(self, name: str) -> list[str] | None:
+        offer = self.catalog.find_offer(self.fleet.get(name))
+        return None if offer is None else [listed.id for listed in offer]
+
+
+async def house_with(*declared: Channel, **kwargs: Any) -> House:
+    house = House(**kwargs)
+    await house.fleet.declare(declared)
+    return house
+
+
+async def test_a_channel_that_is_added_is_offered_stored_and_has_a_line() -> None:
+    house = await house_with(DECLARED)
+    made = await house.fleet.add(BARE)
+    assert (made["name"], made["origin"], made["declared"], made["status"]) == ("up", "stored", False, "active")
+    assert (made["offers"], made["state"], made["running"]) == (1, "up", 0)
+    assert made["created_at"] == "2025-06-15T15:06:40Z"
+    assert house.names == ["filed", "up"]
+    assert [channel.name for channel in await house.store.list_channels()] == ["up"]
+    assert house.vendors.asked == []
+
+
+async def test_a_synchronised_channel_has_its_models_when_it_has_been_added() -> None:
+    house = await house_with(DECLARED, vendors=Vendors({"up": ["b", "a"]}))
+    made = await house.fleet.add(SYNCED)
+    assert (made["offers"], made["sync_error"], made["synced_at"], made["came"]) == (
+        2,
+        None,
+        "2025-06-15T15:06:40Z",
+        ["a", "b"],
+    )
+    assert house.offers("up") == ["a", "b"]
+
+
+async def test_a_channel_whose_provider_does_not_answer_is_added_all_the_same_and_says_so() -> None:
+    house = await house_with(DECLARED)
+    made = await house.fleet.add(SYNCED)
+    assert (made["offers"], made["sync_error"]) == (None, "nobody there")
+    assert house.names == ["filed", "up"]
+
+
+async def test_a_disabled_channel_is_not_asked_for_its_models_until_it_is_enabled() -> None:
+    house = await house_with(DECLARED, vendors=Vendors({"up": ["a"]}))
+    await house.fleet.add({**SYNCED, "status": "disabled"})
+    assert house.vendors.asked == []
+    enabled = await house.fleet.edit("up", {"status": "active"})
+    assert (enabled["status"], enabled["offers"]) == ("active", 1)
+
+
+async def test_what_is_stored_is_offered_after_what_the_file_declares() -> None:
+    house = await house_with(found=[(DEMO, None)])
+    for name in ("b", "a"):
+        await house.fleet.add({**BARE, "name": name})
+    again = House(store=house.store)
+    await again.fleet.declare([DECLARED])
+    assert again.names == ["filed", "b", "a"]
+    assert again.looked == 0
+
+
+async def test_a_name_of_the_file_hides_a_stored_channel_until_the_file_lets_go_of_it() -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add(BARE)
+    await house.fleet.declare([attrs.evolve(DECLARED, name="up", base_url="http://127.0.0.1:8/v1")])
+    assert house.names == ["up"]
+    assert house.fleet.get("up").origin == "file"
+    await house.fleet.declare([DECLARED])
+    assert house.names == ["filed", "up"]
+    assert house.fleet.get("up").origin == "stored"
+
+
+@pytest.mark.parametrize("name", ["filed", "up"])
+async def test_a_name_is_taken_once(name: str) -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add(BARE)
+    await house.fleet.add({**BARE, "name": "other"})
+    with pytest.raises(Conflict) as adding:
+        await house.fleet.add({**BARE, "name": name})
+    with pytest.raises(Conflict) as renaming:
+        await house.fleet.edit("other", {"name": name})
+    for caught in (adding, renaming):
+        assert caught.value.param == "name"
+        assert repr(name) in caught.value.message
+    assert house.names == ["filed", "up", "other"]
+
+
+async def test_of_two_that_add_one_name_at_once_one_is_told_that_it_is_taken() -> None:
+    house = await house_with(DECLARED)
+    found = await asyncio.gather(*(house.fleet.add(BARE) for _ in range(2)), return_exceptions=True)
+    assert [isinstance(one, Conflict) for one in found] == [False, True]
+    assert house.names == ["filed", "up"]
+
+
+async def test_a_channel_that_is_renamed_goes_by_its_new_name_alone() -> None:
+    house = await house_with(DECLARED, vendors=Vendors({"new": ["a"]}))
+    await house.fleet.add(SYNCED)
+    shown = await house.fleet.edit("up", {"name": "new"})
+    assert (shown["name"], shown["offers"]) == ("new", 1)
+    assert house.names == ["filed", "new"]
+    with pytest.raises(NotFound):
+        house.fleet.get("up")
+
+
+async def test_an_unknown_channel_cannot_be_changed_or_removed() -> None:
+    house = await house_with(DECLARED)
+    with pytest.raises(NotFound):
+        await house.fleet.edit("nobody", {})
+    with pytest.raises(NotFound):
+        await house.fleet.delete("nobody")
+
+
+@pytest.mark.parametrize(
+    ("channel", "sentence"),
+    [
+        (DECLARED, "The channel 'filed' is declared in the configuration file; change it there"),
+        (DEMO, "The channel 'demo' was found, not made; add one of your own and it gives way"),
+        (LOCAL, "The channel 'ollama' was found, not made; add one of your own and it gives way"),
+    ],
+)
+async def test_what_was_not_added_here_is_read_only(channel: Channel, sentence: str) -> None:
+    house = await house_with(channel) if channel.origin == "file" else await house_with(found=[(channel, None)])
+    with pytest.raises(Conflict) as editing:
+        await house.fleet.edit(channel.name, {"weight": 2})
+    with pytest.raises(Conflict) as deleting:
+        await house.fleet.delete(channel.name)
+    assert editing.value.message == deleting.value.message == sentence
+    assert house.fleet.get(channel.name) == channel
+
+
+async def test_what_was_found_gives_way_to_what_is_added_and_comes_back_after_the_last_of_it() -> None:
+    house = await house_with(found=[(DEMO, None), (LOCAL, [Listed("llama", NOW, "ollama")])])
+    assert house.names == ["demo", "ollama"]
+    assert house.offers("ollama") == ["llama"]
+    await house.fleet.add({**BARE, "name": "demo"})
+    assert house.names == ["demo"]
+    assert house.fleet.get("demo").origin == "stored"
+    await house.fleet.add(BARE)
+    await house.fleet.delete("demo")
+    assert house.names == ["up"]
+    house.vendors.lists["ollama"] = ["llama", "qwen"]
+    await house.fleet.delete("up")
+    assert house.names == ["demo", "ollama"]
+    assert house.offers("demo") == ["demo-chat"]
+    assert house.offers("ollama") == ["llama", "qwen"]  # asked anew: nobody waits ten minutes for its models
+    assert house.looked == 1
+
+
+async def test_nothing_is_looked_for_while_there_is_a_channel() -> None:
+    house = await house_with(DECLARED, found=[(DEMO, None)])
+    assert house.looked == 0
+    await house.fleet.declare([])
+    assert (house.names, house.looked) == (["demo"], 1)
+    await house.fleet.declare([DECLARED])
+    assert house.names == ["filed"]
+    await house.fleet.declare([])
+    assert (house.names, house.looked) == (["demo"], 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({}, {"api_keys", "headers", "proxy"}),
+        ({"weight": 2}, {"api_keys", "headers", "proxy"}),
+        ({"name": "renamed"}, {"api_keys", "headers", "proxy"}),
+        ({"api_keys": ["new-key"]}, {"headers", "proxy"}),
+        ({"api_key": "new-key"}, {"headers", "proxy"}),
+        ({"api_key": None}, {"headers", "proxy"}),
+        ({"api_keys": None}, {"headers", "proxy"}),
+        ({"api_keys": []}, {"headers", "proxy"}),
+        ({"headers": {}}, {"api_keys", "proxy"}),
+        ({"headers": None}, {"api_keys", "proxy"}),
+        ({"proxy": None}, {"api_keys", "headers"}),
+        ({"proxy": None, "headers": None, "api_key": None}, set()),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+async def test_a_change_keeps_every_secret_that_it_does_not_name(change: dict[str, Any], kept: set[str]) -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add(FULL)
+    shown = await house.fleet.edit("up", change)
+    after = write_secrets(house.fleet.get(shown["name"]))
+    assert {name for name, value in after.items() if value == SECRETS[name]} == kept
+    for name in SECRETS.keys() - kept:
+        if name == "api_keys":
+            new = change.get("api_key") or next(iter(change.get("api_keys") or ()), None)
+            assert after[name] == ([new] if new else [])
+        else:
+            assert not after[name]
+    stored = next(iter(await house.store.list_channels()))
+    assert write_secrets(stored) == after
+
+
+async def test_one_key_takes_the_place_of_several_and_several_that_of_one() -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add({**BARE, "api_key": "one"})
+    for change, expected in (
+        ({"api_keys": ["two", "three"]}, ("two", "three")),
+        ({"api_key": "four"}, ("four",)),
+        ({"api_key": "four", "api_keys": None}, ("four",)),
+        ({"api_key": None, "api_keys": ["five"]}, ("five",)),
+        ({"api_keys": None}, ()),
+        ({"api_key": "six"}, ("six",)),
+    ):
+        await house.fleet.edit("up", change)
+        assert house.fleet.get("up").api_keys == expected
+    with pytest.raises(InvalidRequest) as caught:
+        await house.fleet.edit("up", {"api_key": "a", "api_keys": ["b"]})
+    assert caught.value.param == "api_keys"
+    assert house.fleet.get("up").api_keys == ("six",)
+
+
+OPTIONAL = [
+    field.name
+    for field in attrs.fields(ChannelSpec)
+    if field.name not in {"name", "provider", "base_url", "models", "sync", "api_key"}
+]
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+async def test_null_takes_a_setting_back(name: str) -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add(FULL)
+    await house.fleet.edit("up", {name: None})
+    without = {key: value for key, value in FULL.items() if key != name}
+    assert await describe_new(without) == comparable(house, "up")
+    assert await describe_new(FULL) != comparable(house, "up")
+
+
+async def describe_new(fields: dict[str, Any]) -> dict[str, Any]:
+    house = await house_with(DECLARED)
+    await house.fleet.add(fields)
+    return comparable(house, fields["name"])
+
+
+def comparable(house: House, name: str) -> dict[str, Any]:
+    """All of a channel that its specification says."""
+    channel = house.fleet.get(name)
+    return write_channel(channel) | write_secrets(channel)
+
+
+async def test_null_takes_back_what_a_channel_of_its_own_address_can_do_without() -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add({**BARE, "provider": "openai", "sync": True})
+    assert (await house.fleet.edit("up", {"base_url": None}))["base_url"] == "https://api.openai.com/v1"
+    assert (await house.fleet.edit("up", {"models": None}))["models"] == []
+    for change, param in (
+        ({"sync": None}, "models"),
+        ({"name": None}, "name"),
+        ({"provider": None}, "provider"),
+        ({"no_such_field": None}, "no_such_field"),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            await house.fleet.edit("up", change)
+        assert caught.value.param == param
+
+
+async def test_a_channel_of_another_provider_goes_to_that_providers_address() -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add({**BARE, "provider": "openai"})
+    changed = await house.fleet.edit("up", {"provider": "anthropic"})
+    assert (changed["provider"], changed["base_url"]) == ("anthropic", "https://api.anthropic.com/v1")
+    with pytest.raises(InvalidRequest) as caught:
+        await house.fleet.edit("up", {"provider": "custom"})
+    assert caught.value.param == "base_url"
+    assert house.fleet.get("up").provider == "anthropic"
+
+
+async def test_what_is_shown_can_be_read_back_and_has_no_secret_in_it() -> None:
+    house = await house_with(DECLARED)
+    shown = await house.fleet.add(FULL)
+    text = orjson.dumps([shown, house.fleet.list_channels()]).decode()
+    assert "canary" not in text
+    assert (shown["key_count"], shown["header_names"], shown["has_proxy"]) == (2, ["X-Team"], True)
+    assert [key["last4"] for key in shown["keys"]] == ["0001", "0002"]
+    names = {field.name for field in attrs.fields(ChannelSpec)} - SECRETS.keys()
+    assert {name: value for name, value in shown.items() if name in names} == {
+        name: value for name, value in (FULL | {"sync": False}).items() if name not in SECRETS
+    }
+
+
+async def test_the_end_of_a_short_key_is_not_shown() -> None:
+    house = await house_with(DECLARED)
+    shown = await house.fleet.add({**BARE, "api_key": "fifteen-letters"})
+    assert [key["last4"] for key in shown["keys"]] == [""]
+
+
+async def test_a_change_that_cannot_be_stored_is_not_in_force() -> None:
+    store = Disk()
+    house = await house_with(DECLARED, store=store)
+    await house.fleet.add(BARE)
+    before = house.catalog.channels
+    store.broken = True
+    for change in (
+        house.fleet.add({**BARE, "name": "new"}),
+        house.fleet.edit("up", {"weight": 2}),
+        house.fleet.delete("up"),
+    ):
+        with pytest.raises(StoreUnavailable):
+            await change
+    assert house.catalog.channels == before
+    assert house.names == ["filed", "up"]
+
+
+async def test_two_channels_that_are_added_at_once_both_have_their_models() -> None:
+    """The first one's provider is still asked while the second is added."""
+    meet = asyncio.Barrier(2)
+
+    async def wait_for_the_other(_channel: Channel) -> None:
+        await meet.wait()
+
+    house = await house_with(DECLARED, vendors=Vendors({"a": ["x"], "b": ["y"]}, before=wait_for_the_other))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(house.fleet.add({**SYNCED, "name": name}) for name in ("a", "b")))
+    assert (house.offers("a"), house.offers("b")) == (["x"], ["y"])
+
+
+async def test_a_list_of_models_that_arrives_after_a_reload_of_the_same_channels_counts() -> None:
+    house = await house_with(attrs.evolve(DECLARED, sync=True, models=()))
+
+    async def reload(channel: Channel) -> None:
+        await house.fleet.declare([attrs.evolve(channel)])
+
+    house.vendors.before, house.vendors.lists = reload, {"filed": ["x"]}
+    assert await house.fleet.sync(house.fleet.get("filed")) is None
+    assert house.offers("filed") == ["x"]
+
+
+async def test_a_list_of_models_that_arrives_after_its_channel_leads_elsewhere_is_of_no_use() -> None:
+    house = await house_with(DECLARED, vendors=Vendors({"up": ["old"]}))
+    await house.fleet.add({**SYNCED, "status": "disabled"})
+
+    async def move(channel: Channel) -> None:
+        house.vendors.before = None
+        house.vendors.lists["up"] = ["new"]
+        await house.fleet.edit(channel.name, {"base_url": "http://127.0.0.1:8/v1"})
+
+    house.vendors.before = move
+    await house.fleet.edit("up", {"status": "active"})
+    assert [channel.base_url[-4:] for channel in house.vendors.asked] == ["9/v1", "8/v1"]
+    assert house.offers("up") == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("secrets", "change", "param"),
+    [
+        ({"api_keys": ["one", "two"]}, {"base_url": "http://127.0.0.1:8/v1"}, "api_keys"),
+        ({"api_key": "one"}, {"base_url": "https://127.0.0.1:9/v1"}, "api_keys"),
+        ({"api_key": "one"}, {"provider": "openai"}, "api_keys"),
+        ({"headers": {"X-Key": "one"}}, {"base_url": "http://localhost:9/v1"}, "headers"),
+        ({"api_key": "one", "headers": {"X-Key": "one"}}, {"base_url": "http://b/v1", "api_key": "two"}, "headers"),
+        ({"api_key": "one"}, {"base_url": "http://b/v1", "api_key": None}, None),
+        ({"api_key": "one"}, {"base_url": "http://b/v1", "api_keys": None}, None),
+        ({"headers": {"X-Key": "one"}}, {"base_url": "http://b/v1", "headers": {}}, None),
+        ({"api_key": "one"}, {"base_url": "http://127.0.0.1:9/v2"}, None),
+        ({}, {"base_url": "http://b/v1"}, None),
+    ],
+)
+async def test_a_secret_goes_to_another_server_only_where_it_is_said_anew(
+    secrets: dict[str, Any],
+    change: dict[str, Any],
+    param: str | None,
+) -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add({**BARE, **secrets})
+    before = house.fleet.get("up")
+    if param is None:
+        changed = await house.fleet.edit("up", change)
+        kept = "v2" in changed["base_url"]
+        assert (changed["key_count"] == 1, changed["header_names"]) == (kept, [])
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        await house.fleet.edit("up", change)
+    assert caught.value.param == param
+    assert house.fleet.get("up") == before
+
+
+async def test_a_channel_keeps_how_it_stands_through_a_change_and_not_through_a_move() -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add({**BARE, "api_keys": ["one", "two"]})
+    line = house.switchboard.lines["up"]
+    lease = house.switchboard.lease(line, ("openai_chat", "m"), 1, retry=False)
+    await house.fleet.edit("up", {"weight": 5, "api_keys": ["two", "three"]})
+    assert house.switchboard.lines["up"] is line
+    assert (line.channel.weight, line.running, len(line.keys)) == (5, 1, 2)
+    await house.fleet.edit("up", {"base_url": "http://127.0.0.1:8/v1", "api_key": "four"})
+    assert house.switchboard.lines["up"].running == 0
+    house.switchboard.end(lease)
+    assert (line.running, house.switchboard.running) == (0, 0)
+
+
+async def test_testing_a_channel_asks_with_every_key_and_says_what_each_was_answered() -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add(FULL)
+
+    async def refuse_the_second(channel: Channel) -> None:
+        if channel.api_keys == (SECRETS["api_keys"][1],):
+            raise UpstreamError("not this one")
+
+    house.vendors.lists["up"] = ["a", "b", "c"]
+    house.vendors.before = refuse_the_second
+    assert await house.fleet.test(house.fleet.get("up")) == {
+        "name": "up",
+        "ok": False,
+        "error": "not this one",
+        "models": 3,
+        "keys": [
+            {"last4": "0001", "ok": True, "error": None, "models": 3},
+            {"last4": "0002", "ok": False, "error": "not this one", "models": None},
+        ],
+    }
+
+
+@pytest.mark.parametrize("keys", [[], ["only-one"]])
+async def test_testing_a_channel_of_one_key_or_none_says_it_once(keys: list[str]) -> None:
+    house = await house_with(DECLARED)
+    await house.fleet.add({**BARE, "api_keys": keys})
+    house.vendors.lists["up"] = []
+    assert await house.fleet.test(house.fleet.get("up")) == {
+        "name": "up",
+        "ok": True,
+        "error": None,
+        "models": 0,
+        "keys": [],
+    }
+    assert [channel.api_keys for channel in house.vendors.asked] == [tuple(keys)]
+
+
+ANY_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=12)
+    | st.sampled_from(["http://", "http://u:p@[::1", "http://h:0/", "//x", "ftp://x", "a\r\nb", "x" * 300, "custom"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = [field.name for field in attrs.fields(ChannelSpec)]
+
+
+def read_or_refuse(fields: dict[str, Any]) -> Channel | InvalidRequest:
+    try:
+        return read_spec(fields, ChannelSpec).channel()
+    except InvalidRequest as refused:
+        return refused
+
+
+@settings(max_examples=80)
+@given(st.sampled_from(FIELDS), ANY_JSON)
+def test_any_value_of_any_field_makes_a_channel_or_is_refused_by_the_name_of_a_field(name: str, value: Any) -> None:
+    made = read_or_refuse({**BARE, name: value})
+    if isinstance(made, InvalidRequest):
+        assert made.message
+        assert (made.param or "").split("[")[0] in FIELDS
+        return
+    # Whatever was taken can be shown, kept secret, and read back.
+    assert isinstance(made.secrets, tuple)
+    shown = orjson.loads(orjson.dumps(write_channel(made) | write_secrets(made)))
+    told = {key: shown[key] for key in FIELDS if shown.get(key) is not None}
+    assert write_channel(read_spec(told, ChannelSpec).channel()) == write_channel(made)
+
+
+@given(st.dictionaries(st.text(max_size=8).filter(lambda name: name not in FIELDS), ANY_JSON, min_size=1, max_size=2))
+def test_any_other_field_is_refused_by_its_name(more: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_spec({**BARE, **more}, ChannelSpec)
+    assert caught.value.param in more
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"api_key": "canary with a space"},
+        {"api_key": ["canary"]},
+        {"api_keys": "canary"},
+        {"api_keys": ["canary", "canary"]},
+        {"api_keys": ["canary\n"]},
+        {"headers": {"X-Team": "canary\r\n"}},
+        {"headers": {"X-Team": ["canary"]}},
+        {"headers": "canary"},
+        {"proxy": "socks4://user:canary@h"},
+        {"proxy": "http://user:canary@[::1"},
+        {"proxy": "http://user:canary@"},
+        {"proxy": "http://user:canary@h:0"},
+        {"base_url": "http://user:canary@h/v1"},
+    ],
+    ids=str,
+)
+def test_a_refusal_does_not_repeat_a_secret(secret: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_spec({**BARE, **secret}, ChannelSpec)
+    (name,) = secret
+    assert caught.value.param == name
+    assert "canary" not in caught.value.message

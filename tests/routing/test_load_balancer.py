@@ -1,0 +1,737 @@
+"""How channels stand: what keeps a call away from one, what became of calls, and what a reload leaves as it is."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from structlog.testing import capture_logs
+
+from gateway.domain.channel import Channel
+from gateway.domain.circuit_breaker import TRIAL_S, Rules
+from gateway.errors import (
+    NotExpressible,
+    ShuttingDown,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyLine, Lease
+from gateway.routing.load_balancer import KEY_PATIENCE, REFUSED_S, Settings, Switchboard
+
+START = 1_000.0
+CHAT = "openai_chat"
+RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
+
+
+def channel(name: str = "up", *keys: str, **more: Any) -> Channel:
+    return Channel(name, more.pop("provider", "custom"), f"http://{name}/v1", keys or ("key-1",), ("m",), **more)
+
+
+class Board(Switchboard):
+    """A switchboard whose clock is turned by hand, and whose dice leave every cooldown as it is."""
+
+    def __init__(self, *channels: Channel, **more: Any) -> None:
+        self.time = START
+        super().__init__(lambda: self.time, lambda: 0.5)
+        self.settings = Settings(RULES, **more)
+        self.use(channels or [channel()])
+
+    def call(self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT, **more: Any) -> Lease:
+        return self.lease(self.lines[name], (wire, model), account, **{"retry": False, **more})
+
+    def obstacle(
+        self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT
+    ) -> tuple[str, float] | None:
+        return self.lines[name].find_obstacle((wire, model), account, self.time)
+
+    def meet(self, *faults: UpstreamFault, name: str = "up", model: str = "m", **more: Any) -> None:
+        """Calls one after the other, each of which meets a fault."""
+        prompt = more.pop("prompt", None)
+        for fault in faults:
+            lease = self.call(name, model, **more)
+            self.note_failed(lease, fault, prompt)
+            self.end(lease)
+
+    def succeed(self, name: str = "up", model: str = "m", **more: Any) -> Lease:
+        lease = self.call(name, model, **more)
+        self.note_answered(lease)
+        self.end(lease)
+        return lease
+
+
+def broken() -> UpstreamFault:
+    return UpstreamError("it broke")
+
+
+def out_of_reach() -> UpstreamFault:
+    return UpstreamError("it could not be reached", phase="connect")
+
+
+def limited(rest_s: float | None = None) -> UpstreamFault:
+    fault = UpstreamLimited("slow down", status=429)
+    fault.rest_s = rest_s
+    return fault
+
+
+def busy(rest_s: float) -> UpstreamFault:
+    fault = UpstreamError("it is overloaded")
+    fault.rest_s = rest_s
+    return fault
+
+
+def refused() -> UpstreamFault:
+    return UpstreamRefused("no such thing", status=400)
+
+
+# What keeps a call away
+
+
+def test_nothing_is_in_the_way_of_a_channel_that_is_well() -> None:
+    assert Board().obstacle() is None
+
+
+def test_a_channel_has_no_more_calls_at_once_than_it_may() -> None:
+    board = Board(channel(max_concurrency=2))
+    first, _ = board.call(), board.call()
+    assert board.obstacle() == ("full", FULL_WAIT_S)
+    board.end(first)
+    assert board.obstacle() is None
+
+
+def test_a_channel_has_no_more_calls_a_minute_than_it_may() -> None:
+    board = Board(channel(rpm=60))
+    passed = 0
+    for _ in range(40):
+        while board.obstacle() is None:
+            board.succeed()
+            passed += 1
+        kind, wait = board.obstacle() or ("", 0.0)
+        assert (kind, 0 < wait <= 1) == ("rate", True)
+        board.time += wait
+    assert passed <= 60 * (board.time - START) / 60 + 6 + 1
+    assert passed >= 39
+
+
+def test_calls_that_are_over_count_towards_the_minute() -> None:
+    board = Board(channel(rpm=1))
+    board.succeed()
+    assert board.obstacle() == ("rate", 60.0)
+
+
+def test_in_its_cooldown_a_channel_is_left_alone_and_then_one_call_tries() -> None:
+    board = Board()
+    board.meet(out_of_reach(), out_of_reach(), out_of_reach())
+    assert board.obstacle() == ("cooling", 10.0)
+    board.time += 10
+    assert board.obstacle() is None
+    trial = board.call()
+    assert board.obstacle() == ("trial", TRIAL_WAIT_S)
+    board.note_answered(trial)
+    assert board.obstacle() is None
+    board.end(trial)
+    assert board.obstacle() is None
+
+
+def test_a_trial_that_hangs_does_not_keep_all_others_away() -> None:
+    board = Board()
+    board.meet(*[out_of_reach()] * 3)
+    board.time += 10
+    hanging = board.call()
+    board.time += TRIAL_S
+    board.succeed()
+    assert board.obstacle() is None
+    board.end(hanging)
+    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "up")
+
+
+def test_a_trial_whose_caller_leaves_is_open_to_the_next() -> None:
+    board = Board()
+    board.meet(*[out_of_reach()] * 3)
+    board.time += 10
+    board.end(board.call())
+    assert board.obstacle() is None
+    board.succeed()
+    assert board.lines["up"].breaker.state == "up"
+
+
+def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
+    board = Board()
+    board.meet(*[out_of_reach()] * 3)
+    board.time += 10
+    board.meet(NotExpressible("no words for it"))
+    assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "down")
+
+
+@pytest.mark.parametrize(
+    ("fault", "state"),
+    [
+        (out_of_reach(), "down"),
+        (UpstreamTimeout("too late", phase="connect"), "down"),
+        (refused(), "up"),
+        (limited(), "up"),
+        (UpstreamDenied("not with this key"), "up"),
+        (ShuttingDown("stopped"), "down"),
+    ],
+)
+def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(fault: UpstreamFault, state: str) -> None:
+    board = Board(channel("up", "key-1", "key-2"))
+    board.meet(*[out_of_reach()] * 3)
+    board.time += 10
+    board.meet(fault)
+    assert board.lines["up"].breaker.state == state
+
+
+# What is held against a channel
+
+
+@pytest.mark.parametrize("fault", [refused(), NotExpressible("no words for it"), ShuttingDown("stopped")])
+def test_what_is_nobodys_fault_is_held_against_nobody(fault: UpstreamFault) -> None:
+    board = Board()
+    board.meet(*[fault] * 50)
+    assert board.obstacle() is None
+    assert board.lines["up"].breaker.failures == 0
+
+
+def test_a_refusal_is_an_answer_and_ends_a_row_of_failures() -> None:
+    board = Board()
+    for _ in range(5):
+        board.meet(broken(), broken(), refused())
+    assert board.obstacle() is None
+
+
+def test_a_provider_that_asks_to_be_left_alone_is_at_once() -> None:
+    board = Board()
+    board.meet(busy(42.0))
+    assert board.obstacle() == ("cooling", 42.0)
+
+
+def test_it_is_left_alone_up_to_the_cap() -> None:
+    board = Board()
+    board.meet(busy(86_400.0))
+    assert board.obstacle() == ("cooling", 300.0)
+
+
+def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() -> None:
+    board = Board()
+    leases = [board.call() for _ in range(8)]
+    for lease in leases:
+        board.note_failed(lease, busy(20.0))
+        board.end(lease)
+    assert [breaker.trips for *_, breaker in board.lines["up"].list_tripped()] == [1]
+    assert board.obstacle() == ("cooling", 20.0)
+
+
+def test_a_failure_after_the_first_byte_counts_too() -> None:
+    board = Board()
+    for _ in range(RULES.least_calls):
+        lease = board.call()
+        board.note_answered(lease)
+        board.note_failed(lease, broken())
+        board.end(lease)
+        if board.obstacle():
+            break
+    assert board.obstacle() == ("cooling", 10.0)
+
+
+def test_a_model_that_fails_again_and_again_is_tried_as_often_as_a_channel_is_probed() -> None:
+    """Here a cooldown is 10 s, and grows for a channel that is out of reach."""
+    board = Board()
+    for waits in ([10.0] * 5, [10.0, 20.0, 40.0]):
+        fault = broken if waits[-1] == 10.0 else out_of_reach
+        for wait in waits:
+            while board.obstacle() is None:
+                board.meet(fault())
+            assert board.obstacle() == ("cooling", wait)
+            board.time += wait
+
+
+# Keys
+
+
+def turn(board: Board, calls: int, model: str = "m") -> list[str]:
+    return [board.succeed(model=model).key.key for _ in range(calls)]
+
+
+def test_keys_take_turns() -> None:
+    assert turn(Board(channel("up", "a", "b", "c")), 7) == ["a", "b", "c", "a", "b", "c", "a"]
+
+
+def test_a_channel_without_a_key_has_an_empty_one() -> None:
+    board = Board(Channel("up", "custom", "http://up"))
+    assert turn(board, 2) == ["", ""]
+
+
+def test_a_key_that_is_refused_is_skipped_at_once_and_the_channel_is_not_to_blame() -> None:
+    board = Board(channel("up", "a", "b", "c"))
+    board.meet(UpstreamDenied("not with this key"))
+    assert turn(board, 4) == ["b", "c", "b", "c"]
+    breaker = board.lines["up"].breaker
+    assert (breaker.state, breaker.failures, breaker.trips) == ("up", 0, 0)
+
+
+def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later() -> None:
+    board = Board(channel("up", "a"))
+    waits = []
+    for _ in range(9):
+        board.meet(UpstreamDenied("not with this key"))
+        kind, wait = board.obstacle() or ("", 0.0)
+        assert kind == "refused"
+        waits.append(wait)
+        board.time += wait
+    assert waits == [1, 2, 4, 8, 16, 32, 64, RULES.cooldown_s * KEY_PATIENCE, RULES.cooldown_s * KEY_PATIENCE]
+    trial = board.call()
+    assert board.obstacle() == ("refused", TRIAL_WAIT_S)
+    board.note_answered(trial)
+    board.end(trial)
+    assert board.obstacle() is None
+
+
+def test_a_refused_key_is_left_for_the_others_meanwhile() -> None:
+    board = Board(channel("up", "a", "b"))
+    board.meet(UpstreamDenied("not with this key"))
+    board.time += REFUSED_S - 0.1
+    assert turn(board, 2) == ["b", "b"]
+    board.time += 0.1
+    trials = turn(board, 2)
+    assert sorted(trials) == ["a", "b"]
+
+
+def test_where_every_key_is_refused_the_keys_are_in_the_way_until_the_first_may_be_tried() -> None:
+    board = Board(channel("up", "a", "b"))
+    board.meet(UpstreamDenied("not with this key"))
+    board.time += 0.5
+    board.meet(UpstreamDenied("nor with that"))
+    assert board.obstacle() == ("refused", 0.5)
+    board.time += 0.5
+    board.call()
+    assert board.obstacle() == ("refused", 0.5)  # the one key is being tried, the other rests longer
+
+
+def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
+    board = Board(channel("up", "a"))
+    leases = [board.call() for _ in range(5)]
+    for lease in leases:
+        board.note_failed(lease, UpstreamDenied("no"))
+        board.end(lease)
+    assert [breaker.trips for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == [1]
+
+
+def test_a_rate_limit_is_of_one_key_and_one_model() -> None:
+    board = Board(channel("up", "a", "b"))
+    board.meet(limited(7.0))
+    assert turn(board, 2) == ["b", "b"]
+    assert sorted(turn(board, 2, "other")) == ["a", "b"]
+    board.meet(limited(30.0))
+    assert (board.obstacle(), board.obstacle(model="other")) == (("keys", 7.0), None)
+    board.time += 7
+    assert board.obstacle() is None
+    assert turn(board, 2) == ["a", "a"]
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(None, 10.0), (0.5, 0.5), (86_400.0, 300.0)])
+def test_a_rate_limit_lasts_as_long_as_the_provider_says_or_a_cooldown(asked: float | None, waits: float) -> None:
+    board = Board()
+    board.meet(limited(asked))
+    assert board.obstacle() == ("keys", waits)
+
+
+def test_a_longer_limit_is_not_cut_short_by_a_shorter_one() -> None:
+    board = Board()
+    leases = [board.call() for _ in range(2)]
+    for lease, rest_s in zip(leases, (60.0, 1.0), strict=True):
+        board.note_failed(lease, limited(rest_s))
+        board.end(lease)
+    assert board.obstacle() == ("keys", 60.0)
+
+
+def test_a_key_remembers_no_more_limits_than_it_may_and_forgets_the_oldest() -> None:
+    key = KeyLine("a")
+    for number in range(MOST_LIMITED + 1):
+        key.limit(f"m{number}", 1, START + 60, START)
+    key.limit("m1", 1, START + 90, START)
+    assert len(key.limited) == MOST_LIMITED
+    assert [key.find_limit_s(model, 1, START) for model in ("m0", "m1", "m2")] == [0.0, 90.0, 60.0]
+
+
+def test_a_limit_that_has_passed_is_forgotten() -> None:
+    key = KeyLine("a")
+    key.limit("m", 1, START, START)
+    assert (key.find_limit_s("m", 1, START), key.limited) == (0.0, {})
+
+
+def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_next() -> None:
+    board = Board(channel("up", "a"))
+    board.meet(UpstreamDenied("no"))
+    board.time += 10 * KEY_PATIENCE
+    board.meet(broken())
+    assert board.obstacle() is None
+    assert [breaker.state for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == ["down"]
+
+
+def test_a_key_is_not_shown() -> None:
+    board = Board(channel("up", "sk-secret-key"))
+    with capture_logs() as logs:
+        board.meet(UpstreamDenied("no"), name="up")
+    lease = Lease(board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, epoch=0, key_epoch=0)
+    assert "sk-secret-key" not in repr([board.lines, lease, logs])
+    assert [(line["event"], line["reason"]) for line in logs] == [("key_tripped", "key 1 of 1")]
+
+
+# Leases
+
+
+def test_a_lease_ends_once() -> None:
+    board = Board()
+    lease = board.call(retry=True)
+    assert (board.running, board.retrying, board.lines["up"].running) == (1, 1, 1)
+    for _ in range(3):
+        board.end(lease)
+    assert (board.running, board.retrying, board.lines["up"].running) == (0, 0, 0)
+
+
+def test_a_retry_that_is_answered_is_a_call_like_any_other() -> None:
+    board = Board()
+    lease = board.call(retry=True)
+    board.note_answered(lease)
+    assert (board.running, board.retrying) == (1, 0)
+    board.end(lease)
+    assert (board.running, board.retrying) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("running", "retrying", "may"),
+    [(0, 0, True), (3, 2, True), (3, 3, False), (15, 3, False), (16, 3, True), (50, 9, True), (50, 10, False)],
+)
+def test_retries_are_a_part_of_all_calls_and_a_few_always(running: int, retrying: int, may: bool) -> None:
+    board = Board(retry_ratio=0.2, least_retries=3)
+    for number in range(running):
+        board.call(retry=number < retrying)
+    assert board.may_retry() == may
+
+
+def test_without_a_budget_there_are_no_retries() -> None:
+    assert not Board(retry_ratio=0.0, least_retries=0).may_retry()
+
+
+# A reload
+
+
+def test_a_channel_that_stays_keeps_how_it_stands() -> None:
+    board = Board(channel("up", "a", "b"))
+    board.meet(UpstreamDenied("not with a"), limited(60.0), name="up")
+    board.meet(*[out_of_reach()] * 3, model="other")
+    running = Lease(board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, epoch=0, key_epoch=0)
+    line = running.line
+    board.use([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
+    assert board.lines["up"] is line
+    assert (line.channel.weight, line.breaker.trips, board.obstacle()) == (7, 1, ("cooling", 10.0))
+    assert (line.keys[0].wait_s((CHAT, "m"), 1, board.time), line.keys[1].find_limit_s("m", 1, board.time)) == (1, 60)
+    assert line.keys[1].find_limit_s("x", 1, board.time) == 0
+
+
+@pytest.mark.parametrize("change", [{"base_url": "http://elsewhere/v1"}, {"provider": "vllm"}])
+def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> None:
+    board = Board()
+    board.meet(*[out_of_reach()] * 3)
+    board.use([attrs.evolve(channel(), **change)])
+    assert board.obstacle() is None
+    assert board.lines["up"].breaker.trips == 0
+
+
+def test_a_key_that_stays_keeps_how_it_stands_wherever_it_stands_now() -> None:
+    board = Board(channel("up", "a", "b"))
+    board.meet(UpstreamDenied("not with a"))
+    board.use([channel("up", "c", "b", "a")])
+    assert turn(board, 4) == ["c", "b", "c", "b"]
+
+
+def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
+    board = Board(channel("up", "bad"))
+    board.meet(UpstreamDenied("no"))
+    assert board.obstacle() is not None
+    board.use([channel("up", "good")])
+    assert turn(board, 1) == ["good"]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        [channel("up", "other-key")],
+        [attrs.evolve(channel(), base_url="http://elsewhere")],
+        [channel("up", max_concurrency=1)],
+    ],
+    ids=["removed", "another key", "elsewhere", "smaller"],
+)
+def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[Channel]) -> None:
+    board = Board(channel("up", max_concurrency=5))
+    line, leases = board.lines["up"], [board.call(retry=True) for _ in range(3)]
+    board.use(after)
+    assert (board.running, board.retrying) == (3, 3)
+    for lease, end in zip(leases, (broken(), UpstreamDenied("no"), None), strict=True):
+        if end is None:
+            board.note_answered(lease)
+        else:
+            board.note_failed(lease, end)
+        board.end(lease)
+    assert (board.running, board.retrying, line.running) == (0, 0, 0)
+    assert all(left.running == 0 for left in board.lines.values())
+
+
+def test_calls_under_way_count_towards_the_new_limit_of_their_channel() -> None:
+    board = Board(channel("up"))
+    leases = [board.call() for _ in range(3)]
+    board.use([channel("up", max_concurrency=2)])
+    assert board.obstacle() == ("full", FULL_WAIT_S)
+    board.end(leases[0])
+    board.end(leases[1])
+    assert board.obstacle() is None
+
+
+def test_trouble_on_the_way_to_the_old_address_is_not_held_against_the_new() -> None:
+    board = Board()
+    leases = [board.call() for _ in range(5)]
+    board.use([attrs.evolve(channel(), base_url="http://elsewhere")])
+    for lease in leases:
+        board.note_failed(lease, broken())
+        board.end(lease)
+    assert board.obstacle() is None
+
+
+def test_a_raised_rate_is_of_use_at_once() -> None:
+    board = Board(channel(rpm=1))
+    board.succeed()
+    board.use([channel(rpm=6_000)])
+    assert board.obstacle() is None
+
+
+def test_a_lifted_rate_is_no_obstacle() -> None:
+    board = Board(channel(rpm=1))
+    board.succeed()
+    board.use([channel()])
+    assert board.obstacle() is None
+
+
+def test_channels_are_offered_as_they_were_given() -> None:
+    board = Board(channel("a"), channel("b"))
+    board.use([channel("b"), channel("c")])
+    assert list(board.lines) == ["b", "c"]
+
+
+def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it() -> None:
+    board = Board(channel(headers=(("x-key", "wrong"),)))
+    board.meet(UpstreamDenied("no"))
+    board.use([channel(headers=(("x-key", "wrong"),), priority=3)])
+    assert board.obstacle() == ("refused", REFUSED_S)
+    board.use([channel(headers=(("x-key", "right"),))])
+    assert board.obstacle() is None
+
+
+def test_a_line_is_offered_until_its_channel_is_disabled_removed_or_leads_elsewhere() -> None:
+    board = Board(channel("a"), channel("b"), channel("c"), channel("d"))
+    lines = dict(board.lines)
+    elsewhere = attrs.evolve(channel("d"), base_url="http://elsewhere")
+    board.use([channel("a", priority=5), channel("b", status="disabled"), elsewhere])
+    assert {name for name, line in lines.items() if line.offered} == {"a"}
+
+
+# Whether anything can be called
+
+
+def test_one_channel_that_may_be_well_is_enough() -> None:
+    board = Board(channel("a"), channel("b", status="disabled"))
+    assert board.any_open
+    board.meet(*[out_of_reach()] * 3, name="a")
+    assert not board.any_open  # the other is well, and disabled
+    board.time += 10
+    assert board.any_open
+    board.call("a")
+    assert board.any_open
+
+
+def test_without_channels_nothing_is_open() -> None:
+    board = Board()
+    board.use([])
+    assert not board.any_open
+
+
+# Probes
+
+
+def test_a_probe_that_finds_a_channel_well_opens_it_before_its_cooldown_is_over() -> None:
+    board = Board()
+    board.meet(*[out_of_reach()] * 3)
+    line = board.lines["up"]
+    board.note_probe_answered(line, line.breaker.epoch)
+    assert board.obstacle() is None
+
+
+def test_a_probe_that_finds_it_ill_lets_it_rest_for_longer() -> None:
+    board = Board()
+    board.meet(*[out_of_reach()] * 3)
+    line = board.lines["up"]
+    board.note_probe_failed(line, line.breaker.epoch, out_of_reach())
+    assert board.obstacle() == ("cooling", 10.0)  # a probe within the cooldown makes it no longer
+    board.time += 10
+    board.note_probe_failed(line, line.breaker.epoch, out_of_reach())
+    assert board.obstacle() == ("cooling", 20.0)
+    board.note_probe_failed(line, line.breaker.epoch, busy(200.0))
+    assert board.obstacle() == ("cooling", 200.0)
+
+
+def test_a_probe_that_comes_too_late_says_nothing() -> None:
+    board = Board()
+    line = board.lines["up"]
+    board.meet(*[out_of_reach()] * 3)
+    begun = line.breaker.epoch
+    board.time += 10
+    board.meet(out_of_reach())
+    board.note_probe_answered(line, begun)
+    board.note_probe_failed(line, begun, broken())
+    assert (board.obstacle(), line.breaker.trips) == (("cooling", 20.0), 2)
+    board.time += 20
+    board.call()
+    board.note_probe_answered(line, line.breaker.epoch)
+    board.note_probe_failed(line, line.breaker.epoch, broken())
+    assert (line.breaker.state, line.breaker.trips) == ("trial", 2)
+
+
+def test_what_happens_to_a_channel_is_in_the_log_once() -> None:
+    board = Board()
+    with capture_logs() as logs:
+        board.meet(*[out_of_reach()] * 3)
+        board.time += 10
+        board.succeed()
+        board.meet(limited(5.0))
+    assert [(line["event"], line["channel"]) for line in logs] == [
+        ("channel_tripped", "up"),
+        ("channel_recovered", "up"),
+        ("key_limited", "up"),
+    ]
+    assert (logs[0]["error"], logs[0]["cooldown_s"]) == ("it could not be reached", 10.0)
+
+
+# Anything, in any order
+
+FAULTS = [
+    broken,
+    out_of_reach,
+    refused,
+    limited,
+    lambda: busy(5.0),
+    lambda: UpstreamDenied("no"),
+    lambda: NotExpressible("no"),
+]
+CHANNELS = [
+    channel("a", "1", "2", max_concurrency=3),
+    channel("a", "2"),
+    attrs.evolve(channel("a", "1"), base_url="http://elsewhere"),
+    channel("b", "1", rpm=600),
+]
+
+
+class Exchange(RuleBasedStateMachine):
+    """Calls, their ends, reloads and time: no counter goes wrong, and no limit is passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.board = Board(*CHANNELS[2:])
+        self.leases: list[Lease] = []
+
+    @rule(seconds=st.sampled_from([0.1, 3.0, 15.0, 200.0]))
+    def wait(self, seconds: float) -> None:
+        self.board.time += seconds
+
+    @rule(
+        name=st.sampled_from("ab"),
+        model=st.sampled_from("mn"),
+        retry=st.booleans(),
+        account=st.sampled_from([1, 2]),
+        insisting=st.booleans(),
+    )
+    def call(self, name: str, model: str, retry: bool, account: int, insisting: bool) -> None:
+        if name not in self.board.lines:
+            return
+        line = self.board.lines[name]
+        insisting = insisting and line.find_insisting_s((CHAT, model), account, self.board.time) is not None
+        if insisting or self.board.obstacle(name, model, account=account) is None:
+            self.leases.append(self.board.call(name, model, retry=retry, account=account, insisting=insisting))
+            line = self.board.lines[name]
+            assert line.channel.max_concurrency is None or line.running <= line.channel.max_concurrency
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), fault=st.none() | st.sampled_from(FAULTS))
+    def hear(self, data: st.DataObject, fault: Any) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        if fault is None:
+            self.board.note_answered(lease)
+        else:
+            self.board.note_failed(lease, fault())
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.leases))
+        self.leases.remove(lease)
+        self.board.end(lease)
+
+    @rule(data=st.data())
+    def reload(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(CHANNELS), unique_by=lambda one: one.name))
+        self.board.use(chosen)
+
+    @invariant()
+    def what_runs_is_what_was_not_ended(self) -> None:
+        board = self.board
+        assert board.running == len(self.leases)
+        assert 0 <= board.retrying <= board.running
+        assert board.retrying == sum(lease.retry for lease in self.leases)
+        for line in board.lines.values():
+            assert line.running == sum(lease.line is line for lease in self.leases)
+
+    @invariant()
+    def every_wait_ends(self) -> None:
+        for name in self.board.lines:
+            kind, wait = self.board.obstacle(name) or ("none", 1.0)
+            assert 0 < wait <= RULES.max_cooldown_s, kind
+
+    @invariant()
+    def what_is_plain_to_see_is_true(self) -> None:
+        for line in self.board.lines.values():
+            for model in "mn":
+                place = (CHAT, model)
+                for account in (1, 2):
+                    assert not line.is_free(place) or line.find_obstacle(place, account, self.board.time) is None
+
+    @invariant()
+    def an_answer_changes_nothing_of_a_key_that_has_not_tripped(self) -> None:
+        for line in self.board.lines.values():
+            for key in line.keys:
+                breaker = key.breaker
+                assert breaker.trips or (breaker.state, breaker.failures, breaker.reason) == ("up", 0, None)
+
+    @invariant()
+    def no_trial_is_counted_twice_or_lost(self) -> None:
+        for line in self.board.lines.values():
+            for circuits in (line.circuits, *(key.circuits for key in line.keys)):
+                for *_, breaker in circuits.list_tripped():
+                    assert breaker.tries >= (breaker.state == "trial")
+
+    def teardown(self) -> None:
+        for lease in self.leases:
+            self.board.end(lease)
+        assert (self.board.running, self.board.retrying) == (0, 0)
+        self.board.time += 10**6
+        for name in self.board.lines:
+            assert self.board.obstacle(name) is None
+
+
+Exchange.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestExchange = Exchange.TestCase

@@ -1,0 +1,76 @@
+"""Models as they are offered to people: who may call what, and at what price."""
+
+import pytest
+
+from gateway.domain.account import Account
+from gateway.domain.channel import Channel
+from gateway.domain.price import Price, PriceList
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.model_offers import list_offers
+from gateway.routing.pricing_policy import Tariff
+
+OPEN = Channel("open", "custom", "http://up/v1", models=("m", "n"), multiplier_ppm=2_000_000)
+LAB = Channel("lab", "openai", "http://up/v1", models=("m", "x"), groups=("lab",), priority=1)
+CLOSED = Channel("closed", "openai", "http://up/v1", models=("y",), groups=("vip",))
+OFF = Channel("off", "openai", "http://up/v1", models=("z",), status="disabled")
+CHEAP = Price("m", 10, provider="openai")
+DEAR = Price("m", 20)
+ALIAS = Price("theirs", 30)
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    made = Catalog(clock=lambda: 7.0)
+    made.use([OPEN, LAB, CLOSED, OFF])
+    return made
+
+
+TARIFF = Tariff(PriceList([CHEAP, DEAR]), {"lab": 500_000, "vip": 3})
+
+
+def account(*groups: str) -> Account:
+    return Account(1, "acme", groups=groups)
+
+
+def see(catalog: Catalog, tariff: Tariff, whose: Account | None) -> dict[str, tuple[list[str], Price | None, int]]:
+    return {
+        offer.listed.id: ([channel.name for channel in offer.channels], offer.price, offer.multiplier_ppm)
+        for offer in list_offers(catalog, tariff, whose)
+    }
+
+
+def test_an_operator_sees_every_model_with_its_channels_best_first(catalog: Catalog) -> None:
+    assert see(catalog, TARIFF, None) == {
+        "m": (["lab", "open"], CHEAP, 1_000_000),
+        "n": (["open"], None, 1_000_000),
+        "x": (["lab"], None, 1_000_000),
+        "y": (["closed"], None, 1_000_000),
+    }
+
+
+def test_an_account_sees_what_a_key_of_it_could_call_at_what_its_first_group_pays(catalog: Catalog) -> None:
+    assert see(catalog, TARIFF, account("lab", "other")) == {
+        "m": (["lab", "open"], CHEAP, 500_000),
+        "n": (["open"], None, 1_000_000),
+        "x": (["lab"], None, 1_000_000),
+    }
+    assert see(catalog, TARIFF, account("other")) == {
+        "m": (["open"], DEAR, 2_000_000),
+        "n": (["open"], None, 1_000_000),
+    }
+
+
+def test_an_account_that_may_use_any_group_sees_everything_at_the_plain_price(catalog: Catalog) -> None:
+    assert see(catalog, TARIFF, account()) == see(catalog, TARIFF, None)
+
+
+def test_what_is_not_served_without_a_price_is_offered_to_operators_only(catalog: Catalog) -> None:
+    strict = Tariff(TARIFF.prices, TARIFF.groups, require_price=True)
+    assert list(see(catalog, strict, account("lab"))) == ["m"]
+    assert list(see(catalog, strict, None)) == ["m", "n", "x", "y"]
+
+
+def test_a_price_is_found_by_the_callers_name_or_the_providers() -> None:
+    catalog = Catalog(clock=lambda: 7.0)
+    catalog.use([Channel("up", "custom", "http://up/v1", models=("theirs",), model_map=(("ours", "theirs"),))])
+    assert see(catalog, Tariff(PriceList([ALIAS])), None)["ours"] == (["up"], ALIAS, 1_000_000)

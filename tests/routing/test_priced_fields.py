@@ -1,0 +1,204 @@
+"""What changes what is bought is refused by name, or let through on channels that allow it, to who may have it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from gateway.domain.account import Caller
+from gateway.domain.balance import Quota
+from gateway.domain.channel import Channel
+from gateway.domain.model_info import Listed
+from gateway.domain.price import Price
+from gateway.domain.usage import Usage
+from gateway.errors import Fault, InvalidRequest, ModelNotAllowed, ModelNotFound
+from gateway.formats.anthropic.request import read_count_call, read_messages_call
+from gateway.routing.target import Option, find_answered
+from tests.routing.test_router import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
+
+CHEAP, DEAR = "openai/cheap", "openai/dear"
+PRICES = (priced(CHEAP, 1), priced(DEAR, 50))
+USED = Usage(10, 10, source="upstream")
+
+
+def router(name: str = "router", *fields: str, **more: Any) -> Channel:
+    return channel(name, CHEAP, DEAR, provider="openrouter", allow_fields=fields, **more)
+
+
+def ask(floor: Floor, caller: Caller = CALLER, model: str = CHEAP, **body: Any) -> Sequence[Option]:
+    return floor.options(call_of(model, **body), caller)
+
+
+@pytest.mark.parametrize("name", ["service_tier", "models", "provider", "preset", "route", "plugins", "speed"])
+def test_a_field_that_changes_what_is_bought_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"'{name}' changes what is bought") as caught:
+        ask(Floor(router(), prices=PRICES), **{name: [DEAR] if name == "models" else "priority"})
+    assert (caught.value.status, caught.value.param) == (400, name)
+
+
+def test_a_hosted_tool_is_refused_by_its_type() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        ask(Floor(router()), tools=[{"type": "function"}, {"type": "web_search"}])
+    assert caught.value.param == "tools.web_search"
+
+
+@pytest.mark.parametrize("allowed", ["service_tier", "service_*", "*"])
+def test_what_the_channel_allows_is_let_through(allowed: str) -> None:
+    (option,) = ask(Floor(router("router", allowed)), service_tier="priority")
+    assert option.channel.name == "router"
+
+
+def test_only_channels_that_allow_it_are_asked() -> None:
+    floor = Floor(router("strict", priority=9), router("open", "service_tier"))
+    assert [option.channel.name for option in ask(floor, service_tier="priority")] == ["open"]
+    assert len(ask(floor, service_tier="auto")) == 2
+
+
+def test_a_field_that_is_not_sent_is_not_refused() -> None:
+    """Between two languages it is left out, as ever; and counting buys nothing."""
+    floor = Floor(channel("google", "m", provider="gemini"))
+    assert len(floor.options(call_of("m", service_tier="priority"))) == 1
+    claude = Floor(channel("claude", "m", provider="anthropic"))
+    body = {"model": "m", "messages": MESSAGES, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+    assert len(claude.options(read_count_call(body))) == 1
+    with pytest.raises(InvalidRequest):
+        claude.options(read_messages_call(body | {"max_tokens": 5}))
+
+
+def test_nothing_is_bought_on_ones_own_machine() -> None:
+    floor = Floor(channel("own", "m", provider="vllm"))
+    assert len(floor.options(call_of("m", service_tier="priority", tools=[{"type": "web_search"}]))) == 1
+
+
+def test_what_is_held_covers_the_dearest_model_that_is_named() -> None:
+    (option,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
+    (plain,) = ask(Floor(router("router", "models"), prices=PRICES))
+    assert (plain.cost(USED), plain.find_most(USED)) == (10, 10)
+    assert (option.cost(USED), option.find_most(USED)) == (10, 500)
+
+
+def test_the_charge_follows_the_model_that_answered_where_that_is_dearer() -> None:
+    (option,) = ask(Floor(router("router", "models"), prices=PRICES), models=[DEAR])
+    cheap, dear = option.cost(USED), option.find_most(USED)
+    assert dear > cheap
+    for answered, cost in (
+        (CHEAP, cheap), (DEAR, dear), (f"{CHEAP}-2025-08-07", cheap), (f"{CHEAP}:free", cheap), ("who/knows", cheap),
+        ("", dear),
+    ):  # fmt: skip
+        assert option.cost_of(answered, USED) == cost
+    (other,) = ask(Floor(router(), prices=PRICES), model=DEAR)
+    assert other.cost_of(CHEAP, USED) == other.cost(USED) == dear
+
+
+def test_a_router_may_answer_with_another_model_unasked() -> None:
+    """An automatic choice, or a fallback of the provider's own: nobody has named the model, and it is paid for."""
+    (option,) = ask(Floor(router(), prices=PRICES))
+    assert option.find_price is not None
+    assert option.cost_of(DEAR, USED) > option.cost(USED) == option.cost_of("", USED)
+
+
+def test_elsewhere_the_model_that_was_asked_for_is_paid() -> None:
+    (option,) = Floor(channel("a", "m"), prices=PRICES).options()
+    assert option.find_price is None
+
+
+NAMED = [
+    (caller_of(models=(CHEAP,)), [DEAR], ModelNotAllowed, "models[0]"),
+    (caller_of(models=("openai/c*",)), [CHEAP, DEAR], ModelNotAllowed, "models[1]"),
+    (CALLER, ["vendor/hidden"], ModelNotFound, "models[0]"),
+    (CALLER, [5], InvalidRequest, "models[0]"),
+]
+
+
+@pytest.mark.parametrize(("caller", "models", "kind", "param"), NAMED)
+def test_a_named_model_is_one_that_the_key_may_use_and_the_channel_offers(
+    caller: Caller, models: list[Any], kind: type[Fault], param: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        ask(Floor(router("router", "models"), prices=PRICES), caller, models=models)
+    assert caught.value.param == param
+
+
+def test_a_variant_may_not_be_named_where_it_may_not_be_asked_for() -> None:
+    every = channel("router", "openai/*", provider="openrouter", allow_fields=("models",))
+    with pytest.raises(InvalidRequest, match=":online") as caught:
+        ask(Floor(every, prices=PRICES), models=[f"{DEAR}:online"])
+    assert caught.value.param == "models[0]"
+
+
+def test_a_named_model_may_go_by_the_name_that_callers_know() -> None:
+    """A key that may use an alias may name what stands behind it."""
+    mapped = channel("router", CHEAP, provider="openrouter", allow_fields=("models",), model_map=(("best", DEAR),))
+    (option,) = ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, "best")), models=[DEAR])
+    assert DEAR in option.named
+    with pytest.raises(ModelNotFound):
+        ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP, DEAR)), models=[DEAR])
+    with pytest.raises(ModelNotAllowed):
+        ask(Floor(mapped, prices=PRICES), caller_of(models=(CHEAP,)), models=[DEAR])
+
+
+@pytest.mark.parametrize("owner", ["key", "account"])
+def test_who_has_a_limit_may_name_only_what_has_a_price(owner: str) -> None:
+    floor = Floor(router("router", "models"), prices=PRICES[:1])
+    assert len(ask(floor, models=[DEAR])) == 1
+    capped = attrs.evolve(getattr(CALLER, owner), quota=Quota(10**9, "lifetime"))
+    with pytest.raises(ModelNotAllowed, match="no price"):
+        ask(floor, attrs.evolve(CALLER, **{owner: capped}), models=[DEAR])
+
+
+def test_where_only_one_channel_offers_what_is_named_that_one_is_asked() -> None:
+    some = channel("some", CHEAP, provider="openrouter", allow_fields=("models",))
+    floor = Floor(some, router("all", "models"), prices=PRICES)
+    assert [option.channel.name for option in ask(floor, models=[DEAR])] == ["all"]
+
+
+VARIANT = "openai/gpt-6:online"
+
+
+@pytest.mark.parametrize("variant", [VARIANT, "openai/gpt-6:nitro", "openai/gpt-6:floor", "openai/gpt-6@preset/x"])
+def test_a_variant_that_changes_what_is_bought_is_refused(variant: str) -> None:
+    floor = Floor(channel("router", "openai/*", provider="openrouter"))
+    with pytest.raises(InvalidRequest, match="changes what is bought") as caught:
+        floor.options(call_of(variant))
+    assert caught.value.param == "model"
+    assert len(floor.options(call_of("openai/gpt-6:free"))) == 1
+
+
+def test_a_variant_that_an_operator_names_or_allows_is_served() -> None:
+    for more in (
+        {"models": ("openai/*", VARIANT)}, {"model_map": (("search", VARIANT),)}, {"allow_fields": ("model:online",)},
+    ):  # fmt: skip
+        made = attrs.evolve(channel("router", "openai/*", provider="openrouter"), **more)
+        assert len(Floor(made).options(call_of("search" if "model_map" in more else VARIANT))) == 1
+
+
+def test_a_channel_that_has_never_listed_its_models_serves_no_variant() -> None:
+    early = channel("early", sync=True, provider="openrouter")
+    floor = Floor(early)
+    with pytest.raises(InvalidRequest, match=":online"):
+        floor.options(call_of(VARIANT))
+    floor.catalog.apply_listing(early, [Listed("openai/gpt-6", 1, "x")])
+    with pytest.raises(ModelNotFound):
+        floor.options(call_of(VARIANT))
+
+
+@pytest.mark.parametrize(
+    ("told", "model"),
+    [
+        (b'{"id":"x","model":"a/b","choices":[]}', "a/b"),
+        (b': hi\n\ndata: {"id":"x", "model" : "a/b:free"}\n\n', "a/b:free"),
+        (rb'{"choices":[{"message":{"content":"\"model\":\"a/cheap\""}}],"model":"a/dear"}', "a/dear"),
+        (rb'{"model":"a\/b\u0041"}', "a/bA"),
+        (b'{"model":null}', ""), (b'{"model":""}', ""), (b"", ""), (b'{"model":"\\q"}', ""),
+    ],
+)  # fmt: skip
+def test_the_model_that_answered_is_found_in_what_was_told(told: bytes, model: str) -> None:
+    assert find_answered(told) == model
+
+
+def test_a_price_of_nothing_is_not_followed() -> None:
+    (option,) = ask(Floor(router("router", "models"), prices=(priced(CHEAP, 1),)), models=[DEAR])
+    assert option.named == {DEAR: None}
+    assert option.cost_of(DEAR, USED) == option.cost(USED)
+    assert isinstance(option.price, Price)

@@ -1,0 +1,361 @@
+"""A tripped channel that nobody calls is found well again, or left alone for longer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import attrs
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.domain.channel import Channel
+from gateway.domain.circuit_breaker import LEAST_SHARE, Rules
+from gateway.domain.model_info import Listed
+from gateway.errors import UpstreamDenied, UpstreamError
+from gateway.routing.channel_state import Line
+from gateway.routing.load_balancer import PROBE_EVERY_S, Settings, Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.model_listing import fetch_models
+from gateway.routing.probe_worker import LOOK_EVERY_S, ProbeChannels
+from gateway.upstream.aiohttp_client import AiohttpUpstream
+from tests.support.scripted_upstream import FIN, RST, STALL, Received, ScriptedUpstream, Step, answer
+from tests.support.worker_loop import run_hurried
+
+COOLDOWN_S = 5.0
+RULES = Rules(failures=1, cooldown_s=COOLDOWN_S, max_cooldown_s=300.0, ramp_s=10.0)
+DUE_S = PROBE_EVERY_S
+PLACE = ("openai_chat", "m")
+UP = Channel("up", "custom", "http://127.0.0.1:9/v1", ("provider-key",), models=("m",))
+LISTING = {"object": "list", "data": [{"id": "m"}]}
+
+
+class House:
+    """Channels and how they stand; the switchboard's clock is turned by hand and its dice say the middle."""
+
+    def __init__(self, upstream: AiohttpUpstream, *channels: Channel) -> None:
+        self.now = 1_000.0
+        self.upstream = upstream
+        self.catalog, self.board = Catalog(clock=lambda: self.now), Switchboard(lambda: self.now, lambda: 0.5)
+        self.board.settings = Settings(RULES)
+        self.use(*channels)
+        self.job = ProbeChannels(self.catalog, self.board, self.fetch)
+
+    async def fetch(self, channel: Channel) -> Sequence[Listed]:
+        return await fetch_models(self.upstream, channel, now_s=1, timeout_s=0.2)
+
+    def use(self, *channels: Channel) -> None:
+        self.catalog.use(channels)
+        self.board.use(channels)
+
+    def line(self, name: str = "up") -> Line:
+        return self.board.lines[name]
+
+    def trip(self, name: str = "up") -> None:
+        """A call over the channel fails."""
+        lease = self.board.lease(self.line(name), PLACE, 1, retry=False)
+        self.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
+        self.board.end(lease)
+        assert self.line(name).breaker.state == "down"
+
+    def look(self, name: str = "up") -> tuple[str, float, int]:
+        """State, seconds of cooldown left, trips."""
+        breaker = self.line(name).breaker
+        return breaker.state, max(0.0, breaker.until - self.now), breaker.trips
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[AiohttpUpstream]:
+    opened = AiohttpUpstream()
+    yield opened
+    await opened.close()
+
+
+def at(up: ScriptedUpstream, name: str = "up", **more: Any) -> Channel:
+    return attrs.evolve(UP, name=name, base_url=up.base_url, **more)
+
+
+async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_seconds(
+    upstream: AiohttpUpstream,
+) -> None:
+    async with ScriptedUpstream([answer(LISTING)]) as up:
+        house = House(upstream, at(up, headers=(("X-Ours", "1"),)))
+        house.trip()
+        for wait in (0.0, DUE_S - 0.001):
+            house.now += wait
+            await house.job.probe()
+            assert (len(up.received), house.look()[0]) == (0, "down")
+        house.now += 0.001
+        await house.job.probe()
+        (asked,) = up.received
+        assert (asked.method, asked.path, asked.headers["authorization"]) == (
+            "GET",
+            "/v1/models",
+            "Bearer provider-key",
+        )
+        assert asked.headers["x-ours"] == "1"
+        assert house.look()[0] == "up"
+        await house.job.probe()
+        assert len(up.received) == 1
+
+
+async def test_a_channel_that_is_well_is_not_asked(upstream: AiohttpUpstream) -> None:
+    async with ScriptedUpstream([answer(LISTING)]) as up:
+        house = House(upstream, at(up))
+        house.now += 3_600
+        await house.job.probe()
+        assert up.received == []
+
+
+async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpUpstream) -> None:
+    async with ScriptedUpstream([answer(LISTING)]) as up:
+        house = House(upstream, at(up))
+        house.trip()
+        house.now += DUE_S
+        lease = house.board.lease(house.line(), PLACE, 1, retry=False)
+        await house.job.probe()
+        assert (up.received, house.look()[0]) == ([], "trial")
+        house.board.end(lease)
+        await house.job.probe()
+        assert (len(up.received), house.look()[0]) == (1, "up")
+
+
+@pytest.mark.parametrize(
+    "well",
+    [
+        pytest.param(answer(LISTING), id="a list"),
+        pytest.param(answer({"object": "list", "data": []}), id="an empty list"),
+        pytest.param(answer({"error": {"message": "no such path"}}, 404), id="no list"),
+        pytest.param(answer({"error": {"message": "who are you?"}}, 401), id="a refused key"),
+        pytest.param(answer({"error": {"message": "slow down"}}, 429), id="a rate limit"),
+    ],
+)
+async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: AiohttpUpstream, well: bytes) -> None:
+    async with ScriptedUpstream([well]) as up:
+        house = House(upstream, at(up))
+        house.trip()
+        house.now += DUE_S
+        with capture_logs() as told:
+            await house.job.probe()
+        assert house.look()[0] == "up"
+        assert [line["event"] for line in told] == ["channel_recovered"]
+
+
+@pytest.mark.parametrize(
+    "ill",
+    [
+        pytest.param([answer({"error": {"message": "no"}}, 500)], id="500"),
+        pytest.param([answer(b"", 503)], id="503"),
+        pytest.param([answer(b"<html>maintenance</html>")], id="HTML"),
+        pytest.param([answer({"error": {"message": "no"}})], id="error with 200"),
+        pytest.param([answer(b"", 302, location="http://127.0.0.1:1/")], id="redirect"),
+        pytest.param([b"no HTTP at all\r\n\r\n", FIN], id="no HTTP"),
+        pytest.param([answer(LISTING)[:-3], FIN], id="cut in the body"),
+        pytest.param([RST], id="reset"),
+        pytest.param([STALL], id="silence"),
+    ],
+)
+async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpUpstream, ill: list[Step]) -> None:
+    async with ScriptedUpstream(ill) as up:
+        house = House(upstream, at(up))
+        house.trip()
+        house.now += DUE_S
+        await house.job.probe()
+        assert house.look() == ("down", 2 * COOLDOWN_S, 2)
+        house.now += DUE_S
+        await house.job.probe()
+        assert house.look() == ("down", 2 * COOLDOWN_S - DUE_S, 2)  # within its cooldown that is no news
+        house.now += DUE_S
+        await house.job.probe()
+        assert house.look() == ("down", 4 * COOLDOWN_S, 3)
+        assert up.received
+
+
+async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(upstream: AiohttpUpstream) -> None:
+    async with ScriptedUpstream([answer(b"", 500)], [answer(b"", 500)], [answer(LISTING)]) as up:
+        house = House(upstream, at(up))
+        house.trip()
+        house.line().breaker.until = house.now + 300
+        asked = []
+        for _ in range(30):
+            house.now += 1
+            await house.job.probe()
+            asked.append(len(up.received))
+        assert asked == [0] * 4 + [1] * 5 + [2] * 5 + [3] * 16
+        assert house.look()[0] == "up"
+
+
+async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: AiohttpUpstream) -> None:
+    async with ScriptedUpstream([answer(LISTING)]) as up:
+        house = House(upstream, at(up))
+        house.line().breaker.trip(house.now, RULES, reason="busy", dice=0.5, rest_s=60.0)
+        for passed, asked in ((59.9, 0), (0.1, 1)):
+            house.now += passed
+            await house.job.probe()
+            assert len(up.received) == asked
+
+
+async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_back(upstream: AiohttpUpstream) -> None:
+    """But not if the provider was there all the time: then the model alone is broken."""
+    for listings, waits in (([answer(b"", 500), answer(LISTING)], False), ([answer(LISTING)], True)):
+        async with ScriptedUpstream(*[[listing] for listing in listings]) as up:
+            house = House(upstream, at(up))
+            lease = house.board.lease(house.line(), PLACE, 1, retry=False)
+            house.board.note_failed(lease, UpstreamError("it broke"))
+            house.board.end(lease)
+            ((_, _, breaker),) = house.line().list_tripped()
+            breaker.until = house.now + 100
+            for _ in range(2):
+                house.now += PROBE_EVERY_S
+                await house.job.probe()
+            assert len(up.received) == 2
+            assert (house.line().find_obstacle(PLACE, 1, house.now) is not None) == waits
+
+
+async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_cooldown(
+    upstream: AiohttpUpstream,
+) -> None:
+    house = House(upstream, UP)
+    house.trip()
+    for trips in range(2, 12):
+        house.now = max(house.line().breaker.until, house.now + PROBE_EVERY_S)
+        await house.job.probe()
+        assert house.look() == ("down", min(COOLDOWN_S * 2 ** (trips - 1), RULES.max_cooldown_s), trips)
+    assert house.look()[1] == RULES.max_cooldown_s
+
+
+async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpUpstream) -> None:
+    """A small share first; one failure takes it down again, for longer; only a call answered well forgets."""
+    async with ScriptedUpstream([answer(LISTING)]) as up:
+        house = House(upstream, at(up))
+        house.board.settings = Settings(attrs.evolve(RULES, failures=3))
+        for _ in range(3):
+            lease = house.board.lease(house.line(), PLACE, 1, retry=False)
+            house.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
+            house.board.end(lease)
+        house.now += DUE_S
+        await house.job.probe()
+        assert (house.look()[0], house.line().breaker.share(house.now, RULES)) == ("up", LEAST_SHARE)
+        house.trip()
+        assert house.look() == ("down", 2 * COOLDOWN_S, 2)
+
+
+async def test_a_disabled_channel_is_not_asked(upstream: AiohttpUpstream) -> None:
+    async with ScriptedUpstream([answer(LISTING)]) as up:
+        house = House(upstream, at(up))
+        house.trip()
+        house.use(at(up, status="disabled"))
+        house.now += DUE_S
+        await house.job.probe()
+        assert (up.received, house.look()[0]) == ([], "down")
+
+
+async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstream: AiohttpUpstream) -> None:
+    async with ScriptedUpstream([answer(LISTING)]) as up:
+        house = House(upstream, at(up, provider="azure_openai"))
+        house.trip()
+        house.now += 3_600
+        await house.job.probe()
+        assert (up.received, house.look()) == ([], ("down", 0.0, 1))  # nor is it held against it
+
+
+async def test_channels_are_asked_side_by_side(upstream: AiohttpUpstream) -> None:
+    met = asyncio.Barrier(2)
+
+    async def meet(_received: Received) -> None:
+        await met.wait()
+
+    script: list[Step] = [meet, answer(LISTING)]
+    async with asyncio.timeout(3), ScriptedUpstream(script) as one, ScriptedUpstream(script) as two:
+        house = House(upstream, at(one, "one"), at(two, "two"))
+        house.trip("one")
+        house.trip("two")
+        house.now += DUE_S
+        await house.job.probe()
+        assert [house.look(name)[0] for name in ("one", "two")] == ["up", "up"]
+
+
+@pytest.mark.parametrize("probed", [answer(LISTING), answer(b"", 500)], ids=["well", "ill"])
+@pytest.mark.parametrize("called", ["well", "ill", "left", "under way"])
+async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
+    upstream: AiohttpUpstream, probed: bytes, called: str
+) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def wait(_received: Received) -> None:
+        asked.set()
+        await go.wait()
+
+    async with asyncio.timeout(3), ScriptedUpstream([wait, probed]) as up:
+        house = House(upstream, at(up))
+        house.trip()
+        house.now += DUE_S
+        probing = asyncio.create_task(house.job.probe())
+        await asked.wait()
+        lease = house.board.lease(house.line(), PLACE, 1, retry=False)
+        if called == "well":
+            house.board.note_answered(lease)
+        elif called == "ill":
+            house.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
+        if called != "under way":
+            house.board.end(lease)
+        before = house.look()
+        go.set()
+        await probing
+        if called == "left":  # which is no verdict: then the probe's is the only one
+            assert house.look()[0] == ("up" if probed == answer(LISTING) else "down")
+        else:
+            assert house.look() == before
+
+
+async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstream: AiohttpUpstream) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def wait(_received: Received) -> None:
+        asked.set()
+        await go.wait()
+
+    async with asyncio.timeout(3), ScriptedUpstream([wait, answer(b"", 500)]) as up:
+        house = House(upstream, at(up))
+        house.trip()
+        house.now += DUE_S
+        probing = asyncio.create_task(house.job.probe())
+        await asked.wait()
+        house.use(attrs.evolve(UP, name="other"))
+        go.set()
+        await probing
+        assert house.look("other") == ("up", 0.0, 0)
+
+
+def test_it_looks_every_second_for_ever() -> None:
+    """In a time that is the loop's: down at 0 s, due every 5 s, and up when it answers."""
+
+    async def main() -> None:
+        loop, asked_at = asyncio.get_running_loop(), []
+        catalog, board = Catalog(clock=loop.time), Switchboard(loop.time, lambda: 0.5)
+        board.settings = Settings(RULES)
+        catalog.use([UP])
+        board.use([UP])
+
+        async def fetch(_channel: Channel) -> Sequence[Listed]:
+            asked_at.append(loop.time() - began)
+            if len(asked_at) < 3:
+                raise UpstreamError("not yet")
+            raise UpstreamDenied("who are you?")
+
+        line = board.lines["up"]
+        lease = board.lease(line, PLACE, 1, retry=False)
+        board.note_failed(lease, UpstreamError("it broke", phase="connect"))
+        board.end(lease)
+        began = loop.time()
+        job = asyncio.create_task(ProbeChannels(catalog, board, fetch).run())
+        await asyncio.sleep(200)
+        due = 0.0
+        for at_s in asked_at:
+            due += PROBE_EVERY_S
+            assert due <= at_s <= due + LOOK_EVERY_S + 0.5
+            due = at_s
+        assert (len(asked_at), line.breaker.state) == (3, "up")
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+
+    run_hurried(main())

@@ -1,0 +1,1181 @@
+"""A call becomes a route: who may serve it, at the price of its moment, and who is next when one fails."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.channel import Channel
+from gateway.domain.circuit_breaker import Rules
+from gateway.domain.image import PictureAsk
+from gateway.domain.inference_request import Call, Operation
+from gateway.domain.model_info import Listed
+from gateway.domain.price import ONE_PPM, Price, PriceList
+from gateway.domain.rate_limit import burst
+from gateway.domain.usage import Usage
+from gateway.errors import (
+    GroupNotAllowed,
+    InvalidRequest,
+    ModelNotAllowed,
+    ModelNotFound,
+    NoAvailableChannel,
+    NotExpressible,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+)
+from gateway.formats.anthropic.request import read_count_call, read_messages_call
+from gateway.formats.openai.chat import read_chat_call
+from gateway.formats.openai.embeddings import read_embeddings_call
+from gateway.formats.openai.images import read_images_call
+from gateway.routing.channel_state import ALL_INSISTING_RPM, INSISTING_RPM
+from gateway.routing.load_balancer import Settings, Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.pricing_policy import Tariff
+from gateway.routing.route import Route
+from gateway.routing.router import Router
+from gateway.routing.target import Attempt, Option
+from gateway.routing.unsupported_operation import UnsupportedOperation
+
+CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
+RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
+ENDLESS = Settings(RULES, max_attempts=99, least_retries=99)
+CHAT = "openai_chat"
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def call_of(model: str = "m", **more: Any) -> Call:
+    return read_chat_call({"model": model, "messages": MESSAGES, **more})
+
+
+def channel(name: str, *models: str, **more: Any) -> Channel:
+    keys = more.pop("keys", (f"key-of-{name}",))
+    return Channel(name, more.pop("provider", "custom"), f"http://{name}/v1", keys, models, **more)
+
+
+class Floor(Router):
+    """Rooms 3 and below, as far as routing sees them; the clock is turned by hand, the dice are the same again."""
+
+    def __init__(self, *channels: Channel, prices: Sequence[Price] = (), **more: Any) -> None:
+        self.time = 1_000.0
+        self.throws = iter(random.Random(17).random, None)  # noqa: S311 - turns, not secrets
+        self.catalog = Catalog(clock=lambda: 0.0)
+        self.board = Switchboard(lambda: self.time, self.throw)
+        self.board.settings = more.pop("settings", ENDLESS)
+        self.use(*channels)
+        super().__init__(self.catalog, self.board, Tariff(PriceList(prices), **more))
+
+    def throw(self) -> float:
+        return next(self.throws)
+
+    def use(self, *channels: Channel) -> None:
+        self.catalog.use(channels)
+        self.board.use(channels)
+
+    def options(self, call: Call | None = None, caller: Caller = CALLER) -> Sequence[Option]:
+        return self.route(caller, call or call_of()).options
+
+    def names(self, model: str = "m", caller: Caller = CALLER) -> list[str]:
+        return [option.channel.name for option in self.options(call_of(model), caller)]
+
+    def begin(self, call: Call | None = None) -> tuple[Route, Attempt]:
+        route = self.route(CALLER, call or call_of())
+        return route, route.begin("1", 99)
+
+    def fail(self, attempt: Attempt, fault: UpstreamFault) -> None:
+        """What the relay does when an attempt fails."""
+        self.board.note_failed(attempt.lease, fault)
+        self.board.end(attempt.lease)
+
+    def trip(self, name: str, rest_s: float) -> None:
+        """Take a channel down for so long."""
+        self.board.lines[name].breaker.trip(self.time, RULES, reason="ill", dice=0.5, rest_s=rest_s)
+
+    def walk(self, fault: UpstreamFault, call: Call | None = None) -> list[str]:
+        """The channels that are tried where every one of them meets ``fault``."""
+        route, attempt = self.begin(call)
+        tried = [attempt.channel.name]
+        while True:
+            self.fail(attempt, fault)
+            following = route.follow(attempt) if route.may_follow(attempt, fault) else None
+            if following is None:
+                return tried
+            attempt = following
+            tried.append(attempt.channel.name)
+
+
+def broken() -> UpstreamFault:
+    return UpstreamError("it broke")
+
+
+def busy(rest_s: float) -> UpstreamFault:
+    fault = UpstreamError("it is overloaded")
+    fault.rest_s = rest_s
+    return fault
+
+
+def limited() -> UpstreamFault:
+    return UpstreamLimited("slow down", status=429)
+
+
+def not_found() -> UpstreamFault:
+    fault = UpstreamRefused("no such model", status=404)
+    fault.retryable = True
+    return fault
+
+
+def other_account(number: int) -> Caller:
+    return Caller(Account(number, f"account-{number}"), ApiKey(number, number, "k", b"", ""))
+
+
+def caller_of(group: str | None = None, *groups: str, models: tuple[str, ...] = ()) -> Caller:
+    """A caller whose key is of ``group``, and whose account may use ``groups``."""
+    key = attrs.evolve(CALLER.key, group=group, models=models)
+    return Caller(attrs.evolve(CALLER.account, groups=groups), key)
+
+
+def priced(model: str, nanos_a_token: int, provider: str | None = None) -> Price:
+    return Price(model, nanos_a_token * ONE_PPM, provider=provider)
+
+
+def sent(attempt: Attempt, call: Call) -> dict[str, Any]:
+    """The body that an attempt sends."""
+    body = attempt.plan(call).body
+    assert body is not None
+    value: dict[str, Any] = orjson.loads(body)
+    return value
+
+
+# Who may serve it
+
+
+def test_every_channel_that_offers_the_model_is_an_option() -> None:
+    assert Floor(channel("b", "m"), channel("x", "other"), channel("a", "m")).names() == ["b", "a"]
+
+
+def test_a_disabled_channel_is_none() -> None:
+    assert Floor(channel("a", "m", status="disabled"), channel("b", "m")).names() == ["b"]
+
+
+def test_a_channel_whose_list_is_not_known_yet_comes_after_those_that_are_sure() -> None:
+    early = channel("early", sync=True, priority=9)
+    floor = Floor(early, channel("sure", "m"))
+    assert floor.walk(broken()) == ["sure", "early"]
+    floor.catalog.apply_listing(early, [Listed("m", 1, "v")])
+    assert floor.walk(broken()) == ["early", "sure"]
+    floor.catalog.apply_listing(early, [])
+    floor.catalog.apply_listing(early, [])
+    assert floor.names() == ["sure"]
+
+
+def test_a_channel_whose_list_is_not_known_yet_is_not_asked_for_what_it_would_not_keep() -> None:
+    with pytest.raises(ModelNotFound):
+        Floor(channel("early", "gpt-*", sync=True)).options()
+
+
+def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look() -> None:
+    with pytest.raises(ModelNotFound, match="GET /v1/models") as caught:
+        Floor(channel("a", "m")).options(call_of("nope"))
+    assert (caught.value.status, caught.value.should_retry) == (404, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "provider", "operation"),
+    [
+        (read_embeddings_call({"model": "m", "input": "a"}), "anthropic", "embeddings"),
+        (Call("responses", "m", {}), "gemini", "responses"),
+        (Call("rerank", "m", {}), "openai", "rerank"),
+    ],
+)
+def test_an_operation_that_no_channel_of_the_model_takes_is_refused_with_one_that_works(
+    call: Call, provider: str, operation: str
+) -> None:
+    with pytest.raises(UnsupportedOperation) as caught:
+        Floor(channel("a", "m", provider=provider)).options(call)
+    assert (caught.value.status, caught.value.param, caught.value.should_retry) == (400, "model", False)
+    path = f"/v1/{operation}"
+    assert caught.value.message == f"The endpoint {path} does not serve the model 'm'; POST /v1/chat/completions does"
+
+
+WRONG_ENDPOINTS = [
+    ("openai", "gpt-image-1", "videos", "/v1/images/generations"),
+    ("openai", "sora-2", "images", "/v1/videos"),
+    ("openai", "gpt-6-luna", "images", "/v1/chat/completions"),
+    ("openai", "text-embedding-3-small", "images", "/v1/embeddings"),
+    ("openai", "whisper-1", "videos", "/v1/audio/transcriptions"),
+    ("openai", "gpt-4o-mini-tts", "rerank", "/v1/audio/speech"),
+    ("gemini", "gemini-embedding-001", "rerank", "/v1/embeddings"),
+    ("gemini", "veo-3.1-generate-preview", "speech", "/v1/videos"),
+    ("openrouter", "openai/gpt-image-2", "transcriptions", "/v1/images/generations"),
+    ("minimax", "MiniMax-Hailuo-2.3", "chat", "/v1/videos"),
+    ("minimax", "MiniMax-Hailuo-2.3", "count_tokens", "/v1/videos"),
+    ("minimax", "MiniMax-Hailuo-2.3", "messages", "/v1/videos"),
+    ("kling", "kling-v2-5-turbo", "images", "/v1/videos"),
+]
+
+
+@pytest.mark.parametrize(("provider", "model", "operation", "path"), WRONG_ENDPOINTS)
+def test_the_endpoint_that_is_named_is_the_one_the_model_is_for(
+    provider: str, model: str, operation: Operation, path: str
+) -> None:
+    with pytest.raises(UnsupportedOperation) as caught:
+        Floor(channel("a", model, provider=provider)).options(Call(operation, model, {}))
+    assert caught.value.message.endswith(f"; POST {path} does")
+
+
+def test_only_channels_that_take_the_operation_are_options() -> None:
+    floor = Floor(channel("claude", "m", provider="anthropic"), channel("a", "m"))
+    assert [option.channel.name for option in floor.options(read_embeddings_call({"model": "m", "input": "a"}))] == [
+        "a"
+    ]
+
+
+def test_counting_where_nobody_counts_has_no_options_and_is_not_refused() -> None:
+    floor, call = Floor(channel("a", "m")), read_count_call({"model": "m", "messages": MESSAGES})
+    route = floor.route(CALLER, call)
+    assert (list(route.options), route.rank()) == ([], [])
+    with pytest.raises(ModelNotFound):
+        floor.options(attrs.evolve(call, model="nope"))
+    with pytest.raises(ModelNotAllowed):
+        floor.options(call, caller_of(models=("other",)))
+
+
+def test_counting_goes_to_those_that_count() -> None:
+    floor = Floor(channel("a", "m"), channel("claude", "m", provider="anthropic"))
+    (option,) = floor.options(read_count_call({"model": "m", "messages": MESSAGES}))
+    assert (option.channel.name, option.endpoint.wire) == ("claude", "anthropic_count_tokens")
+
+
+def test_counting_is_estimated_where_those_that_count_cannot_now() -> None:
+    floor, call = (
+        Floor(channel("claude", "m", provider="anthropic")),
+        read_count_call({"model": "m", "messages": MESSAGES}),
+    )
+    for _ in range(RULES.failures):
+        floor.walk(broken(), call)
+    assert floor.route(CALLER, call).rank() == []
+
+
+# What is sent
+
+
+def test_an_alias_reaches_the_provider_under_its_own_name() -> None:
+    call = call_of("ours")
+    _, attempt = Floor(channel("a", model_map=(("ours", "theirs"),))).begin(call)
+    plan = attempt.plan(call)
+    assert plan.url == "http://a/v1/chat/completions"
+    assert plan.headers["Authorization"] == "Bearer key-of-a"
+    assert sent(attempt, call)["model"] == "theirs"
+    assert call.body["model"] == "ours"
+
+
+def test_embeddings_go_to_their_own_path() -> None:
+    call = read_embeddings_call({"model": "m", "input": "a"})
+    _, attempt = Floor(channel("a", "m")).begin(call)
+    assert attempt.plan(call).url == "http://a/v1/embeddings"
+
+
+def test_a_channel_without_a_key_sends_none() -> None:
+    _, attempt = Floor(channel("a", "m", keys=())).begin()
+    assert "Authorization" not in attempt.plan(call_of()).headers
+
+
+def test_every_attempt_is_made_with_the_key_of_its_turn() -> None:
+    floor, keys = Floor(channel("a", "m", keys=("one", "two"))), []
+    for _ in range(3):
+        _, attempt = floor.begin()
+        keys.append(attempt.plan(call_of()).headers["Authorization"])
+    assert keys == ["Bearer one", "Bearer two", "Bearer one"]
+
+
+def test_what_is_sent_has_the_vendors_quirks() -> None:
+    call = call_of(max_completion_tokens=7, messages=[{"role": "developer", "content": "be brief"}, *MESSAGES])
+    _, attempt = Floor(channel("a", "m", provider="deepseek")).begin(call)
+    body = sent(attempt, call)
+    assert (body["max_tokens"], body["messages"][0]["role"]) == (7, "system")
+    assert "max_completion_tokens" not in body
+    assert (call.body["max_completion_tokens"], call.body["messages"][0]["role"]) == (7, "developer")
+
+
+def test_the_next_attempt_is_not_sent_the_quirks_of_the_one_before() -> None:
+    call = call_of(max_completion_tokens=7)
+    floor = Floor(channel("a", "m", provider="deepseek", priority=1), channel("b", "m"))
+    route, first = floor.begin(call)
+    assert "max_tokens" in sent(first, call)
+    floor.fail(first, broken())
+    assert route.may_follow(first, broken())
+    second = route.follow(first)
+    assert second is not None
+    assert sent(second, call) == call.body
+
+
+def test_a_channel_of_another_language_is_spoken_to_in_that() -> None:
+    call = call_of(stream=True)
+    _, attempt = Floor(channel("a", "m", provider="gemini")).begin(call)
+    plan = attempt.plan(call)
+    assert plan.url.startswith("http://a/v1/models/m:streamGenerateContent")
+    assert sent(attempt, call)["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
+
+
+FEATURES = {"anthropic-beta": "context-1m", "anthropic-version": "2024-01-01"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "told"),
+    [("anthropic", FEATURES), ("deepseek", FEATURES), ("custom", {}), ("gemini", {})],
+)
+def test_a_callers_features_go_with_a_body_in_anthropics_language_only(provider: str, told: dict[str, str]) -> None:
+    body = {"model": "m", "max_tokens": 5, "messages": MESSAGES}
+    call = attrs.evolve(read_messages_call(body, "context-1m"), version="2024-01-01")
+    _, attempt = Floor(channel("a", "m", provider=provider)).begin(call)
+    headers = attempt.plan(call).headers
+    assert {name: value for name, value in headers.items() if name.startswith("anthropic")} == told
+
+
+def test_where_a_caller_names_no_version_the_vendors_own_is_sent() -> None:
+    call = read_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES})
+    _, attempt = Floor(channel("a", "m", provider="anthropic")).begin(call)
+    headers = attempt.plan(call).headers
+    assert headers["anthropic-version"] == "2023-06-01"
+    assert "anthropic-beta" not in headers
+
+
+def test_a_channels_own_headers_are_laid_over_a_callers_features() -> None:
+    call = read_messages_call({"model": "m", "max_tokens": 5, "messages": MESSAGES}, "context-1m")
+    _, attempt = Floor(channel("a", "m", provider="anthropic", headers=(("Anthropic-Beta", "ours"),))).begin(call)
+    assert {name.lower(): value for name, value in attempt.plan(call).headers.items()}["anthropic-beta"] == "ours"
+
+
+# Who is next
+
+
+def test_a_channel_that_failed_is_not_tried_again() -> None:
+    tried = Floor(*[channel(name, "m") for name in "abcd"]).walk(broken())
+    assert sorted(tried) == list("abcd")
+
+
+def test_one_priority_is_exhausted_before_the_next() -> None:
+    floor = Floor(
+        channel("last", "m", priority=-1),
+        channel("b1", "m"),
+        channel("first", "m", priority=5),
+        channel("b2", "m", weight=9),
+    )
+    tried = floor.walk(broken())
+    assert (tried[0], set(tried[1:3]), tried[3]) == ("first", {"b1", "b2"}, "last")
+
+
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.booleans()), min_size=1, max_size=7), st.randoms(use_true_random=False)
+)
+def test_whoever_is_tried_no_better_one_was_left(kinds: list[tuple[int, bool]], chance: Any) -> None:
+    channels = {
+        f"c{number}": channel(f"c{number}", *(["m"] if sure else []), sync=not sure, priority=priority)
+        for number, (priority, sure) in enumerate(kinds)
+    }
+    floor = Floor(*channels.values())
+    floor.throws = iter(chance.random, None)
+    tried = [channels[name] for name in floor.walk(broken())]
+    assert len(tried) == len(channels)
+    ranks = [(not one.sync, one.priority) for one in tried]
+    assert ranks == sorted(ranks, reverse=True)
+
+
+def test_a_channel_that_is_down_or_full_is_passed_over() -> None:
+    floor = Floor(
+        channel("down", "m", priority=9),
+        channel("full", "m", priority=8, max_concurrency=1),
+        channel("rate", "m", priority=7, rpm=1),
+        channel("well", "m"),
+    )
+    floor.trip("down", 60)
+    assert [floor.begin()[1].channel.name for _ in range(3)] == ["full", "rate", "well"]
+
+
+@pytest.mark.parametrize("fault", [UpstreamDenied("not with this key"), limited()])
+def test_trouble_with_a_key_leaves_the_channels_other_key(fault: UpstreamFault) -> None:
+    floor = Floor(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
+    route, first = floor.begin()
+    floor.fail(first, fault)
+    assert route.may_follow(first, fault)
+    second = route.follow(first)
+    assert second is not None
+    assert (second.channel.name, first.lease.key.key, second.lease.key.key) == ("a", "one", "two")
+    floor.fail(second, fault)
+    assert route.may_follow(second, fault)
+    third = route.follow(second)
+    assert third is not None
+    assert third.channel.name == "b"
+
+
+def test_trouble_with_the_channel_takes_its_other_keys_along() -> None:
+    assert Floor(channel("a", "m", keys=("one", "two"))).walk(broken()) == ["a"]
+
+
+def test_the_only_key_of_a_channel_is_the_channel() -> None:
+    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(limited()) == ["a", "b"]
+
+
+def test_what_one_provider_does_not_have_another_may() -> None:
+    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(not_found()) == ["a", "b"]
+
+
+def test_what_is_the_callers_mistake_is_its_answer() -> None:
+    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(UpstreamRefused("no", status=400)) == ["a"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_no_more_attempts_are_made_than_may(most: int) -> None:
+    floor = Floor(*[channel(f"c{number}", "m") for number in range(4)], settings=Settings(RULES, most, 1.0, 99))
+    assert len(floor.walk(broken())) == min(most, 4)
+
+
+def test_every_attempt_but_the_first_is_a_retry() -> None:
+    floor = Floor(channel("a", "m"), channel("b", "m"))
+    route, first = floor.begin()
+    assert (floor.board.running, floor.board.retrying) == (1, 0)
+    floor.fail(first, broken())
+    assert route.may_follow(first, broken())
+    route.follow(first)
+    assert (floor.board.running, floor.board.retrying) == (1, 1)
+
+
+def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
+    floor = Floor(channel("a", "m", priority=1), channel("b", "m", max_concurrency=1))
+    route, first = floor.begin()
+    floor.fail(first, broken())
+    assert route.may_follow(first, broken())
+    floor.board.lease(floor.board.lines["b"], (CHAT, "m"), 1, retry=False)
+    assert route.follow(first) is None
+
+
+@pytest.mark.parametrize("left", [[], [channel("b", "m", status="disabled")]])
+def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: list[Channel]) -> None:
+    first_of_all = channel("a", "m", priority=1)
+    floor = Floor(first_of_all, channel("b", "m"))
+    route, first = floor.begin()
+    floor.use(first_of_all, *left)
+    floor.fail(first, UpstreamError("broke"))
+    assert not route.may_follow(first, UpstreamError("broke"))
+    assert route.follow(first) is None
+
+
+def test_a_channel_that_goes_between_ranking_and_its_turn_is_not_taken() -> None:
+    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    route = floor.route(CALLER, call_of())
+    assert route.rank()[0].channel.name == "a"
+    floor.use(channel("b", "m"))
+    assert route.begin("x", 0).channel.name == "b"
+
+
+def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
+    floor = Floor(channel("a", "m"), channel("b", model_map=(("m", "theirs"),)))
+    route, first = floor.begin()
+    floor.fail(first, broken())
+    assert route.may_follow(first, broken())
+    second = route.follow(first)
+    assert second is not None
+    naming = second.exchange.naming
+    assert (naming.id, naming.now_s, naming.model) == ("1", 99, second.option.model)
+
+
+# What a language has no words for
+
+
+def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
+    floor, call = Floor(channel("claude", "m", provider="anthropic", priority=1), channel("a", "m")), call_of(n=2)
+    route, first = floor.begin(call)
+    with pytest.raises(NotExpressible) as caught:
+        first.plan(call)
+    fault = caught.value
+    assert (fault.status, fault.param, fault.public_code) == (400, "n", "invalid_request")
+    floor.fail(first, fault)
+    assert route.may_follow(first, fault)
+    second = route.follow(first)
+    assert second is not None
+    assert (second.channel.name, sent(second, call)["n"]) == ("a", 2)
+
+
+def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
+    floor, call = Floor(*[channel(name, "m", provider="anthropic") for name in "abc"]), call_of(n=2)
+    route, attempt = floor.begin(call)
+    faults: list[NotExpressible] = []
+    while True:
+        with pytest.raises(NotExpressible) as caught:
+            attempt.plan(call)
+        faults.append(caught.value)
+        floor.fail(attempt, caught.value)
+        following = route.follow(attempt) if route.may_follow(attempt, caught.value) else None
+        if following is None:
+            break
+        attempt = following
+    assert [(fault.status, fault.param) for fault in faults] == [(400, "n")] * 3
+
+
+def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
+    mute = [channel(f"mute{number}", "m", priority=9) for number in range(5)]
+    floor = Floor(*mute, channel("a", "m"), settings=Settings(RULES, max_attempts=1, retry_ratio=0, least_retries=0))
+    route, attempt = floor.begin()
+    for _ in mute:
+        fault = NotExpressible("no words for it", param="n")
+        floor.fail(attempt, fault)
+        assert route.may_follow(attempt, fault)
+        following = route.follow(attempt)
+        assert following is not None
+        attempt = following
+    assert (attempt.channel.name, floor.board.running, floor.board.retrying) == ("a", 1, 0)
+    floor.fail(attempt, broken())
+    assert not route.may_follow(attempt, broken())  # it was the one attempt that may be made
+
+
+def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
+    floor = Floor(channel("a", "m"))
+    for _ in range(10):
+        floor.walk(NotExpressible("no words for it"))
+    assert floor.board.lines["a"].find_obstacle((CHAT, "m"), 1, floor.time) is None
+
+
+# Nobody can at the moment
+
+
+def count_calls(floor: Floor, caller: Caller = CALLER) -> int:
+    """How many calls of ``caller`` pass at once; each of them fails."""
+    for number in range(1_000):
+        try:
+            attempt = floor.route(caller, call_of()).begin("1", 99)
+        except NoAvailableChannel as fault:
+            assert (fault.status, fault.retry_after_s, fault.should_retry) == (503, 1, None)  # noqa: PT017 - counted
+            return number
+        floor.fail(attempt, broken())
+    pytest.fail("nothing bounds them")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_where_all_are_down_calls_are_still_tried_at_a_bounded_rate(channels: int) -> None:
+    floor = Floor(*[channel(f"c{number}", "m") for number in range(channels)])
+    for number in range(channels):
+        floor.trip(f"c{number}", 300.0)
+    assert count_calls(floor) == channels * burst(INSISTING_RPM)
+    passed = 0
+    for _ in range(60):
+        floor.time += 1
+        passed += count_calls(floor)
+    assert passed == 60 * channels * INSISTING_RPM // 60
+    assert all(line.breaker.state == "down" for line in floor.board.lines.values())
+
+
+def test_one_account_that_calls_without_end_leaves_others_their_turns_at_a_channel_that_is_down() -> None:
+    floor = Floor(channel("up", "m"))
+    floor.trip("up", 300.0)
+    passed = 0
+    for _ in range(50):
+        count_calls(floor)
+        floor.time += 1
+        passed += count_calls(floor, other_account(2))
+    assert passed >= 50
+
+
+def test_all_accounts_together_are_bounded_too() -> None:
+    floor = Floor(channel("up", "m"))
+    floor.trip("up", 300.0)
+    passed = sum(count_calls(floor, other_account(number)) for number in range(2, 100))
+    assert passed == burst(ALL_INSISTING_RPM)
+
+
+def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:
+    floor = Floor(channel("up", "m"))
+    floor.trip("up", 300.0)
+    _, attempt = floor.begin()
+    floor.board.note_answered(attempt.lease)
+    floor.board.end(attempt.lease)
+    assert floor.board.lines["up"].state == "up"
+    assert floor.board.lines["up"].is_free((CHAT, "m"))
+
+
+def test_where_another_channel_serves_one_that_is_down_is_left_alone() -> None:
+    floor = Floor(channel("ill", "m", priority=1), channel("well", "m"))
+    floor.trip("ill", 300.0)
+    assert {floor.begin()[1].channel.name for _ in range(20)} == {"well"}
+
+
+def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
+    floor = Floor(channel("a", "m", rpm=1))
+    floor.begin()
+    with pytest.raises(NoAvailableChannel) as caught:
+        floor.begin()
+    assert (caught.value.retry_after_s, caught.value.should_retry) == (60, False)
+
+
+@pytest.mark.parametrize(("more", "told"), [({"max_concurrency": 1}, 1), ({"rpm": 1}, 60), ({"rpm": 60}, 1)])
+def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], told: int) -> None:
+    floor = Floor(channel("a", "m", **more))
+    for _ in range(7):
+        try:
+            floor.begin()
+        except NoAvailableChannel as fault:
+            assert fault.retry_after_s == told  # noqa: PT017 - how many pass before is not the point
+            break
+    else:
+        pytest.fail("it never filled up")
+
+
+def test_where_every_key_is_limited_for_a_model_only_that_model_waits() -> None:
+    floor = Floor(channel("a", "m", "n"))
+    fault = limited()
+    fault.rest_s = 33.0
+    floor.fail(floor.begin()[1], fault)
+    with pytest.raises(NoAvailableChannel) as caught:
+        floor.begin()
+    assert caught.value.retry_after_s == 33
+    assert floor.begin(call_of("n"))[1].channel.name == "a"
+
+
+def test_a_provider_that_asks_for_rest_is_not_asked_by_the_next_call() -> None:
+    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    floor.fail(floor.begin()[1], busy(20.0))
+    assert floor.begin()[1].channel.name == "b"
+    floor.time += 20
+    assert floor.begin()[1].channel.name == "a"
+    assert floor.begin()[1].channel.name == "b"  # one call at a time tries it
+
+
+# Ranking
+
+
+def test_the_first_of_the_ranking_is_taken_if_it_still_can_be() -> None:
+    floor = Floor(*[channel(name, "m") for name in "abc"])
+    floor.throws = iter([0.9, 0.1, 0.0, 0.0, 0.4, 0.4])
+    route = floor.route(CALLER, call_of())
+    ranked = route.rank()
+    assert ranked[0].channel.name == "c"
+    assert {option.channel.name for option in ranked} == set("abc")
+    assert route.begin("1", 99).option is ranked[0]
+
+
+def test_the_first_of_the_ranking_is_left_where_it_went_down_since() -> None:
+    floor = Floor(channel("a", "m", priority=1), channel("b", "m"))
+    route = floor.route(CALLER, call_of())
+    assert route.rank()[0].channel.name == "a"
+    floor.trip("a", 60)
+    assert route.begin("1", 99).channel.name == "b"
+
+
+def test_a_ranking_takes_nothing() -> None:
+    floor = Floor(channel("a", "m", max_concurrency=1, rpm=1))
+    for _ in range(5):
+        floor.route(CALLER, call_of()).rank()
+    assert floor.board.running == 0
+    assert floor.begin()[1].channel.name == "a"
+
+
+# Callers that stay
+
+
+def test_calls_with_the_same_prompt_stay_where_they_are_as_long_as_they_can() -> None:
+    floor = Floor(*[channel(name, "m") for name in "abcd"])
+    call = call_of(prompt_cache_key="session-1")
+    homes = {floor.begin(call)[1].channel.name for _ in range(20)}
+    assert len(homes) == 1
+    (home,) = homes
+    floor.trip(home, 60)
+    (away,) = {floor.begin(call)[1].channel.name for _ in range(20)}
+    assert away != home
+    floor.time += 60
+    assert floor.begin(call)[1].channel.name == home
+
+
+def test_what_two_accounts_call_the_same_is_not_the_same() -> None:
+    floor = Floor(*[channel(f"c{number}", "m") for number in range(16)])
+    homes = set()
+    for account in range(20):
+        caller = Caller(Account(account, "x"), CALLER.key)
+        homes.add(floor.route(caller, call_of(user="me")).begin("1", 99).channel.name)
+    assert len(homes) > 4
+
+
+def test_calls_without_such_a_word_spread() -> None:
+    floor = Floor(*[channel(name, "m") for name in "abcd"])
+    assert len({floor.begin()[1].channel.name for _ in range(20)}) == 4
+
+
+def test_a_channel_that_has_just_come_up_gets_few_calls() -> None:
+    floor = Floor(channel("old", "m"), channel("new", "m"))
+    floor.trip("new", 10)
+    floor.time += 10
+    floor.board.note_probe_answered(floor.board.lines["new"], 1)
+    got = []
+    for number in range(200):
+        floor.throws = iter([number / 200, 0.5])
+        _, attempt = floor.begin()
+        got.append(attempt.channel.name)
+        floor.board.end(attempt.lease)
+    assert 0.05 <= got.count("new") / len(got) <= 0.15
+
+
+# Prices
+
+
+@pytest.mark.parametrize(
+    ("prices", "nanos"),
+    [
+        ([], None),
+        ([priced("ours", 1)], 1),
+        ([priced("theirs", 2)], 2),
+        ([priced("ours", 1), priced("theirs", 2)], 1),
+        ([priced("o*", 1), priced("theirs", 2)], 1),
+        ([priced("ours", 1), priced("ours", 3, "custom")], 3),
+        ([priced("ours", 1, "openai"), priced("theirs", 2)], 2),
+        ([priced("ours", 1, "openai"), priced("theirs", 2, "custom")], 2),
+        ([priced("ours", 1, "openai"), priced("theirs", 2, "openai")], None),
+        ([priced("other", 1)], None),
+    ],
+)
+def test_a_price_is_found_by_the_callers_name_and_else_by_the_providers(prices: list[Price], nanos: int | None) -> None:
+    floor = Floor(channel("a", model_map=(("ours", "theirs"),)), prices=prices)
+    (option,) = floor.options(call_of("ours"))
+    assert option.price == (None if nanos is None else next(price for price in prices if cost(price) == nanos))
+    assert option.cost(Usage(10)) == 10 * (nanos or 0)
+
+
+def cost(price: Price) -> int:
+    """Nano-USD a token."""
+    return price.input_nanos_per_million // ONE_PPM
+
+
+def test_every_channel_has_its_own_price_of_a_model() -> None:
+    floor = Floor(
+        channel("a", "m"),
+        channel("b", "m", provider="openai"),
+        channel("c", "m"),
+        prices=[priced("m", 1), priced("m", 5, "openai")],
+    )
+    assert [option.cost(Usage(1)) for option in floor.options()] == [1, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("channel_ppm", "groups", "group", "ppm"),
+    [
+        (ONE_PPM, {}, None, ONE_PPM),
+        (ONE_PPM, {"vip": 800_000}, None, ONE_PPM),
+        (ONE_PPM, {"vip": 800_000}, "vip", 800_000),
+        (ONE_PPM, {"vip": 800_000}, "lab", ONE_PPM),
+        (1_200_000, {"vip": 800_000}, "vip", 960_000),
+        (1_200_000, {}, "vip", 1_200_000),
+        (1_500_000, {"vip": 0}, "vip", 0),
+        (0, {"vip": 5_000_000}, "vip", 0),
+        (1, {"vip": 1}, "vip", 1),  # a part in a million of it, rounded up: no charge is lost
+        (333_333, {"vip": 333_333}, "vip", 111_111),
+        (100 * ONE_PPM, {"vip": 100 * ONE_PPM}, "vip", 10_000 * ONE_PPM),
+    ],
+)
+def test_the_multipliers_of_channel_and_group_count_both(
+    channel_ppm: int, groups: dict[str, int], group: str | None, ppm: int
+) -> None:
+    floor = Floor(channel("a", "m", multiplier_ppm=channel_ppm), prices=[priced("m", 7)], groups=groups)
+    (option,) = floor.options(caller=caller_of(group))
+    assert option.multiplier_ppm == ppm
+    assert option.cost(Usage(1_000)) == -(-7_000 * ppm // ONE_PPM)
+
+
+def test_a_price_that_changes_is_for_later_calls() -> None:
+    floor = Floor(channel("a", "m"), prices=[priced("m", 1)])
+    (early,) = floor.options()
+    floor.tariff = Tariff(PriceList([priced("m", 9)]))
+    (late,) = floor.options()
+    assert (early.cost(Usage(1)), late.cost(Usage(1))) == (1, 9)
+
+
+# Models without a price
+
+
+def test_a_model_without_a_price_costs_nothing_where_none_is_required() -> None:
+    (option,) = Floor(channel("a", "m")).options()
+    assert (option.price, option.cost(Usage(10**6, 10**6))) == (None, 0)
+
+
+def test_where_a_price_is_required_a_model_without_one_is_hidden_and_refused() -> None:
+    floor = Floor(channel("a", "m", "free"), prices=[priced("m", 0)], require_price=True)
+    assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
+    assert floor.get_model(CALLER, "m").id == "m"
+    assert floor.names() == ["a"]
+    with pytest.raises(ModelNotFound):
+        floor.get_model(CALLER, "free")
+    with pytest.raises(ModelNotAllowed) as caught:
+        floor.options(call_of("free"))
+    assert (caught.value.status, caught.value.param, caught.value.should_retry) == (403, "model", False)
+    assert "has no price" in caught.value.message
+
+
+def test_where_a_price_is_required_only_channels_with_one_are_tried() -> None:
+    free = [channel(f"c{number}", "m", priority=9) for number in range(4)]
+    paid = channel("paid", "m", provider="openai")
+    floor = Floor(*free, paid, prices=[priced("m", 1, "openai")], require_price=True)
+    assert floor.walk(broken()) == ["paid"]
+    assert [listed.id for listed in floor.list_models(CALLER)] == ["m"]
+
+
+def test_where_a_price_is_required_that_of_the_providers_name_will_do() -> None:
+    up = channel("a", "other", model_map=(("ours", "theirs"),))
+    floor = Floor(up, prices=[priced("theirs", 1)], require_price=True)
+    assert [listed.id for listed in floor.list_models(CALLER)] == ["ours"]
+    assert floor.names("ours") == ["a"]
+
+
+# Restrictions
+
+
+def test_a_key_reaches_the_channels_of_its_group_and_those_for_everyone() -> None:
+    floor = Floor(channel("vips", "m", groups=("vip",)), channel("all", "m"), channel("lab", "m", groups=("lab",)))
+    assert floor.names() == ["all"]
+    assert floor.names(caller=caller_of("vip")) == ["vips", "all"]
+    assert floor.names(caller=caller_of("lab", "vip", "lab")) == ["all", "lab"]
+
+
+@pytest.mark.parametrize("group", [None, "lab"])
+def test_a_model_that_only_others_may_use_is_refused_for_its_group_and_not_unknown(group: str | None) -> None:
+    floor = Floor(channel("vips", "m", groups=("vip",)), channel("all", "x"))
+    with pytest.raises(GroupNotAllowed) as caught:
+        floor.options(caller=caller_of(group))
+    assert (caught.value.status, caught.value.param, caught.value.should_retry) == (403, "model", False)
+    assert ("without a group" if group is None else "'lab'") in caught.value.message
+    assert [listed.id for listed in floor.list_models(caller_of(group))] == ["x"]
+    with pytest.raises(ModelNotFound):
+        floor.get_model(caller_of(group), "m")
+    with pytest.raises(ModelNotFound):
+        floor.options(call_of("nobody's"), caller_of(group))
+
+
+def test_a_group_that_the_account_may_not_use_reaches_nothing_and_sees_nothing() -> None:
+    floor = Floor(channel("all", "m"))
+    with pytest.raises(GroupNotAllowed, match="'lab'"):
+        floor.options(caller=caller_of("lab", "vip"))
+    assert floor.list_models(caller_of("lab", "vip")) == []
+
+
+def test_a_key_is_refused_models_it_may_not_use_whether_or_not_there_are_any() -> None:
+    floor = Floor(channel("a", "m", "n"))
+    only = caller_of(models=("m*",))
+    assert floor.names(caller=only) == ["a"]
+    for model in ("n", "nobody's"):
+        with pytest.raises(ModelNotAllowed):
+            floor.options(call_of(model), only)
+    with pytest.raises(ModelNotFound):
+        floor.options(call_of("m2"), only)
+
+
+def test_the_list_is_what_routing_finds_options_for() -> None:
+    channels = [
+        channel("a", "m", "free"),
+        channel("vips", "m", "x", groups=("vip",)),
+        channel("alias", "y", model_map=(("ours", "y"),)),
+    ]
+    prices = [priced("m", 1), priced("x", 1), priced("y", 1)]
+    for require_price in (False, True):
+        floor = Floor(*channels, prices=prices, require_price=require_price)
+        for caller in (CALLER, caller_of("vip"), caller_of("lab"), caller_of(None, models=("m", "o*"))):
+            listed = {found.id for found in floor.list_models(caller)}
+            assert listed == {
+                model for model in ("m", "free", "x", "y", "ours", "z") if has_options(floor, caller, model)
+            }
+
+
+def has_options(floor: Floor, caller: Caller, model: str) -> bool:
+    try:
+        return bool(floor.options(call_of(model), caller))
+    except (ModelNotFound, ModelNotAllowed, GroupNotAllowed):
+        return False
+
+
+# What a model can be asked for
+
+
+def picture(model: str = "m", **more: Any) -> Call:
+    return read_images_call({"model": model, "prompt": "a cat", **more})
+
+
+def edit(model: str = "m", *, sources: int = 1, masked: bool = False, **more: Any) -> Call:
+    call = attrs.evolve(picture(model, **more), operation="image_edits")
+    assert call.picture is not None
+    return attrs.evolve(call, picture=attrs.evolve(call.picture, sources=sources, masked=masked))
+
+
+def painter(name: str, theirs: str = "org/painter", provider: str = "custom", **more: Any) -> Channel:
+    """A channel that has the model ``m`` as ``theirs``."""
+    return channel(name, "m", provider=provider, model_map=(("m", theirs),), **more)
+
+
+def gallery() -> Floor:
+    """Three who paint: in three sizes and ten at once; in presets, one at a time; and of whom nobody knows anything."""
+    return Floor(
+        painter("openai", "gpt-image-1", "openai"),
+        painter("alibaba", "qwen-image", "dashscope"),
+        painter("unknown"),
+    )
+
+
+def refuse(floor: Floor, call: Call) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        floor.options(call)
+    fault = caught.value
+    assert (fault.status, fault.public_code) == (400, "invalid_request")
+    assert f"The model {call.model!r} cannot do this: " in fault.message
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("call", "able"),
+    [
+        (picture(), ["openai", "alibaba", "unknown"]),
+        (picture(size="auto"), ["openai", "alibaba", "unknown"]),
+        (picture(size="1024x1024"), ["openai", "unknown"]),
+        (picture(size="1328x1328"), ["alibaba", "unknown"]),
+        (picture(size="1x1"), ["unknown"]),
+        (picture(n=2), ["openai", "unknown"]),
+        (picture(n=2, size="1328x1328"), ["unknown"]),
+        (edit(), ["openai", "unknown"]),
+        (edit(sources=16, masked=True), ["openai", "unknown"]),
+    ],
+)
+def test_only_those_that_can_are_asked_for_a_picture(call: Call, able: list[str]) -> None:
+    floor = gallery()
+    assert [option.channel.name for option in floor.options(call)] == able
+    assert sorted(floor.walk(broken(), call)) == sorted(able)
+
+
+def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_full() -> None:
+    floor = Floor(painter("small", "qwen-image", "dashscope", priority=9), painter("able", max_concurrency=1))
+    assert floor.begin(picture(n=2))[1].channel.name == "able"
+    with pytest.raises(NoAvailableChannel):
+        floor.begin(picture(n=2))
+    assert floor.begin(picture())[1].channel.name == "small"
+
+
+def test_what_a_model_can_do_with_pictures_is_nothing_to_those_who_talk_to_it() -> None:
+    floor = gallery()
+    floor.models = (Capability("*", max_n=1, sizes=(), edits=False),)
+    assert {option.capability for option in floor.options(call_of(n=3))} == {UNKNOWN}
+
+
+SMALL = painter("small", "qwen-image", "dashscope")
+PRESETS = "1024x1024 1536x1024 1024x1536 1664x928 1472x1104 1328x1328 1104x1472 928x1664"
+
+
+@pytest.mark.parametrize(
+    ("other", "call", "param", "told"),
+    [
+        (painter("a", "gpt-image-1", "openai"), picture(size="1x1"), "size", f"'size' must be one of {PRESETS}"),
+        (painter("a", "qwen-image-2.0", "dashscope"), picture(n=7), "n", "'n' must be 1 to 6"),
+        (painter("a", "gpt-image-1", "openai"), edit(sources=17), "image", "it takes at most 16 images"),
+    ],
+)
+def test_where_nobody_can_the_field_is_named_with_all_that_any_of_them_allows(
+    other: Channel, call: Call, param: str, told: str
+) -> None:
+    for channels in ((SMALL, other), (other, SMALL)):
+        fault = refuse(Floor(*channels), call)
+        assert fault.param == param
+        assert sort_words(fault.message.partition("this: ")[2]) == sort_words(told)
+
+
+def sort_words(text: str) -> list[str]:
+    return sorted(text.replace(",", "").split())
+
+
+@pytest.mark.parametrize(
+    ("call", "param", "told"),
+    [(edit(masked=True), "mask", "it takes no mask"), (edit(sources=4), "image", "it takes at most 3 images")],
+)
+def test_where_some_do_not_edit_at_all_it_is_not_said_that_none_does(call: Call, param: str, told: str) -> None:
+    floor = Floor(painter("mute", "z-image", "dashscope"), painter("edits", "gemini-2.5-flash-image", "gemini"))
+    fault = refuse(floor, call)
+    assert (fault.param, fault.message) == (param, f"The model 'm' cannot do this: {told}")
+
+
+def test_where_nobody_edits_the_model_is_at_fault() -> None:
+    fault = refuse(Floor(painter("a", "z-image", "dashscope"), painter("b", "wan2.2-t2i", "dashscope")), edit())
+    assert (fault.param, fault.message) == ("model", "The model 'm' cannot do this: it does not edit images")
+
+
+def test_many_pictures_are_for_those_that_make_them_at_once_or_may_be_asked_often() -> None:
+    one_by_one = painter("qwen", "qwen-image", "dashscope", fan_out=True)
+    assert [option.channel.name for option in Floor(one_by_one, painter("all")).options(picture(n=10))] == [
+        "qwen",
+        "all",
+    ]
+    fault = refuse(Floor(one_by_one), picture(n=10, size="1x1"))
+    assert fault.param == "size"
+    assert refuse(Floor(attrs.evolve(one_by_one, fan_out=False)), picture(n=2)).message.endswith("'n' must be 1")
+
+
+def test_a_picture_that_nobody_who_has_a_price_can_make_is_refused_for_what_they_lack() -> None:
+    floor = Floor(
+        painter("paid", "qwen-image", "dashscope"),
+        painter("free"),
+        prices=[priced("m", 1, "dashscope")],
+        require_price=True,
+    )
+    assert refuse(floor, picture(n=2)).param == "n"
+    assert [option.channel.name for option in floor.options(picture())] == ["paid"]
+
+
+# What the configuration says of it
+
+
+OURS = ("1024x1024", "2048x2048")
+
+
+@pytest.mark.parametrize(
+    ("entry", "call", "able"),
+    [
+        (Capability("m", sizes=OURS), picture(size="1536x1024"), []),
+        (Capability("m", sizes=OURS), picture(size="2048x2048"), ["openai", "unknown"]),
+        (Capability("m", max_n=1), picture(n=2), []),
+        (Capability("m", max_n=1), picture(size="1536x1024"), ["openai", "unknown"]),
+        (Capability("m", edits=False), edit(), []),
+        (Capability("m", masks=False), edit(masked=True), []),
+        (Capability("m", masks=False), edit(), ["openai", "unknown"]),
+        (Capability("m", sizes=("1x1",)), picture(size="1x1"), ["openai", "unknown"]),
+        (Capability("org/*", max_n=1), picture(n=2), ["openai"]),
+        (Capability("gpt-image-1", max_n=1), picture(n=2), ["unknown"]),
+        (Capability("GPT-*", max_n=1), picture(n=2), ["openai", "unknown"]),
+        (Capability("*", max_n=2), picture(n=3), []),
+        (Capability("*", max_n=2), picture(size="1x1"), ["unknown"]),
+        (Capability("other*", max_n=1), picture(n=3), ["openai", "unknown"]),
+    ],
+)
+def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it(
+    entry: Capability, call: Call, able: list[str]
+) -> None:
+    """Field by field: of what it does not speak, the vendor's own limits stay."""
+    floor = Floor(painter("openai", "gpt-image-1", "openai"), painter("unknown"))
+    floor.models = (entry,)
+    if able:
+        assert [option.channel.name for option in floor.options(call)] == able
+    else:
+        refuse(floor, call)
+
+
+def test_a_glob_for_everything_leaves_what_a_vendor_knows_of_one_model() -> None:
+    floor = Floor(painter("openai", "gpt-image-1", "openai"))
+    (before,) = floor.options(picture())
+    floor.models = (Capability("*", max_n=2),)
+    (after,) = floor.options(picture())
+    assert after.capability == attrs.evolve(before.capability, name="*", max_n=2)
+    assert (after.capability.response_formats, after.capability.streams) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("names", "most"),
+    [
+        (["*", "org/*", "org/painter", "m"], 4),
+        (["*", "org/*", "org/painter"], 3),
+        (["*", "org/*"], 2),
+        (["*"], 1),
+        (["m*", "org/painter"], 2),
+        (["org/*", "?"], 1),
+        (["org/painter", "m"], 2),
+        (["no", "such"], None),
+    ],
+)
+def test_a_name_goes_before_a_glob_the_callers_before_the_providers_and_a_longer_glob_before_a_shorter(
+    names: list[str], most: int | None
+) -> None:
+    floor = Floor(painter("up"))
+    floor.models = tuple(Capability(name, max_n=number) for number, name in enumerate(names, 1))
+    for models in (floor.models, floor.models[::-1]):
+        floor.models = models
+        (option,) = floor.options(picture())
+        assert option.capability.max_n == most
+
+
+def test_what_is_said_anew_is_for_later_calls() -> None:
+    floor = Floor(painter("up"))
+    (early,) = floor.options(picture(n=2))
+    floor.models = (Capability("m", max_n=1),)
+    assert early.capability == UNKNOWN
+    assert refuse(floor, picture(n=2)).param == "n"
+
+
+LIMITS = st.none() | st.integers(1, 4)
+TABLED = st.none() | st.sets(st.sampled_from(["64x64", "512x512", "1024x1024"]), min_size=1).map(sorted).map(tuple)
+ABLE = st.tuples(LIMITS, TABLED, st.booleans())
+
+
+@given(st.lists(ABLE, min_size=1, max_size=4), st.integers(1, 6), st.sampled_from([None, "64x64", "512x512", "9x9"]))
+def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
+    kinds: list[tuple[int | None, tuple[str, ...] | None, bool]], count: int, size: str | None
+) -> None:
+    names = [f"org/p{number}" for number in range(len(kinds))]
+    floor = Floor(
+        *(painter(name[-2:], name, fan_out=fan_out) for name, (_, _, fan_out) in zip(names, kinds, strict=True))
+    )
+    floor.models = tuple(
+        Capability(name, max_n=most, sizes=sizes) for name, (most, sizes, _) in zip(names, kinds, strict=True)
+    )
+    call = attrs.evolve(picture(), picture=PictureAsk("a cat", count=count, size=size))
+
+    def can(kind: tuple[int | None, tuple[str, ...] | None, bool]) -> bool:
+        most, sizes, fan_out = kind
+        return (fan_out or most is None or count <= most) and (size is None or sizes is None or size in sizes)
+
+    able = [name[-2:] for name, kind in zip(names, kinds, strict=True) if can(kind)]
+    if able:
+        assert [option.channel.name for option in floor.options(call)] == able
+        return
+    fault = refuse(floor, call)
+    lacking = [kind for kind in kinds if fault.param == "size" or size is None or kind[1] is None or size in kind[1]]
+    listed = fault.message.partition(" must be ")[2]
+    if fault.param == "size":
+        assert set(sort_words(listed.removeprefix("one of "))) == {
+            one for _, sizes, _ in lacking for one in sizes or ()
+        }
+    else:
+        most = max(most for most, _, _ in lacking if most is not None)
+        assert listed == ("1" if most == 1 else f"1 to {most}")
+
+
+def test_what_was_found_once_is_found_anew_when_anything_of_it_changes() -> None:
+    floor = Floor(channel("up", "m"), prices=[Price("m", input_nanos_per_million=5)], groups={"half": 500_000})
+    half = caller_of("half")
+    (first,) = floor.options()
+    assert floor.options()[0] is first  # remembered
+    assert floor.options(caller=half)[0].multiplier_ppm == 500_000
+    floor.tariff = Tariff(PriceList([Price("m", input_nanos_per_million=7)]), {"half": 250_000})
+    (dearer,) = floor.options()
+    assert dearer.price is not None
+    assert (dearer.price.input_nanos_per_million, floor.options(caller=half)[0].multiplier_ppm) == (7, 250_000)
+    floor.use(channel("up", "m"), channel("second", "m"))
+    assert floor.names() == ["up", "second"]
+    floor.use(channel("second", "m"))
+    assert floor.names() == ["second"]
+    floor.use(channel("second", "other"))
+    with pytest.raises(ModelNotFound):
+        floor.names()
+
+
+def test_a_listing_that_brings_a_model_is_seen_at_once() -> None:
+    synced = attrs.evolve(channel("up"), sync=True)
+    floor = Floor(synced)
+    floor.catalog.apply_listing(synced, [Listed("m", 1, "them")])
+    assert floor.names() == ["up"]
+    with pytest.raises(ModelNotFound):
+        floor.names("new")
+    floor.catalog.apply_listing(synced, [Listed("m", 1, "them"), Listed("new", 1, "them")])
+    assert floor.names("new") == ["up"]
+
+
+def test_who_may_not_is_told_so_though_others_may() -> None:
+    floor = Floor(channel("up", "m"))
+    assert floor.names() == ["up"]
+    with pytest.raises(ModelNotAllowed):
+        floor.names(caller=caller_of(models=("other",)))
+    assert floor.names(caller=caller_of(models=("m*",))) == ["up"]

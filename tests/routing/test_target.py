@@ -1,0 +1,281 @@
+"""A channel that may serve a call, and one attempt over it: what it may use, what that costs, and what is sent."""
+
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.inference_request import Call
+from gateway.domain.price import ONE_PPM, Price
+from gateway.domain.upload import Content, FilePiece
+from gateway.domain.usage import Usage
+from gateway.errors import NotExpressible
+from gateway.formats.image_backend import Ask
+from gateway.formats.openai.chat import read_chat_call
+from gateway.formats.openai.images import read_images_call
+from gateway.formats.openai.speech import read_speech_call
+from gateway.formats.registry import Naming, make_exchange
+from gateway.formats.request_body import Form, write_data_url
+from gateway.providers.base import Endpoint
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.target import Attempt, Option
+from tests.support.image_calls import picture_call, upload
+from tests.support.image_providers import draw
+
+PRICE = Price("m", 1_000_000, output_nanos_per_million=2_000_000, image_nanos=500)
+"""A nano a token that is read, two for one that is written, 500 for a picture."""
+PAINTER = Endpoint("replicate_pictures", "/predictions")
+MESSAGES = [{"role": "user", "content": "hi"}]
+DEEP_LEVELS = 300
+
+
+def option(provider: str = "custom", wire: str = "openai_chat", model: str = "m", **more: Any) -> Option:
+    """Of a channel ``up`` of its own."""
+    fields = {name: more.pop(name) for name in tuple(more) if name in {"headers", "base_url", "proxy", "timeouts"}}
+    channel = Channel("up", provider, fields.pop("base_url", "http://up/v1"), ("key-of-up",), ("m",), **fields)
+    board = Switchboard(lambda: 0.0)
+    board.use([channel])
+    endpoint = PROVIDERS[provider].find_endpoint((wire,), model)  # type: ignore[arg-type]
+    assert endpoint is not None
+    return Option(board.lines["up"], endpoint, model, **more)
+
+
+def attempt(call: Call, *args: Any, **more: Any) -> Attempt:
+    chosen = option(*args, **more)
+    lease = Switchboard(lambda: 0.0).lease(chosen.line, chosen.place, 1, retry=False)
+    exchange = make_exchange(call, chosen.endpoint.wire, Naming("answer-1", chosen.model, 99))
+    return Attempt(chosen, chosen.channel, lease, exchange)
+
+
+def pictures(**more: Any) -> Call:
+    return read_images_call({"model": "m", "prompt": "a cat", **more})
+
+
+def chat(**more: Any) -> Call:
+    return read_chat_call({"model": "m", "messages": MESSAGES, **more})
+
+
+# What it may use
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "calls"),
+    [(1, None, 1), (10, None, 1), (1, 1, 1), (4, 4, 1), (5, 4, 2), (8, 4, 2), (9, 4, 3), (3, 1, 3), (10, 1, 10)],
+)
+def test_every_call_that_pictures_take_reads_the_prompt(count: int, most: int | None, calls: int) -> None:
+    call = pictures(n=count)
+    bound = option(capability=Capability("m", max_n=most)).bound(call)
+    assert bound.prompt_tokens == call.prompt_bound * calls
+    assert attrs.evolve(bound, prompt_tokens=call.prompt_bound) == call.need
+
+
+@given(st.integers(1, 10), st.none() | st.integers(1, 10))
+def test_no_bound_is_below_the_need_and_the_pictures_are_those_that_were_asked_for(
+    count: int, most: int | None
+) -> None:
+    call, chosen = pictures(n=count), BARE
+    bound = attrs.evolve(chosen, capability=Capability("m", max_n=most)).bound(call)
+    assert bound.prompt_tokens >= call.need.prompt_tokens
+    assert (bound.images, bound.completion_tokens) == (count, call.need.completion_tokens)
+    assert attrs.evolve(chosen, price=PRICE).cost(bound) >= attrs.evolve(chosen, price=PRICE).cost(call.need)
+
+
+BARE = option()
+
+
+def test_what_is_no_picture_is_bound_by_its_need_whatever_is_known_of_pictures() -> None:
+    call = chat(n=5, max_tokens=7)
+    assert option(capability=Capability("m", max_n=1)).bound(call) == call.need
+
+
+def test_where_nobody_knows_how_many_a_model_makes_the_need_is_the_bound() -> None:
+    call = pictures(n=10)
+    assert option(capability=UNKNOWN).bound(call) == option().bound(call) == call.need
+
+
+# What that costs
+
+
+@pytest.mark.parametrize(
+    ("usage", "multiplier_ppm", "nanos"),
+    [
+        (Usage(10, 5, images=2), ONE_PPM, 10 + 10 + 1_000),
+        (Usage(10, 5, images=2), 1_500_000, 1_530),
+        (Usage(1), 1, 1),  # a part of a nano is one: no charge is lost
+        (Usage(10, 5, images=2), 0, 0),
+        (Usage(), ONE_PPM, 0),
+    ],
+)
+def test_a_cost_is_price_by_usage_by_multiplier(usage: Usage, multiplier_ppm: int, nanos: int) -> None:
+    assert option(price=PRICE, multiplier_ppm=multiplier_ppm).cost(usage) == nanos
+
+
+def test_what_has_no_price_costs_nothing() -> None:
+    assert option(multiplier_ppm=9 * ONE_PPM).cost(Usage(10**6, 10**6, images=10)) == 0
+
+
+def test_an_options_channel_is_its_lines() -> None:
+    chosen = option()
+    assert chosen.channel is chosen.line.channel
+
+
+# What is sent
+
+
+def test_a_plan_has_the_channels_key_address_and_timers() -> None:
+    call = chat()
+    made = attempt(call, timeouts=Timeouts(total_s=7.0), proxy="http://proxy:1", headers=(("X-Team", "a"),))
+    plan = made.plan(call)
+    assert (plan.method, plan.url, plan.proxy, plan.timeouts.total_s) == (
+        "POST",
+        "http://up/v1/chat/completions",
+        "http://proxy:1",
+        7.0,
+    )
+    assert plan.headers == {
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "Authorization": "Bearer key-of-up",
+        "X-Team": "a",
+    }
+    assert made.naming == Naming("answer-1", "m", 99)
+
+
+@pytest.mark.parametrize(
+    ("call", "wire", "accept"),
+    [
+        (chat(), "openai_chat", "application/json"),
+        (chat(stream=True), "openai_chat", "text/event-stream"),
+        (read_speech_call({"model": "m", "input": "hi", "voice": "alloy"}), "openai_speech", "*/*"),
+        (
+            read_speech_call({"model": "m", "input": "hi", "voice": "alloy", "stream_format": "sse"}),
+            "openai_speech",
+            "text/event-stream",
+        ),
+        (pictures(stream=True), "openai_images", "text/event-stream"),
+    ],
+)
+def test_what_may_come_back_is_what_the_caller_waits_for(call: Call, wire: str, accept: str) -> None:
+    assert attempt(call, wire=wire).plan(call).headers["Accept"] == accept
+
+
+def test_the_attempt_is_over_the_channel_as_it_was_when_it_began() -> None:
+    call = chat()
+    made = attempt(call)
+    made.option.line.replace(attrs.evolve(made.channel, base_url="http://elsewhere/v1", api_keys=("other",)), 0.0)
+    plan = made.plan(call)
+    assert (plan.url, plan.headers["Authorization"]) == ("http://up/v1/chat/completions", "Bearer key-of-up")
+
+
+@pytest.mark.parametrize(
+    ("call", "provider", "wire", "param"),
+    [
+        (chat(n=2), "anthropic", "anthropic_messages", "n"),
+        (chat(messages=[{"role": "user", "content": [{"type": "input_audio"}]}]), "anthropic", "anthropic_messages",
+         "messages[0].content[0].input_audio"),
+        (chat(logit_bias={"1": 1}), "gemini", "gemini_generate", "logit_bias"),
+    ],
+)  # fmt: skip
+def test_what_a_language_has_no_words_for_is_not_expressible_and_names_the_field(
+    call: Call, provider: str, wire: str, param: str
+) -> None:
+    with pytest.raises(NotExpressible) as caught:
+        attempt(call, provider, wire).plan(call)
+    assert (caught.value.status, caught.value.param, caught.value.public_code) == (400, param, "invalid_request")
+
+
+def nest(levels: int) -> Any:
+    """What can be read as JSON, and not be written."""
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_what_is_nested_too_deeply_is_not_expressible_neither_whole_nor_as_an_ask() -> None:
+    call = chat(metadata=nest(DEEP_LEVELS))
+    with pytest.raises(NotExpressible, match="nested too deeply"):
+        attempt(call).plan(call)
+    painting = pictures()
+    made = attempt(painting, wire="openai_images")
+    with pytest.raises(NotExpressible, match="nested too deeply"):
+        made.plan_ask(Ask({"prompt": nest(DEEP_LEVELS)}))
+
+
+# One request on the way to pictures
+
+
+def test_an_ask_without_a_path_goes_to_the_endpoint_in_the_vendors_words() -> None:
+    call = pictures(size="1024x768")
+    made = attempt(call, "together", "openai_images", "x/y")
+    plan = made.plan_ask(Ask({"model": "x/y", "prompt": "a cat", "size": "1024x768"}))
+    assert (plan.method, plan.url) == ("POST", "http://up/v1/images/generations")
+    assert plan.headers["Content-Type"] == "application/json"
+    assert orjson.loads(as_bytes(plan.body)) == {"model": "x/y", "prompt": "a cat", "width": 1024, "height": 768}
+
+
+def as_bytes(body: bytes | Content | None) -> bytes:
+    assert isinstance(body, bytes)
+    return body
+
+
+def test_an_ask_after_a_task_has_a_path_of_its_own_and_no_body() -> None:
+    made = attempt(pictures(), "replicate", "replicate_pictures", "owner/name")
+    plan = made.plan_ask(Ask(method="GET", path="/predictions/abc", passing=True))
+    assert (plan.method, plan.url, plan.body) == ("GET", "http://up/v1/predictions/abc", None)
+    assert "Content-Type" not in plan.headers
+    assert plan.headers["Authorization"] == "Bearer key-of-up"
+
+
+def test_the_path_of_a_rooted_endpoint_is_the_servers() -> None:
+    base = "http://up/compatible-mode/v1"
+    made = attempt(pictures(), "dashscope", "dashscope_pictures", "wan2.2-t2i-flash", base_url=base)
+    assert made.plan_ask(Ask(path="/api/v1/tasks/1", method="GET")).url == "http://up/api/v1/tasks/1"
+
+
+def test_what_an_ask_says_in_its_headers_is_said_and_the_channels_own_go_over_it() -> None:
+    made = attempt(pictures(), "replicate", "replicate_pictures", "o/n", headers=(("prefer", "ours"),))
+    ask = Ask({}, headers=(("Prefer", "wait"), ("X-DashScope-Async", "enable")))
+    headers = made.plan_ask(ask).headers
+    assert (headers["X-DashScope-Async"], headers["prefer"], "Prefer" in headers) == ("enable", "ours", False)
+
+
+def test_a_form_ends_its_parts_with_the_answers_id_and_leaves_its_files_where_they_are() -> None:
+    made = attempt(pictures(), wire="openai_edits")
+    source = upload(draw())
+    plan = made.plan_ask(Ask(Form({"model": "m", "n": 2}, (("image", source),))))
+    assert plan.headers["Content-Type"] == "multipart/form-data; boundary=gateway-answer-1"
+    assert isinstance(plan.body, Content)
+    (piece,) = [piece for piece in plan.body.pieces if isinstance(piece, FilePiece)]
+    assert (piece.upload is source, piece.base64) == (True, False)
+    text = b"".join(piece for piece in plan.body.pieces if isinstance(piece, bytes))
+    assert b'name="n"\r\n\r\n2\r\n' in text
+
+
+def test_a_file_in_a_json_body_stays_where_it_is_too() -> None:
+    made = attempt(pictures(), "replicate", "replicate_pictures", "owner/name")
+    source = upload(draw())
+    body = made.plan_ask(Ask({"input": {"image": write_data_url(source)}})).body
+    assert isinstance(body, Content)
+    assert [piece.upload is source and piece.base64 for piece in body.pieces if isinstance(piece, FilePiece)] == [True]
+
+
+def test_pictures_that_a_painter_gets_are_not_said_in_one_body() -> None:
+    call = picture_call()
+    with pytest.raises(NotExpressible):
+        attempt(call, "replicate", "replicate_pictures", "owner/name").plan(call)
+
+
+def test_an_ask_is_planned_as_often_as_it_is_tried() -> None:
+    """Also where the vendor's words change the body: what is asked again is what was asked."""
+    made = attempt(pictures(), "together", "openai_images", "x/y")
+    ask = Ask({"prompt": "a cat", "size": "64x64"})
+    first = made.plan_ask(ask)
+    assert made.plan_ask(ask) == first

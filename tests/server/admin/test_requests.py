@@ -1,0 +1,386 @@
+"""Requests as whoever may look sees them: listed, looked at, summed, and taken away as a file."""
+
+import asyncio
+import csv
+import io
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import attrs
+import orjson
+import pytest
+from jsonschema import Draft202012Validator
+
+from gateway.auth.sessions import Visitor
+from gateway.domain.audit_log import OPERATOR
+from gateway.domain.member import Member, Proof, Role
+from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestLog, RequestPage, RequestRow, StoredRequest
+from gateway.domain.usage import UsageSource
+from gateway.server.admin.operation import DOORS, PREFIX
+from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
+from gateway.server.admin.requests import write_row
+from gateway.server.auth import CONSOLE_HEADER, COOKIE
+from gateway.server.context import OFFICE, RECEPTION, ROOMS
+from gateway.storage.ledger import SqlLedger
+from tests.conftest import StartGateway
+from tests.support.gateway import RunningGateway, channel
+from tests.support.request_records import make_row, read_ms, refuse
+
+NOW_S = read_ms("2026-03-15 12:30") / 1000
+CONFIG: dict[str, Any] = {
+    "channel": [channel("http://127.0.0.1:9/v1", models=["m"])],
+    "account": [{"name": "acme"}, {"name": "other"}],
+    "key": [
+        {"name": "test", "account": "acme", "secret": "sk-test-key-of-the-only-caller"},
+        {"name": "theirs", "account": "other", "secret": "sk-test-key-of-another-account"},
+    ],
+    "price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}],
+}
+IDS = [f"req_{number:024x}" for number in range(6)]
+
+
+def make(number: int, at: str, **values: Any) -> RequestRow:
+    """A row of the first account's key, settled at a time of a March; a token went in and one came out."""
+    used = {"prompt_tokens": 1, "completion_tokens": 1, "cost_nanos": 3_000}
+    unused = dict.fromkeys(("cached_tokens", "images", "duration_ms", "characters"), 0)
+    plain = {"status": 200, "ending": "completed", "error_code": None, "error": "", "attempts": 1, "tried": ""}
+    owner = {"account_id": 1, "account": "acme", "key_id": 1, "key_name": "test"}
+    settled_ms = read_ms(f"2026-03-{at}")
+    row = make_row(number, settled_ms=settled_ms, **used | unused | plain | owner | values)
+    return attrs.evolve(row, id=IDS[number] if number < len(IDS) else row.id, started_ms=settled_ms - 5)
+
+
+THEIRS: dict[str, Any] = {"account_id": 2, "account": "other", "key_id": 2, "key_name": "theirs"}
+ROWS = [
+    make(0, "14 23:59"),
+    make(1, "15 00:00", channel="up2", attempts=2, tried="up=upstream_timeout:120,up2=ok:85"),
+    make(2, "15 10:10", status=502, ending="upstream_failed", error_code="upstream_error", error="It broke OFF"),
+    refuse(make(3, "15 11:00", error_code="model_not_found", error="No channel serves 'x'", model="x", **THEIRS)),
+    make(4, "15 12:00", ending="client_closed", status=499, **THEIRS),
+    make(5, "15 12:01", cost_nanos=99, model="=cmd|' /C calc'!A0"),
+]
+
+
+@attrs.frozen
+class Asker:
+    """Somebody who asks the admin API; every answer is held against its door's shape."""
+
+    gateway: RunningGateway
+    headers: dict[str, str]
+
+    @asynccontextmanager
+    async def open(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        async with (
+            aiohttp.ClientSession(read_bufsize=2**12) as client,
+            client.get(f"{self.gateway.url}{PREFIX}{path}", headers=self.headers) as response,
+        ):
+            yield response
+
+    async def ask(self, path: str) -> tuple[int, Any]:
+        async with self.open(path) as response:
+            value = await response.json()
+        if response.status == 200:
+            plain = re.sub(r"/req_\w+$", "/{id}", path.partition("?")[0])
+            Draft202012Validator(dict(self.gateway.app[DOORS]["GET", PREFIX + plain].answer)).validate(value)
+        return response.status, value
+
+    async def list_ids(self, query: str) -> list[int]:
+        status, found = await self.ask(f"/requests?{query}")
+        assert status == 200, found
+        return [IDS.index(row["id"]) for row in found["data"]]
+
+
+async def sign_in(gateway: RunningGateway, role: Role, account_id: int) -> Asker:
+    """A member of an account, with a session."""
+    reception = gateway.app[RECEPTION]
+    member = await reception._members.add_member(Member(0, account_id, f"{role}{account_id}", role, passphrase="hash"))
+    entry = await reception.open(member, Proof("hash", is_known=True), Visitor())
+    return Asker(gateway, {"Cookie": f"{COOKIE}={entry.reference}", CONSOLE_HEADER: "1"})
+
+
+async def start(gateway_with: StartGateway, rows: list[RequestRow]) -> Asker:
+    """The bearer of the token, at a gateway that has these rows: they were charged to no purse."""
+    gateway = await gateway_with(CONFIG, clock=lambda: NOW_S)
+    gateway.audited = False
+    await SqlLedger(gateway.app[OFFICE].history.log._database).post(rows)
+    return Asker(gateway, {"Authorization": f"Bearer {gateway.admin_token}"})
+
+
+@pytest.fixture
+async def operator(gateway_with: StartGateway) -> Asker:
+    return await start(gateway_with, ROWS)
+
+
+FOUND = [
+    ("", [5, 4, 3, 2, 1, 0]),
+    ("limit=2", [5, 4]),
+    ("limit=2&before=3", [1, 0]),
+    ("after=0&limit=2", [0, 1]),
+    ("after=4", [4, 5]),
+    ("key=2", [4, 3]),
+    ("account=other", [4, 3]),
+    ("account=other&key=1", []),
+    ("model=x", [3]),
+    ("channel=up2", [1]),
+    ("status=499", [4]),
+    ("status=error", [3, 2]),
+    ("status=ok", [5, 4, 1, 0]),
+    ("ending=client_closed", [4]),
+    ("text=broke+off", [2]),
+    ("text=MODEL_not", [3]),
+    (f"text={IDS[4]}", [4]),
+    ("text=", [5, 4, 3, 2, 1, 0]),
+    ("since=2026-03-15", [5, 4, 3, 2, 1]),
+    ("until=2026-03-14", [0]),
+    ("since=2026-03-15T00:00:00Z&until=2026-03-15T11:00:00Z", [2, 1]),
+    ("since=2026-03-15T12:00:00%2B01:00&until=2026-03-15T12:00", [3]),
+    ("since=2026-03-15&until=2026-03-15&status=200&key=1", [5, 1]),
+    ("since=2030-01-01", []),
+]
+REFUSED = [
+    ("status=x", 400, "status"),
+    ("status=-1", 400, "status"),
+    ("ending=happily", 400, "ending"),
+    ("since=yesterday", 400, "since"),
+    ("until=2026-02-30", 400, "until"),
+    ("until=", 400, "until"),
+    ("since=0001-01-01T00:00%2B23:59", 400, "since"),
+    ("before=x", 400, "before"),
+    ("before=1&after=1", 400, "after"),
+    ("key=one", 400, "key"),
+    (f"text={'x' * (MAX_ERROR + 1)}", 400, "text"),
+    ("account=nobody", 404, "account"),
+]
+
+
+async def test_requests_are_found_by_everything_that_they_have(operator: Asker) -> None:
+    for query, expected in FOUND:
+        assert await operator.list_ids(query) == expected, query
+    for query, status, param in REFUSED:
+        found, told = await operator.ask(f"/requests?{query}")
+        assert (found, told["error"]["param"]) == (status, param), query
+    _, page = await operator.ask("/requests?limit=4&status=200")
+    assert (page["more"], page["next"], page["newest"], page["searched_to"]) == (False, None, 6, None)
+    _, page = await operator.ask("/requests?limit=4")
+    assert (page["more"], page["next"], page["searched_to"]) == (True, 3, "2026-03-15T10:10:00Z")
+    assert await operator.list_ids(f"before={page['next']}") == [1, 0]
+    row = page["data"][3]
+    assert (row["started_at"], row["settled_at"]) == ("2026-03-15T10:09:59Z", "2026-03-15T10:10:00Z")
+    assert (row["error"], row["error_code"], row["cost_usd"]) == ("It broke OFF", "upstream_error", 0.000003)
+
+
+async def test_members_see_their_accounts_and_not_who_stands_behind_the_gateway(operator: Asker) -> None:
+    gateway = operator.gateway
+    for member in (await sign_in(gateway, "member", 1), await sign_in(gateway, "viewer", 1)):
+        assert await member.list_ids("") == [5, 2, 1, 0]
+        assert await member.list_ids("account=acme&limit=1") == [5]
+        assert await member.list_ids("key=2") == []
+        assert await member.list_ids(f"text={IDS[4]}") == []
+        _, page = await member.ask("/requests")
+        assert {(row["channel"], row["tried"]) for row in page["data"]} == {(None, "")}
+        _, one = await member.ask(f"/requests/{IDS[1]}")
+        assert [(tried["channel"], tried["outcome"]) for tried in one["attempts_made"]] == [
+            (None, "upstream_timeout"),
+            (None, "ok"),
+        ]
+        for path in ("/requests?channel=up", "/usage?by=channel", "/usage?by=account", "/usage?channel=up"):
+            assert (await member.ask(path))[0] == 403, path
+        assert (await member.ask("/requests/facets?channel=up"))[0] == 403
+        places = [f"/{path}?account={name}" for name in ("other", "none") for path in ("requests", "usage")]
+        said = [await member.ask(place) for place in places]
+        assert {(status, told["error"]["param"]) for status, told in said} == {(404, "account")}
+        said = [await member.ask(f"/requests/{request_id}") for request_id in (IDS[4], f"req_{99:024x}")]
+        assert {(status, told["error"]["code"]) for status, told in said} == {(404, "not_found")}
+        _, used = await member.ask("/usage?by=key")
+        assert [(line["key"], line["requests"]) for line in used["data"]] == [("acme/test", 4)]
+        assert used["total"]["requests"] == 4
+        _, facets = await member.ask("/requests/facets")
+        assert (facets["channels"], [one["value"] for one in facets["keys"]]) == ([], [1])
+        assert [one["value"] for one in facets["statuses"]] == [200, 502]
+
+
+async def test_one_request_says_how_it_went_and_what_its_cost_is_made_of(operator: Asker) -> None:
+    _, one = await operator.ask(f"/requests/{IDS[1]}")
+    assert one["attempts_made"] == [
+        {"channel": "up", "outcome": "upstream_timeout", "ms": 120},
+        {"channel": "up2", "outcome": "ok", "ms": 85},
+    ]
+    assert one["timing"] == {"first_byte_ms": 4, "total_ms": 5}
+    assert [(line["what"], line["quantity"], line["unit_usd"], line["estimated"]) for line in one["lines"]] == [
+        ("input_tokens", 1, 1.0, False),
+        ("output_tokens", 1, 2.0, False),
+    ]
+    assert sum(line["cost_usd"] for line in one["lines"]) == pytest.approx(one["cost_usd"])
+    _, failed = await operator.ask(f"/requests/{IDS[2]}")
+    assert failed["attempts_made"] == [{"channel": "up", "outcome": "upstream_error", "ms": 5}]
+    _, refused = await operator.ask(f"/requests/{IDS[3]}")
+    assert refused["attempts_made"] == []
+    _, dear = await operator.ask(f"/requests/{IDS[5]}")
+    (line,) = dear["lines"]
+    assert (line["what"], line["cost_usd"], line["unit_usd"]) == ("request", 9.9e-08, None)
+    for request_id in ("req_none", "1", "..%2Fkeys", "%00"):
+        assert (await operator.ask(f"/requests/{request_id}"))[0] == 404
+
+
+async def test_usage_is_of_every_request_by_day_hour_and_all_that_they_have(operator: Asker) -> None:
+    async def ask(query: str) -> list[tuple[Any, int, int]]:
+        status, found = await operator.ask(f"/usage?{query}")
+        assert status == 200, found
+        return [(line[found["by"]], line["requests"], line["failed"]) for line in found["data"]]
+
+    assert await ask("") == [("2026-03-14", 1, 0), ("2026-03-15", 5, 2)]
+    assert await ask("by=hour") == [
+        ("2026-03-14T23:00:00Z", 1, 0),
+        ("2026-03-15T00:00:00Z", 1, 0),
+        ("2026-03-15T10:00:00Z", 1, 1),
+        ("2026-03-15T11:00:00Z", 1, 1),
+        ("2026-03-15T12:00:00Z", 2, 0),
+    ]
+    late = [("2026-03-15T11:00:00Z", 1, 1), ("2026-03-15T12:00:00Z", 2, 0)]
+    assert await ask("by=hour&since=2026-03-15T11:59:00Z") == late
+    assert await ask("by=status") == [(200, 3, 0), (499, 1, 0), (502, 1, 1), (403, 1, 1)]
+    assert await ask("by=channel") == [("up", 4, 1), ("up2", 1, 0)]
+    assert await ask("by=account&since=2026-03-15") == [("acme", 3, 1), ("other", 2, 1)]
+    assert await ask("by=key&channel=up2") == [("acme/test", 1, 0)]
+    assert await ask("by=model&status=502") == [("m", 1, 1)]
+    assert await ask("by=day&since=2026-03-15T10:00:00Z&until=2026-03-15T11:00:00Z") == [("2026-03-15", 1, 1)]
+    _, found = await operator.ask("/usage?by=model")
+    assert [line["model"] for line in found["data"]] == ["m", ROWS[5].model]
+    assert (found["total"]["requests"], found["total"]["failed"]) == (6, 2)
+    assert (found["since"], found["until"]) == ("2026-02-14", "2026-03-15")
+    _, found = await operator.ask("/usage?by=hour")
+    assert (found["since"], found["until"]) == ("2026-03-14T13:00:00Z", "2026-03-15T13:00:00Z")
+    for query, param in (
+        ("by=week", "by"),
+        ("since=2026-03-16", "since"),
+        ("since=2026-03-15&until=2026-03-14", "since"),
+        ("by=hour&since=2026-02-01", "since"),
+        ("status=error", "status"),
+    ):
+        status, told = await operator.ask(f"/usage?{query}")
+        assert (status, told["error"]["param"]) == (400, param), query
+
+
+async def test_facets_are_what_there_is_to_choose_by(operator: Asker) -> None:
+    _, facets = await operator.ask("/requests/facets")
+    assert facets["models"] == [{"value": "m", "requests": 4}, {"value": ROWS[5].model, "requests": 1}]
+    assert facets["keys"] == [
+        {"value": 1, "name": "acme/test", "requests": 4},
+        {"value": 2, "name": "other/theirs", "requests": 2},
+    ]
+    assert facets["statuses"][0] == {"value": 200, "requests": 3}
+    assert facets["channels"] == [{"value": "up", "requests": 4}, {"value": "up2", "requests": 1}]
+    assert (facets["since"], facets["until"]) == ("2026-02-14T00:00:00Z", "2026-03-16T00:00:00Z")
+    _, facets = await operator.ask("/requests/facets?status=error&since=2026-03-15T11:00:00Z")
+    assert [one["value"] for one in facets["keys"]] == [2]
+    assert (await operator.ask("/requests/facets?status=x"))[1]["error"]["param"] == "status"
+
+
+async def read(asker: Asker, query: str) -> tuple[aiohttp.ClientResponse, bytes]:
+    async with asker.open(f"/requests/export?{query}") as response:
+        return response, await response.read()
+
+
+async def test_an_export_is_a_file_of_the_same_rows_as_the_list(operator: Asker) -> None:
+    _, listed = await operator.ask("/requests")
+    response, raw = await read(operator, "format=jsonl")
+    assert (response.status, response.content_type) == (200, "application/jsonl")
+    assert response.headers["Content-Disposition"] == 'attachment; filename="requests.jsonl"'
+    assert [orjson.loads(line) for line in raw.splitlines()] == listed["data"]
+    names = list(orjson.loads(raw.splitlines()[0]))
+    response, raw = await read(operator, "")
+    assert (response.content_type, response.charset) == ("text/csv", "utf-8")
+    assert raw.count(b"\r\n") == raw.count(b"\n") == 7
+    rows = list(csv.DictReader(io.StringIO(raw.decode(), newline="")))
+    assert [row["id"] for row in rows] == [row["id"] for row in listed["data"]]
+    assert list(rows[0]) == names
+    assert rows[0]["model"] == f"'{ROWS[5].model}"
+    assert (rows[1]["stream"], rows[2]["channel"], rows[0]["error_code"]) == ("true", "", "")
+    response, raw = await read(operator, "format=jsonl&status=error&account=acme")
+    assert [orjson.loads(line)["id"] for line in raw.splitlines()] == [IDS[2]]
+    _, raw = await read(operator, "format=csv&model=nothing")
+    assert raw.count(b"\n") == 1
+    for query, param in (("format=xlsx", "format"), ("since=x", "since")):
+        status, told = await operator.ask(f"/requests/export?{query}")
+        assert (status, told["error"]["param"]) == (400, param)
+
+
+async def test_a_members_export_is_of_its_account(operator: Asker) -> None:
+    member = await sign_in(operator.gateway, "viewer", 2)
+    _, raw = await read(member, "format=jsonl")
+    rows = [orjson.loads(line) for line in raw.splitlines()]
+    found = [(row["id"], row["channel"], row["account"]) for row in rows]
+    assert found == [(IDS[4], None, "other"), (IDS[3], None, "other")]
+    assert (await read(member, "channel=up"))[0].status == 403
+    assert (await read(member, "account=acme"))[0].status == 404
+
+
+class CountingLog:
+    """The log of a gateway; it counts the pages that are asked for."""
+
+    def __init__(self, log: RequestLog) -> None:
+        self.log, self.pages = log, 0
+
+    async def list_requests(self, wanted: RequestFilter, limit: int) -> RequestPage:
+        self.pages += 1
+        return await self.log.list_requests(wanted, limit)
+
+
+async def test_an_export_is_read_no_faster_than_it_is_taken_and_ends_with_its_reader(
+    gateway_with: StartGateway,
+) -> None:
+    """Its file is of 8 MB: more than any buffer on the way takes."""
+    total = 30 * PAGE
+    rows = [make(number, "15 12:00", error="x" * MAX_ERROR, model="m" * 256) for number in range(6, total + 6)]
+    operator = await start(gateway_with, rows)
+    history = operator.gateway.app[OFFICE].history
+    history.log = log = CountingLog(history.log)
+    async with operator.open("/requests/export?format=jsonl") as response:
+        await response.content.readline()
+        seen = -1
+        while seen != log.pages:  # until it waits for its reader
+            seen = log.pages
+            await asyncio.sleep(0.1)
+        assert 1 <= log.pages < 25
+        assert history.exports == 1
+        async with operator.open("/requests/export"):
+            assert history.exports == MOST_EXPORTS
+            refused, told = await operator.ask("/requests/export")
+            assert (refused, told["error"]["code"]) == (429, "rate_limit_exceeded")
+            _, raw = await read(await sign_in(operator.gateway, "viewer", 2), "format=jsonl")
+            assert raw == b""
+    async with asyncio.timeout(5):
+        while history.exports:  # noqa: ASYNC110 - looked at from outside
+            await asyncio.sleep(0.01)
+    _, raw = await read(operator, "format=jsonl")
+    assert raw.count(b"\n") == total
+
+
+async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gateway_with: StartGateway) -> None:
+    rows = [make(number, "15 12:00", error="x" * MAX_ERROR) for number in range(6, 40 * PAGE)]
+    operator = await start(gateway_with, rows)
+    gateway = operator.gateway
+    history, gate = gateway.app[OFFICE].history, gateway.app[ROOMS].gate
+    history.again_s = 0.0
+    member = await sign_in(gateway, "viewer", 1)
+    async with member.open("/requests/export") as response:
+        await response.content.readline()
+        (session,) = await gateway.app[RECEPTION]._members.list_sessions(1)
+        await gateway.app[RECEPTION]._members.delete_sessions([session.digest])
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+    async with operator.open("/requests/export") as response:
+        await response.content.readline()
+        gate.open = False
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+    assert history.exports == 0
+
+
+@pytest.mark.parametrize(("source", "implausible"), [("bound", True), ("upstream", False), ("estimate", False)])
+def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource, implausible: bool) -> None:
+    row = make_row(1, usage_source=source)
+    assert write_row(StoredRequest(1, row), OPERATOR)["usage_implausible"] is implausible

@@ -1,0 +1,430 @@
+"""Settings, groups and prices over the admin API: what is set is in force at once, whole or not at all."""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import attrs
+import orjson
+import pytest
+import structlog
+from jsonschema import Draft202012Validator
+
+from gateway.auth.sessions import Visitor
+from gateway.config.live_settings import LiveSettings
+from gateway.config.merge import EDITABLE, Settled, list_sections
+from gateway.config.schema import Config
+from gateway.domain.audit_log import OPERATOR, AuditFilter
+from gateway.domain.member import Member, Proof
+from gateway.errors import StoreUnavailable
+from gateway.server.admin.operation import DOORS, PREFIX
+from gateway.server.context import OFFICE, RECEPTION, ROOMS
+from gateway.storage.memory_audit import MemoryAuditTrail
+from gateway.storage.memory_settings import MemorySettingStore
+from tests.conftest import StartGateway
+from tests.server.admin.test_operations import ask_office
+from tests.support.gateway import RunningGateway, channel, furnish
+
+NOWHERE = "http://127.0.0.1:9/v1"
+FILE = {
+    "channel": [channel(NOWHERE, models=["m", "n", "gpt-5"], groups=["vip", "lab"], price_multiplier=2)],
+    "media": {"link_hours": 12},
+    "group": [{"name": "vip", "price_multiplier": 0.5}],
+    "price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 2}, {"model": "filed-*"}],
+}
+TELLING = "/settings/routing/max_attempts"
+
+
+@attrs.frozen
+class Desk:
+    """A gateway's admin API, every answer of which is held against its door's shape."""
+
+    gateway: RunningGateway
+
+    async def __call__(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
+        told, answer = await ask_office(self.gateway, method, path, body)
+        assert told == status, answer
+        if status < 300:
+            self._check(method, path, answer)
+        return answer
+
+    def _check(self, method: str, path: str, answer: Any) -> None:
+        parts = path.partition("?")[0].split("/")
+        for (verb, place), door in self.gateway.app[DOORS].items():
+            theirs = place.removeprefix(PREFIX).split("/")
+            if (
+                verb == method
+                and len(theirs) == len(parts)
+                and all(one == other or one.startswith("{") for one, other in zip(theirs, parts, strict=True))
+            ):
+                Draft202012Validator(orjson.loads(orjson.dumps(door.answer, default=dict))).validate(answer)
+                return
+        raise AssertionError(f"no door at {method} {path}")
+
+    async def tell(self, path: str) -> Any:
+        """One setting, as the list has it."""
+        _, _, section, key = path.split("/")
+        return (await self("GET", "/settings"))["sections"][section][key]
+
+    async def list_trail(self, *nouns: str) -> list[tuple[str, str, Any]]:
+        """What was done to settings, or to things of those nouns, in its order."""
+        rows = await self.gateway.app[OFFICE].trail.list_audit(AuditFilter(), 100)
+        told = [(row.action, row.subject, orjson.loads(row.detail)) for row in rows][::-1]
+        return [row for row in told if row[0].partition(".")[0] in (nouns or ("setting",))]
+
+    @property
+    def settings(self) -> LiveSettings:
+        settings = self.gateway.app[OFFICE].settings
+        assert isinstance(settings, LiveSettings)
+        return settings
+
+    @property
+    def settled(self) -> Settled:
+        """The configuration in force."""
+        return self.settings._in_force.settled
+
+    async def list_stored(self) -> dict[str, Any]:
+        rows = await self.settings._store.list_settings()
+        return {row.path: row.value for row in rows}
+
+
+StartDesk = Callable[..., Awaitable[Desk]]
+
+
+@pytest.fixture
+def desk_with(gateway_with: StartGateway) -> StartDesk:
+    async def start(config: dict[str, Any] | None = None, **more: Any) -> Desk:
+        return Desk(await gateway_with(FILE if config is None else config, **more))
+
+    return start
+
+
+async def test_every_setting_is_told_with_what_it_is_for_and_no_secret_is(desk_with: StartDesk) -> None:
+    desk = await desk_with({**FILE, "store": {"master_key": "ab" * 32}, "server": {"max_body_mb": 7}})
+    sections = (await desk("GET", "/settings"))["sections"]
+    assert "ab" * 32 not in str(sections)
+    known = {
+        section: {field.name for field in attrs.fields(type(part)) if field.repr}
+        for section, part in list_sections(Config())
+    }
+    assert {section: set(keys) for section, keys in sections.items()} == known
+    told = {f"{section}.{key}": told for section, keys in sections.items() for key, told in keys.items()}
+    assert all(one["about"] for one in told.values())
+    assert {name.partition(".")[0] for name, one in told.items() if one["editable"]} == EDITABLE & known.keys()
+    assert told["server.max_body_mb"]["source"] == "file"
+    assert (told["media.link_hours"]["value"], told["media.link_hours"]["default"]) == (12, 24)
+    assert {one["source"] for one in told.values()} == {"default", "file"}
+    assert [told[name]["type"] for name in ("server.host", "server.port", "routing.retry_ratio", "egress.allow")] == [
+        "text",
+        "integer",
+        "number",
+        "list",
+    ]
+    assert told["billing.require_price"]["type"] == "boolean"
+    assert (told["videos.store"]["type"], told["videos.store"]["choices"]) == ("choice", ["keep", "proxy"])
+    assert told["routing.max_attempts"]["expected"] == "a number from 1 to 10"
+
+
+async def test_a_setting_is_in_force_when_its_change_returns_until_it_is_taken_back(desk_with: StartDesk) -> None:
+    desk = await desk_with()
+    switchboard = desk.gateway.app[ROOMS].switchboard
+    before = await desk.tell(TELLING)
+    assert before == {**before, "value": 3, "default": 3, "source": "default", "editable": True}
+    told = await desk("PUT", TELLING, {"value": 5})
+    assert told == {**before, "value": 5, "source": "console"} == await desk.tell(TELLING)
+    assert await desk("PUT", TELLING, {"value": 5}) == told, "which is no change"
+    assert switchboard.settings.max_attempts == 5
+    await desk("PUT", "/settings/videos/webhook_hosts", {"value": ["*.example.com"]})
+    assert desk.gateway.app[ROOMS].webhook_hosts() == ("*.example.com",)
+    assert switchboard.settings.max_attempts == 5, "one change keeps those before it"
+    assert await desk("DELETE", TELLING) == before
+    assert await desk("DELETE", TELLING) == before, "and again is no fault"
+    assert switchboard.settings.max_attempts == 3
+    assert await desk.list_stored() == {"videos.webhook_hosts": ["*.example.com"]}
+    assert await desk.list_trail() == [
+        ("setting.changed", "routing.max_attempts", {"max_attempts": [3, 5]}),
+        ("setting.changed", "videos.webhook_hosts", {"webhook_hosts": [[], ["*.example.com"]]}),
+        ("setting.removed", "routing.max_attempts", {"max_attempts": [5, 3]}),
+    ]
+
+
+REFUSED: tuple[tuple[str, Any, int, str], ...] = (
+    (TELLING, {"value": 0}, 400, "console: routing.max_attempts: expected a number from 1 to 10, not '0'"),
+    (TELLING, {"value": "3"}, 400, "expected a whole number"),
+    (TELLING, {"value": 2**70}, 400, ""),
+    ("/settings/routing/cooldown_s", {"value": 2**63}, 400, ""),
+    ("/settings/egress/allow", {"value": [[[]]]}, 400, "expected a string"),
+    (TELLING, {"value": None}, 400, "expected a value"),
+    (TELLING, {}, 400, "value: expected a value"),
+    (TELLING, {"value": 3, "colour": "blue"}, 400, "colour: unknown key"),
+    ("/settings/media/keep_hours", {"value": 11}, 400, "expected no less than link_hours"),
+    ("/settings/egress/allow", {"value": ["everywhere"]}, 400, "expected addresses or networks"),
+    ("/settings/media/link_hours", {"value": 3}, 409, "The configuration file says media.link_hours"),
+    ("/settings/server/port", {"value": 3}, 409, "server.port is read at the start"),
+    ("/settings/safety/words_file", {"value": "/etc/passwd"}, 409, "safety.words_file is read at the start"),
+    ("/settings/store/master_key", {"value": "ab" * 32}, 404, "no setting 'store.master_key'"),
+    ("/settings/routing/colour", {"value": 1}, 404, "no setting"),
+    ("/settings/channel/name", {"value": 1}, 404, "no setting"),
+)
+
+
+async def test_what_cannot_be_set_changes_nothing_and_says_why(desk: Desk) -> None:
+    before = desk.settled
+    for path, body, status, told in REFUSED:
+        refused = await desk("PUT", path, body, status)
+        assert told in refused["error"]["message"]
+    assert desk.settled is before
+    assert (await desk.list_stored(), await desk.list_trail()) == ({}, [])
+
+
+@pytest.fixture
+async def desk(desk_with: StartDesk) -> Desk:
+    return await desk_with()
+
+
+async def test_what_the_rest_then_would_not_go_with_is_refused_also_where_it_is_taken_back(
+    desk_with: StartDesk,
+) -> None:
+    desk = await desk_with({"channel": FILE["channel"]})
+    await desk("PUT", "/settings/media/keep_hours", {"value": 200})
+    await desk("PUT", "/settings/media/link_hours", {"value": 100})
+    refused = await desk("DELETE", "/settings/media/keep_hours", status=400)
+    assert "console: media.link_hours: keep_hours: expected no less than link_hours" in refused["error"]["message"]
+    assert await desk.list_stored() == {"media.keep_hours": 200, "media.link_hours": 100}
+    await desk("DELETE", "/settings/media/link_hours")
+    await desk("DELETE", "/settings/media/keep_hours")
+    assert await desk.list_stored() == {}
+
+
+async def test_changes_at_the_same_time_all_count(desk_with: StartDesk) -> None:
+    desk = await desk_with()
+    keys = {"max_attempts": 5, "trip_ratio": 0.7, "cooldown_s": 2, "max_cooldown_s": 60, "warm_up_s": 1}
+    await asyncio.gather(*(desk("PUT", f"/settings/routing/{key}", {"value": value}) for key, value in keys.items()))
+    sections = (await desk("GET", "/settings"))["sections"]
+    assert {key: sections["routing"][key]["value"] for key in keys} == keys
+
+
+STORED = {
+    "routing.max_attempts": 5,
+    "billing.require_price": True,
+    "group/lab": {"price_multiplier": 3},
+    "price/n": {"model": "n", "input_usd_per_million": 7},
+}
+HIDDEN = {"media.link_hours": 3, "group/vip": {"price_multiplier": 9}, "price/m": {"model": "m"}}
+UNKNOWN = {"media.keep_hours": 1, "routing.colour": "blue", "routing.retry_ratio": 7, "group/odd": 5, "group/x": None}
+
+
+async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_known_stops_none(
+    desk_with: StartDesk, tmp_path: Path, template_path: Path
+) -> None:
+    path = tmp_path / "data0"
+    path.mkdir()
+    await furnish(path, template_path, declared=False)
+    with contextlib.closing(sqlite3.connect(path / "gateway.db")) as database:
+        rows = [(name, orjson.dumps(value).decode(), 1) for name, value in (STORED | HIDDEN | UNKNOWN).items()]
+        database.executemany("INSERT INTO settings VALUES (?, ?, ?)", rows)
+        database.commit()
+    with structlog.testing.capture_logs() as log:
+        desk = await desk_with()
+    assert {line["path"] for line in log if line["event"] == "setting_ignored"} == set(UNKNOWN)
+    rooms = desk.gateway.app[ROOMS]
+    tariff = rooms.router.tariff
+    assert rooms.switchboard.settings.max_attempts == 5
+    assert (tariff.require_price, tariff.groups) == (True, {"vip": 500_000, "lab": 3_000_000})
+    assert tariff.find_price("n", "n", "custom").input_nanos_per_million == 7 * 10**9
+    assert [(await desk.tell(f"/settings/media/{key}"))["value"] for key in ("link_hours", "keep_hours")] == [12, 48]
+    await desk("PUT", TELLING, {"value": 6})
+    await desk("DELETE", "/settings/media/keep_hours")
+    await desk("PUT", "/settings/routing/retry_ratio", {"value": 0.5})
+    told = (await desk("GET", "/prices?model=m"))["data"]
+    assert [(price["source"], price["in_force"]) for price in told] == [("file", True), ("console", False)]
+    assert (await desk("DELETE", "/settings/media/link_hours"))["value"] == 12
+    await desk("PUT", "/groups/odd", {"price_multiplier": 2})
+    for path in ("/groups/vip", "/groups/odd", "/groups/x", "/prices/m"):
+        await desk("DELETE", path)
+    assert rooms.router.tariff.groups == {"vip": 500_000, "lab": 3_000_000}
+    assert await desk.list_stored() == {
+        **STORED,
+        "routing.max_attempts": 6,
+        "routing.retry_ratio": 0.5,
+        "routing.colour": "blue",
+    }
+
+
+class FullStore(MemorySettingStore):
+    """A disk that is full."""
+
+    async def put_setting(self, *_: object) -> None:
+        raise StoreUnavailable("The gateway's store cannot be written to")
+
+    async def delete_setting(self, *_: object) -> bool:
+        raise StoreUnavailable("The gateway's store cannot be written to")
+
+
+async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> None:
+    await desk("PUT", "/groups/lab", {"price_multiplier": 3})
+    settings, before = desk.settings, desk.settled
+    tariff = desk.gateway.app[ROOMS].router.tariff
+    full = LiveSettings(settings._in_force, settings._reloader, FullStore(MemoryAuditTrail()), clock=time.time)
+    for change in (
+        full.put_setting("routing", "max_attempts", 5, OPERATOR),
+        full.put_group("other", {}, OPERATOR),
+        full.put_price("other", {}, OPERATOR),
+        full.delete_group("lab", OPERATOR),
+    ):
+        with pytest.raises(StoreUnavailable):
+            await change
+    assert desk.settled is before
+    assert desk.gateway.app[ROOMS].router.tariff is tariff
+    assert desk.gateway.app[ROOMS].switchboard.settings.max_attempts == 3
+
+
+async def test_groups_are_those_that_are_used_and_those_that_pay_something(desk: Desk) -> None:
+    await desk("PATCH", "/keys/1", {"group": "lab"}, 409)
+    await desk("POST", "/keys", {"name": "two", "account": "acme", "group": "lab"}, 201)
+    groups = (await desk("GET", "/groups"))["data"]
+    assert groups == [
+        {"name": "lab", "price_multiplier": 1, "source": "default", "keys": 1, "channels": 1},
+        {"name": "vip", "price_multiplier": 0.5, "source": "file", "keys": 0, "channels": 1},
+    ]
+    made = await desk("PUT", "/groups/lab", {"price_multiplier": 0.8})
+    assert made == {**groups[0], "price_multiplier": 0.8, "source": "console"}
+    assert desk.gateway.app[ROOMS].router.tariff.groups == {"vip": 500_000, "lab": 800_000}
+    other = await desk("PUT", f"/groups/{quote('a/b c', safe='')}", {"price_multiplier": 0})
+    assert other == {"name": "a/b c", "price_multiplier": 0, "source": "console", "keys": 0, "channels": 0}
+    await desk("PUT", "/groups/vip", {"price_multiplier": 1}, 409)
+    for name, body in (("lab", {"price_multiplier": -1}), ("lab", {"name": "other"}), (quote("é"), {})):
+        assert (await desk("PUT", f"/groups/{name}", body, 400))["error"]["param"]
+    for name in ("lab", quote("a/b c", safe="")):
+        await desk("DELETE", f"/groups/{name}")
+    await desk("DELETE", "/groups/lab", status=404)
+    await desk("DELETE", "/groups/vip", status=409)
+    assert (await desk("GET", "/groups"))["data"] == groups
+    assert await desk.list_trail("group") == [
+        ("group.changed", "lab", {"price_multiplier": [None, 0.8]}),
+        ("group.changed", "a/b c", {"price_multiplier": [None, 0]}),
+        ("group.removed", "lab", {"price_multiplier": [0.8, None]}),
+        ("group.removed", "a/b c", {"price_multiplier": [0, None]}),
+    ]
+
+
+async def test_a_price_of_the_console_goes_before_those_that_ship_and_after_the_files(desk: Desk) -> None:
+    find = desk.gateway.app[ROOMS].router.tariff.find_price
+    shipped = find("demo-chat", "demo-chat", "demo")
+
+    def rate() -> int:
+        tariff = desk.gateway.app[ROOMS].router.tariff
+        return int(tariff.find_price("demo-chat", "demo-chat", "demo").input_nanos_per_million)
+
+    told = await desk("PUT", "/prices/demo-chat", {"input_usd_per_million": 7, "tiers": [{"above_tokens": 5}]})
+    assert told == {**told, "model": "demo-chat", "provider": None, "source": "console", "in_force": True}
+    assert (told["input_usd_per_million"], told["tiers"][0]["input_usd_per_million"]) == (7, 7)
+    assert rate() == 7 * 10**9
+    rest = {name: value for name, value in told.items() if name not in {"source", "in_force"}}
+    assert await desk("PUT", "/prices/demo-chat", rest) == told, "what is told can be told back"
+    await desk("PUT", "/prices/demo-chat", {"provider": "openai", "usd_per_image": 0.5})
+    assert rate() == 7 * 10**9
+    listed = (await desk("GET", "/prices?model=demo-chat"))["data"]
+    assert [(price["provider"], price["source"]) for price in listed] == [(None, "console"), ("openai", "console")]
+    await desk("DELETE", "/prices/demo-chat?provider=openai")
+    await desk("DELETE", "/prices/demo-chat")
+    assert rate() == shipped.input_nanos_per_million
+    (back,) = (await desk("GET", "/prices?model=demo-chat"))["data"]
+    assert back["source"] == "shipped"
+    for path, status in (("demo-chat", 404), ("m", 409), ("m?provider=openai", 404)):
+        await desk("DELETE", f"/prices/{path}", status=status)
+    assert [row[:2] for row in await desk.list_trail("price")] == [
+        ("price.changed", "demo-chat"),
+        ("price.changed", "demo-chat"),
+        ("price.changed", "demo-chat at openai"),
+        ("price.removed", "demo-chat at openai"),
+        ("price.removed", "demo-chat"),
+    ]
+    assert (await desk.list_trail("price"))[0][2]["input_usd_per_million"] == [0, 7]
+
+
+async def test_a_price_that_would_not_be_asked_for_or_that_is_none_is_refused(desk: Desk) -> None:
+    for model, body, status in [
+        ("m", {}, 409),
+        ("m", {"provider": "openai"}, 409),
+        ("filed-one", {}, 409),
+        ("filed-*", {}, 409),
+        ("filed-o*", {}, 409),
+        ("x", {"model": "y"}, 400),
+        ("x", {"model": None}, 400),
+        ("x", {"provider": "nobody"}, 400),
+        ("x", {"input_usd_per_million": -1}, 400),
+        ("x", {"input_usd_per_million": "1"}, 400),
+        ("x", {"tiers": [{"above_tokens": 0}]}, 400),
+        ("x", {"colour": "blue"}, 400),
+        ("x" * 200, {}, 400),
+        (quote("a\x00b"), {}, 400),
+    ]:
+        await desk("PUT", f"/prices/{model}", body, status)
+    assert await desk.list_stored() == {}
+
+
+async def test_prices_are_listed_with_where_they_are_said(desk: Desk) -> None:
+    for glob in ("gpt-5*", "org%2Fmodel:1"):
+        await desk("PUT", f"/prices/{glob}", {"output_usd_per_million": 3})
+    prices = (await desk("GET", "/prices"))["data"]
+    assert {price["source"] for price in prices} == {"file", "console", "shipped"}
+    assert all(price["in_force"] for price in prices)
+    assert [price["model"] for price in prices if price["source"] == "console"] == ["gpt-5*", "org/model:1"]
+    assert not [price for price in prices if price["source"] == "shipped" and price["model"].startswith("gpt-5")]
+    assert (await desk("GET", "/prices?source=file"))["data"] == [each for each in prices if each["source"] == "file"]
+    assert [each["model"] for each in (await desk("GET", "/prices?model=gpt-5-mini"))["data"]] == ["gpt-5*"]
+    assert (await desk("GET", "/prices?source=nowhere", status=400))["error"]["param"] == "source"
+
+
+async def look(gateway: RunningGateway, reference: str, path: str, status: int = 200) -> Any:
+    """What a page is told that is signed in by that."""
+    async with (
+        aiohttp.ClientSession(cookies={"gateway_session": reference}) as session,
+        session.get(gateway.url + PREFIX + path) as response,
+    ):
+        assert response.status == status
+        return await response.json()
+
+
+async def sign_in(gateway: RunningGateway) -> str:
+    """A viewer of the account ``acme``."""
+    reception, administration = gateway.app[RECEPTION], gateway.app[OFFICE].administration
+    account = await administration.get_account_noun("acme")
+    member = await reception._members.add_member(Member(0, account.id, "eve", "viewer"))
+    return str((await reception.open(member, Proof(member.passphrase, is_known=True), Visitor())).reference)
+
+
+async def test_models_have_the_price_that_who_looks_would_pay(desk_with: StartDesk) -> None:
+    channels = [
+        channel(NOWHERE, models=["m", "n"], groups=["vip"], price_multiplier=2),
+        channel(NOWHERE, "first", models=["m"], groups=["other"], priority=1),
+        channel(NOWHERE, "free", models=["free"]),
+    ]
+    accounts = {"account": [{"name": "acme", "groups": ["vip"]}], "key": []}
+    desk = await desk_with({**FILE, **accounts, "channel": channels})
+    by_id = {model["id"]: model for model in (await desk("GET", "/models"))["data"]}
+    assert {name: model["channels"] for name, model in by_id.items()} == {
+        "free": ["free"],
+        "m": ["first", "up"],
+        "n": ["up"],
+    }
+    assert (by_id["m"]["price"]["input_usd_per_million"], by_id["n"]["price"], by_id["free"]["price"]) == (
+        1,
+        None,
+        None,
+    )
+    viewer = await sign_in(desk.gateway)
+    theirs = {model["id"]: model for model in (await look(desk.gateway, viewer, "/models"))["data"]}
+    assert [model["channels"] for model in theirs.values()] == [[], [], []]
+    assert theirs["m"]["price"]["output_usd_per_million"] == 2 * 2 * 0.5
+    for path in ("/settings", "/groups", "/prices"):
+        await look(desk.gateway, viewer, path, 403)
+    await desk("PUT", "/settings/billing/require_price", {"value": True})
+    assert [model["id"] for model in (await look(desk.gateway, viewer, "/models"))["data"]] == ["m"]

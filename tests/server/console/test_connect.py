@@ -1,0 +1,79 @@
+"""How to call the gateway: snippets with real values, safe whatever a model is called."""
+
+import html
+import re
+import shlex
+import subprocess
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.server.console.connect import write_json_text, write_shell_json_text, write_shell_text
+from gateway.server.context import OFFICE
+from tests.conftest import StartGateway
+from tests.support.console_people import invite, make_administrator
+from tests.support.gateway import KEY, channel
+
+MODEL = """it's "q" <b>&{{7+7}} $HOME `id` \\"""
+_NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=40)
+
+
+@settings(max_examples=40)
+@given(_NAMES)
+def test_a_model_stands_between_quotes_as_what_it_is(name: str) -> None:
+    assert orjson.loads(f'"{write_json_text(name)}"') == name
+    (body,) = shlex.split(f'\'{{"model": "{write_shell_json_text(name)}"}}\'')
+    assert orjson.loads(body) == {"model": name}
+
+
+def test_a_shell_reads_a_model_between_double_quotes_as_what_it_is() -> None:
+    said = subprocess.run(["sh", "-c", f'printf %s "{write_shell_text(MODEL)}"'], capture_output=True, check=True)
+    assert said.stdout.decode() == MODEL
+
+
+async def test_the_snippets_have_the_address_and_a_model_and_no_secret(gateway_with: StartGateway) -> None:
+    config = {"channel": [channel("http://127.0.0.1:9/v1", models=["zz-embedding", MODEL])]}
+    gateway = await gateway_with({**config, "server": {"base_url": "https://ai.example.com/"}})
+    ada = await make_administrator(gateway)
+    ben = await invite(ada, "ben", "member", "acme")
+    async with ada.session, ben.session:
+        status, text = await ben.open("/connect")
+        assert status == 200
+        assert KEY not in text
+        code = dict(re.findall(r'<code id="s-(\S+)">(.*?)</code>', text, re.DOTALL))
+        plain = {name: html.unescape(re.sub(r"<[^>]*>", "", part)) for name, part in code.items()}
+        assert plain["base"] == "https://ai.example.com/v1"
+        assert plain["model"] == plain["cline-model"] == MODEL, "the first that chats"
+        command = shlex.split(plain["curl"])
+        assert "https://ai.example.com/v1/chat/completions" in command
+        assert "Authorization: Bearer YOUR_KEY" in command
+        assert orjson.loads(command[-1])["model"] == MODEL
+        assert orjson.loads(plain["zed"])["language_models"]["openai_compatible"]["Gateway"]["api_url"] == plain["base"]
+        assert 'ANTHROPIC_BASE_URL="https://ai.example.com"' in plain["claude-code"]
+        assert "host.docker.internal" not in text
+        assert "<b>&" not in text
+        for tab in re.findall(r'aria-controls="(panel-\S+)"', text):
+            assert f'role="tabpanel" id="{tab}"' in text
+
+
+async def test_who_may_call_is_offered_a_chat_and_a_key_of_its_own_account(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    ada = await make_administrator(gateway)
+    await gateway.app[OFFICE].administration.add_account({"name": "other"})
+    await gateway.app[OFFICE].administration.add_key({"name": "theirs", "account": "other"})
+    eve = await invite(ada, "eve", "viewer", "acme")
+    async with ada.session, eve.session:
+        _, text = await ada.open("/connect")
+        assert gateway.url + "/v1" in text
+        assert "host.docker.internal" in text
+        assert "theirs" not in text, "a call of a page is paid by a key of one's own account"
+        assert '<option value="demo-chat" selected>' in text
+        assert 'data-name="connect" data-account="acme"' in text
+        assert (await ada.call("POST", "/keys", {"name": "connect", "account": "acme"}))[0] == 201
+        assert 'data-name="connect 2"' in (await ada.open("/connect"))[1]
+        _, text = await eve.open("/connect")
+        assert gateway.url + "/v1" in text
+        for refused in ("make-key", 'id="trial"', "trial.js"):
+            assert refused not in text
+        assert "You can look here, but not make calls" in text

@@ -1,0 +1,90 @@
+"""What pages that make calls offer: models told apart by their names, keys that can pay."""
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.server.console.form_choices import (
+    Choices,
+    Kind,
+    find_first,
+    find_free_name,
+    find_kind,
+    sort,
+    write_choices,
+)
+
+KINDS: dict[Kind, tuple[str, ...]] = {
+    "chat": (
+        "demo-chat", "gpt-5-mini", "gpt-4o-2024-08-06", "claude-haiku-4-5", "gemini-2.5-flash", "llama-3.3-70b",
+        "deepseek/deepseek-r1", "qwen2.5-vl-72b-instruct", "mistral-large-latest", "o3", "grok-4", "kimi-k2",
+        "meta-llama/Llama-3.1-8B-Instruct", "command-r-plus", "MiniMax-M2", "glm-4.6",
+    ),
+    "images": (
+        "demo-image", "gpt-image-1", "dall-e-3", "imagen-4.0-generate-001", "gemini-2.5-flash-image", "flux-1.1-pro",
+        "black-forest-labs/FLUX.1-schnell", "stable-diffusion-xl", "Kwai-Kolors/Kolors", "doubao-seedream-4-0",
+        "wan2.5-t2i-preview", "cogview-4", "qwen-image-edit", "grok-2-image", "ideogram-v3", "recraft-v3",
+    ),
+    "video": (
+        "demo-video", "sora-2-pro", "veo-3.1-generate-preview", "kling-v2-5-turbo", "MiniMax-Hailuo-02", "gen4_turbo",
+        "doubao-seedance-1-0-pro", "wan2.5-t2v-preview", "wan2.2-i2v-plus", "cogvideox-3",
+    ),
+    "sound": (
+        "demo-speech", "demo-transcribe", "whisper-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-transcribe",
+        "gpt-4o-audio-preview", "gpt-realtime", "cosyvoice-v2", "qwen3-asr-flash",
+    ),
+    "other": (
+        "demo-embedding", "demo-moderation", "demo-rerank",
+        "text-embedding-3-small", "BAAI/bge-m3", "omni-moderation-latest", "babbage-002",
+        "gpt-3.5-turbo-instruct", "rerank-v3.5", "davinci-002",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_models_name_says_what_it_does(kind: Kind) -> None:
+    assert {name: find_kind(name, {}) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
+
+
+def test_where_a_name_says_nothing_its_price_may() -> None:
+    assert find_kind("nano-banana", {"usd_per_image": 0.04}) == "images"
+    assert find_kind("nano-banana", {"usd_per_image": 0, "input_usd_per_million": 1}) == "chat"
+
+
+@settings(max_examples=40)
+@given(st.lists(st.text(min_size=1, max_size=40), unique=True))
+def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
+    choices = Choices([], frozenset(), sort({"id": name} for name in names))
+    for kind in ("chat", "images", "video"):
+        told = write_choices(choices, kind)
+        assert sorted(told["all_models"]) == sorted(names)
+        assert told["model"] in {*names, ""}
+    assert {find_kind(name, {}) for name in names} <= set(get_args(Kind))
+
+
+def test_what_is_tried_first_answers_fast_and_costs_little() -> None:
+    assert find_first(["claude-opus-4-5", "gpt-5", "gpt-5-mini"]) == "gpt-5-mini"
+    assert find_first(["a-mini", "demo-chat"]) == "demo-chat"
+    assert find_first(["gemini-2.5-flash", "gemini-2.5-pro"]) == "gemini-2.5-flash"
+    assert find_first(["b", "a"]) == "b"
+    assert find_first([]) is None
+
+
+@settings(max_examples=40)
+@given(st.sets(st.sampled_from(["connect", "connect 2", "connect 3", "first"])))
+def test_a_name_for_a_new_key_is_free(taken: set[str]) -> None:
+    name = find_free_name("connect", taken)
+    assert name not in taken
+    assert name.startswith("connect")
+
+
+def test_the_kind_that_is_asked_for_comes_first_and_everything_else_after_it() -> None:
+    named: list[dict[str, Any]] = [{"id": name} for name in ("demo-chat", "demo-image", "gpt-5", "whisper-1")]
+    choices = Choices([], frozenset(), sort(named))
+    assert choices.list_groups("images") == [
+        ("Image models", ["demo-image"]),
+        ("Others", ["demo-chat", "gpt-5", "whisper-1"]),
+    ]
+    assert choices.list_groups("video") == [("Video models", []), ("Others", sorted(one["id"] for one in named))]

@@ -1,0 +1,65 @@
+"""The playground: its parts, and who may use it with which keys."""
+
+import html
+import re
+from urllib.parse import quote
+
+import pytest
+
+from gateway.server.console.playground import find_mode
+from tests.conftest import StartGateway
+from tests.support.console_people import invite, make_administrator
+
+HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
+
+
+@pytest.mark.parametrize(
+    ("mode", "model", "expected"),
+    [
+        ("", "", "chat"),
+        ("images", "", "images"),
+        ("video", "gpt-5", "video"),
+        ("", "demo-image", "images"),
+        ("", "sora-2", "video"),
+        ("", "whisper-1", "chat"),
+        ("sound", "", "chat"),
+        ("../../etc", "veo-3", "video"),
+    ],
+)
+def test_the_part_is_the_one_that_is_asked_for_or_the_models(mode: str, model: str, expected: str) -> None:
+    assert find_mode(mode, model) == expected
+
+
+async def test_each_part_offers_its_models_and_the_accounts_keys(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({})
+    ada = await make_administrator(gateway)
+    ben, eve = await invite(ada, "ben", "member", "acme"), await invite(ada, "eve", "viewer", "acme")
+    async with ada.session, ben.session, eve.session:
+        for mode, model in (("chat", "demo-chat"), ("images", "demo-image"), ("video", "demo-video")):
+            status, text = await ben.open(f"/playground?mode={mode}")
+            assert status == 200
+            assert f'<option value="{model}" selected>' in text
+            assert f"/{mode}.js" in text
+            assert f'href="/console/playground?mode={mode}" aria-current="page"' in text
+            assert re.search(r'<option value="\d+">test \(sk-…[^<]{4}\)</option>', text)
+            assert "Make a key for the playground" not in text
+        _, text = await ben.open(f"/playground?model={quote(HOSTILE)}")
+        assert HOSTILE not in text
+        assert html.escape(HOSTILE, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in text
+        status, text = await eve.open("/playground")
+        assert status == 403
+        assert "a role that may do more" in text
+
+
+async def test_an_account_without_a_key_that_can_be_used_is_offered_one(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({"account": [{"name": "acme"}], "key": []})
+    ada = await make_administrator(gateway)
+    async with ada.session:
+        key = {"name": "playground", "account": "acme", "expires_at": "2020-01-01T00:00:00Z"}
+        assert (await ada.call("POST", "/keys", key))[0] == 201
+        _, text = await ada.open("/playground")
+        assert 'data-body=\'{"account": "acme", "name": "playground 2"}\'' in text
+        assert re.search(r'id="send" disabled', text)
+        assert (await ada.call("POST", "/keys", {"name": "playground 2", "account": "acme"}))[0] == 201
+        _, text = await ada.open("/playground")
+        assert "Make a key for the playground" not in text

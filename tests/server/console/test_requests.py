@@ -1,0 +1,43 @@
+"""The list of requests as somebody walks through it, by its links and its filters."""
+
+import html
+import re
+
+from gateway.server.context import OFFICE
+from gateway.storage.request_log import SqlRequestLog
+from tests.conftest import StartGateway
+from tests.support.console_people import Person, make_administrator
+
+_OLDER = re.compile(r'href="/console(/requests\?[^"]*)" rel="next"')
+
+
+async def _walk(person: Person, path: str) -> list[str]:
+    """Every page from there on to the oldest."""
+    pages: list[str] = []
+    while path:
+        assert len(pages) < 10, "it has no end"
+        status, page = await person.open(path)
+        assert status == 200
+        pages.append(page)
+        found = _OLDER.search(page)
+        path = html.unescape(found[1]) if found else ""
+    return pages
+
+
+async def test_what_is_rare_among_millions_is_come_to_page_by_page(gateway_with: StartGateway) -> None:
+    """A look goes only so far back. Where it finds nothing the page says so, and leads on."""
+    gateway = await gateway_with({})
+    ada = await make_administrator(gateway)
+    for model in ("rare", *["demo-chat"] * 5):
+        async with gateway.post({"model": model, "messages": [{"role": "user", "content": "hi"}]}):
+            pass
+    await gateway.rows(6)
+    office = gateway.app[OFFICE]
+    log = office.history.log
+    assert isinstance(log, SqlRequestLog)
+    log._in_order = 2
+    pages = await _walk(ada, "/requests?text=not_found&account=acme")
+    assert ["/console/requests/req_" in page for page in pages] == [False, False, True]
+    assert ["No request matches so far" in page for page in pages] == [True, True, False]
+    assert all('<input type="hidden" name="account" value="acme">' in page for page in pages), "the form keeps it"
+    await ada.session.close()

@@ -1,0 +1,541 @@
+"""Media over HTTP: the signed link is the key; ranges, conditions, and headers that keep a browser safe."""
+
+import asyncio
+import io
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+import pytest
+from aiohttp import web
+from aiohttp.web_response import StreamResponse
+from structlog.testing import capture_logs
+
+from gateway.domain.media import write_link
+from gateway.media.signed_links import Keeper
+from gateway.server.handlers import media as door
+from gateway.server.handlers.media import KEEPER, add_media_routes, get_media
+from gateway.server.middlewares import sign_response
+from gateway.server.protocol import GatewayRunner
+from gateway.storage.media_files import FileMediaStore
+from tests.support.image_providers import draw
+from tests.support.raw_client import connect, split, talk
+
+KEY = b"k" * 32
+NOW = 1_750_000_000.0
+TTL_S = 3600.0
+PICTURE = draw(64, 64)
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+BIG = b"RIFF\0\0\0\0WAVE" + bytes(range(256)) * 64 * 1024
+"""16 MB: more than every buffer between here and a reader."""
+
+
+@attrs.define
+class Clock:
+    now_s: float = NOW
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@attrs.define
+class Shop:
+    """A server of media alone, with the gateway's middlewares; ``client`` has no key."""
+
+    url: str
+    keeper: Keeper
+    folder: Path
+    clock: Clock
+    client: aiohttp.ClientSession
+    runner: GatewayRunner
+
+    @property
+    def connections(self) -> int:
+        assert self.runner.server is not None
+        return len(self.runner.server.connections)
+
+    async def keep(self, data: bytes = PICTURE) -> str:
+        return await self.keeper.keep(data)
+
+    def get(self, link: str, method: str = "GET", **headers: str) -> Any:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.request(method, self.url + link, headers=named)
+
+    def count_open(self) -> int:
+        """Descriptors that this process has of media."""
+        targets = []
+        for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
+            try:
+                targets.append(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115
+            except FileNotFoundError:
+                continue
+        return sum(target.startswith(str(self.folder)) for target in targets)
+
+
+async def open_shop(
+    store: FileMediaStore,
+    folder: Path,
+    add_routes: Callable[[web.Application], None] = add_media_routes,
+) -> AsyncIterator[Shop]:
+    clock = Clock()
+    app = web.Application()
+    add_routes(app)
+    app.on_response_prepare.append(sign_response)
+    app[KEEPER] = keeper = Keeper(store, KEY, ttl_s=TTL_S, clock=clock)
+    runner = GatewayRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    await runner.setup()
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+    await web.SockSite(runner, listening).start()
+    async with aiohttp.ClientSession(auto_decompress=False) as client:
+        yield Shop(f"http://127.0.0.1:{listening.getsockname()[1]}", keeper, folder, clock, client, runner)
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    async for opened in open_shop(FileMediaStore(tmp_path), tmp_path):
+        yield opened
+
+
+@pytest.fixture
+async def hasty_shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    """Nobody gets longer than 0.1 s for a file."""
+
+    def add_routes(app: web.Application) -> None:
+        app.router.add_get("/media/{id}", partial(get_media, timeout_s=0.1))
+
+    async for opened in open_shop(FileMediaStore(tmp_path), tmp_path, add_routes):
+        yield opened
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - nothing to be told by
+            await asyncio.sleep(0.005)
+
+
+# ---- the file
+
+
+async def test_a_link_leads_to_the_file_without_a_key(shop: Shop) -> None:
+    link = await shop.keep()
+    async with shop.get(link) as response:
+        assert response.status == 200
+        assert await response.read() == PICTURE
+        assert response.content_length == len(PICTURE)
+        assert response.headers["X-Request-Id"].startswith("req_")
+        assert "Server" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type", "disposition", "extension"),
+    [
+        (PICTURE, "image/png", "inline", "png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg", "inline", "jpg"),
+        (SVG, "image/svg+xml", "attachment", "svg"),
+        (BIG[:100], "audio/wav", "inline", "wav"),
+        (b"\0\0\0\x10ftypmp42\0\0\0\0", "video/mp4", "inline", "mp4"),
+    ],
+    ids=["png", "jpeg", "svg", "wav", "mp4"],
+)
+async def test_a_browser_is_told_what_it_is_and_may_do_nothing_with_it(
+    shop: Shop, data: bytes, media_type: str, disposition: str, extension: str
+) -> None:
+    link = await shop.keep(data)
+    media_id = link.removeprefix("/media/").partition("?")[0]
+    assert media_id.endswith(f".{extension}")
+    async with shop.get(link) as response:
+        assert await response.read() == data
+        told = {name: response.headers.getall(name) for name in response.headers}
+    assert told["Content-Type"] == [media_type]
+    assert told["Content-Disposition"] == [f'{disposition}; filename="{media_id}"']
+    assert told["X-Content-Type-Options"] == ["nosniff"]
+    assert told["Content-Security-Policy"] == ["default-src 'none'; sandbox"]
+    assert told["Cross-Origin-Resource-Policy"] == ["cross-origin"]
+    assert told["Referrer-Policy"] == ["no-referrer"]
+    assert told["Cache-Control"] == [f"private, max-age={TTL_S:.0f}, immutable"]
+    assert told["Accept-Ranges"] == ["bytes"]
+    assert "Content-Encoding" not in told
+
+
+async def test_it_may_be_kept_as_long_as_its_link_works(shop: Shop) -> None:
+    link = await shop.keep()
+    shop.clock.now_s += TTL_S - 60
+    async with shop.get(link) as response:
+        assert response.headers["Cache-Control"] == "private, max-age=60, immutable"
+
+
+async def test_head_is_get_without_the_file(shop: Shop) -> None:
+    link = await shop.keep()
+    async with shop.get(link) as response:
+        whole = {name.lower(): value for name, value in response.headers.items()}
+    async with shop.get(link, "HEAD") as response:
+        assert response.status == 200
+        head = {name.lower(): value for name, value in response.headers.items()}
+        assert await response.read() == b""
+    for headers in (whole, head):
+        del headers["date"], headers["x-request-id"]
+    assert head == whole
+    assert head["content-length"] == str(len(PICTURE))
+    async with shop.get(link.replace("signature=", "signature=0"), "HEAD") as response:
+        assert response.status == 404
+
+
+async def test_a_connection_goes_on_after_a_file(shop: Shop) -> None:
+    reader, writer = await connect(shop.url)
+    for data in (PICTURE, BIG, SVG):
+        link = await shop.keep(data)
+        writer.write(f"GET {link} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert await reader.readexactly(len(data)) == data
+    writer.close()
+
+
+async def test_a_file_larger_than_every_buffer_arrives_whole(shop: Shop) -> None:
+    link = await shop.keep(BIG)
+    async with shop.get(link) as response:
+        assert await response.read() == BIG
+    await eventually(lambda: shop.count_open() == 0)
+
+
+async def test_a_compressed_file_beside_it_is_not_sent(shop: Shop) -> None:
+    """aiohttp looks for ``.gz`` and ``.br`` siblings; the store makes none."""
+    link = await shop.keep()
+    async with shop.get(link, Accept_Encoding="gzip, br") as response:
+        assert await response.read() == PICTURE
+
+
+# ---- ranges
+
+
+SIZE = len(PICTURE)
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "end"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=0-9", 0, 10),
+        ("bytes=10-19", 10, 20),
+        ("bytes=10-", 10, SIZE),
+        ("bytes=0-", 0, SIZE),
+        ("bytes=-10", SIZE - 10, SIZE),
+        (f"bytes=-{SIZE * 2}", 0, SIZE),
+        (f"bytes=5-{SIZE * 2}", 5, SIZE),
+        (f"bytes=5-{'9' * 1000}", 5, SIZE),
+        (f"bytes={SIZE - 1}-", SIZE - 1, SIZE),
+        ("BYTES=1-2", 1, 3),
+        ("bytes= ,1-2 ,", 1, 3),
+        (f"bytes={'0' * 5000}1-2", 1, 3),
+    ],
+)
+async def test_a_range_is_these_bytes_and_no_others(shop: Shop, asked: str, start: int, end: int) -> None:
+    link = await shop.keep()
+    async with shop.get(link, Range=asked) as response:
+        assert response.status == 206
+        assert response.headers["Content-Range"] == f"bytes {start}-{end - 1}/{SIZE}"
+        assert response.headers["Content-Length"] == str(end - start)
+        assert response.headers["Content-Type"] == "image/png"
+        assert await response.read() == PICTURE[start:end]
+
+
+@pytest.mark.parametrize("asked", [f"bytes={SIZE}-", f"bytes={SIZE}-{SIZE + 5}", "bytes=-0", f"bytes={'9' * 6000}-"])
+async def test_a_range_that_the_file_does_not_have_is_said_to_be_none(shop: Shop, asked: str) -> None:
+    link = await shop.keep()
+    async with shop.get(link, Range=asked) as response:
+        assert response.status == 416
+        assert response.headers["Content-Range"] == f"bytes */{SIZE}"
+        assert response.content_type == "application/json"
+        assert "Content-Disposition" not in response.headers
+        assert "max-age" not in response.headers.get("Cache-Control", "")
+        error = (await response.json())["error"]
+    assert (error["code"], error["param"], error["type"]) == ("range_not_satisfiable", "Range", "new_api_error")
+    assert str(SIZE) in error["message"]
+    async with shop.get(link) as response:
+        assert await response.read() == PICTURE
+
+
+IGNORED = [
+    "bytes=9-5",
+    f"bytes=9{'9' * 30}-{'9' * 30}",
+    "bytes=-",
+    "bytes=x",
+    "bytes=",
+    "bytes=0x0-0x9",
+    "bytes=0-9-",
+    "bytes 0-9",
+    "lines=1-2",
+    "pages=0-0",
+    "",
+    "bytes=0-1,3-4",
+    "bytes=0-0,-1",
+    f"bytes=0-0,{SIZE}-",
+    "bytes=\N{ARABIC-INDIC DIGIT ONE}-",
+]
+"""What RFC 9110, 14.2, says to ignore, or allows to."""
+
+
+@pytest.mark.parametrize("asked", IGNORED)
+async def test_a_range_that_is_to_be_ignored_is_the_whole_file(shop: Shop, asked: str) -> None:
+    link = await shop.keep()
+    async with shop.get(link, Range=asked) as response:
+        assert response.status == 200
+        assert "Content-Range" not in response.headers
+        assert await response.read() == PICTURE
+
+
+async def test_a_range_in_two_lines_is_a_list_of_several(shop: Shop) -> None:
+    link = await shop.keep()
+    raw = f"GET {link} HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0\r\nRange: bytes=1-1\r\nConnection: close\r\n\r\n"
+    answer = split(await talk(shop.url, raw.encode()))
+    assert (answer.status, answer.body) == (200, PICTURE)
+
+
+async def test_head_has_no_ranges(shop: Shop) -> None:
+    link = await shop.keep()
+    for asked in ("bytes=0-9", f"bytes={SIZE}-"):
+        async with shop.get(link, "HEAD", Range=asked) as response:
+            assert (response.status, response.headers["Content-Length"]) == (200, str(SIZE))
+            assert "Content-Range" not in response.headers
+
+
+async def test_the_ranges_of_a_file_make_the_file(shop: Shop) -> None:
+    link, pieces = await shop.keep(BIG), []
+    for start in range(0, len(BIG), 5_000_000):
+        async with shop.get(link, Range=f"bytes={start}-{start + 4_999_999}") as response:
+            assert response.status == 206
+            pieces.append(await response.read())
+    assert b"".join(pieces) == BIG
+
+
+# ---- conditions
+
+
+async def test_what_is_known_is_not_sent_again(shop: Shop) -> None:
+    link = await shop.keep()
+    async with shop.get(link) as response:
+        etag, modified = response.headers["ETag"], response.headers["Last-Modified"]
+    for known in ({"If_None_Match": etag}, {"If_None_Match": f'"x", W/{etag}'}, {"If_Modified_Since": modified}):
+        async with shop.get(link, **known) as response:
+            assert response.status == 304
+            assert await response.read() == b""
+            assert response.headers["ETag"] == etag
+            assert response.headers["Cache-Control"].startswith("private, max-age=")
+    for other in (
+        {"If_None_Match": '"x"'},
+        {"If_Modified_Since": "Mon, 01 Jan 2001 00:00:00 GMT"},
+        {"If_Modified_Since": "yesterday"},
+        {"If_None_Match": '"x"', "If_Modified_Since": modified},
+        {"If_Match": etag},
+    ):
+        async with shop.get(link, **other) as response:
+            assert response.status == 200
+            assert await response.read() == PICTURE
+
+
+async def test_a_condition_that_fails_is_said_to(shop: Shop) -> None:
+    link = await shop.keep()
+    for condition in ({"If_Match": '"x"'}, {"If_Unmodified_Since": "Mon, 01 Jan 2001 00:00:00 GMT"}):
+        async with shop.get(link, **condition) as response:
+            assert response.status == 412
+            assert "max-age" not in response.headers.get("Cache-Control", "")
+            assert (await response.json())["error"]["code"] == "precondition_failed"
+
+
+async def test_a_range_of_what_is_another_file_by_now_is_the_whole(shop: Shop) -> None:
+    """RFC 9110, 13.1.5: the entity tag by the strong comparison, or exactly the date of the file."""
+    link = await shop.keep()
+    async with shop.get(link) as response:
+        etag, modified = response.headers["ETag"], response.headers["Last-Modified"]
+    later = "Mon, 01 Jan 2035 00:00:00 GMT"
+    for other in ("Mon, 01 Jan 2001 00:00:00 GMT", later, '"x"', f"W/{etag}", etag.strip('"'), "yesterday", "*", ""):
+        for asked in ("bytes=0-9", f"bytes={SIZE}-"):
+            async with shop.get(link, Range=asked, If_Range=other) as response:
+                assert (response.status, await response.read()) == (200, PICTURE), other
+    for same in (etag, modified):
+        async with shop.get(link, Range="bytes=0-9", If_Range=same) as response:
+            assert (response.status, await response.read()) == (206, PICTURE[:10]), same
+        async with shop.get(link, Range=f"bytes={SIZE}-", If_Range=same) as response:
+            assert response.status == 416
+        async with shop.get(link, If_Range=same) as response:
+            assert (response.status, await response.read()) == (200, PICTURE)
+
+
+@pytest.mark.parametrize("name", ["If_Modified_Since", "If_Unmodified_Since"])
+async def test_a_date_beyond_all_numbers_is_the_readers_mistake(shop: Shop, name: str) -> None:
+    link = await shop.keep()
+    with capture_logs() as lines:
+        async with shop.get(link, **{name: f"Mon, 20 Nov {'9' * 20} 19:12:08 GMT"}) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["code"] == "invalid_request"
+    assert [line["event"] for line in lines] == ["request_served"]
+
+
+# ---- links that are none
+
+
+async def check_not_found(shop: Shop, link: str) -> dict[str, Any]:
+    async with shop.get(link) as response:
+        assert response.status == 404, link
+        assert response.content_type == "application/json"
+        assert "Content-Disposition" not in response.headers
+        assert "Cache-Control" not in response.headers
+        error = (await response.json())["error"]
+    assert error["code"] == "not_found"
+    return {**error, "message": error["message"].partition(" (request id")[0]}
+
+
+async def test_every_bad_link_is_answered_alike(shop: Shop) -> None:
+    good, other = await shop.keep(), await shop.keep()
+    path, _, query = good.partition("?")
+    expires, _, signature = query.partition("&")
+    bad = [
+        path,
+        f"{path}?{expires}",
+        f"{path}?{signature}",
+        f"{path}?{expires}0&{signature}",
+        f"{path}?{expires}&{signature[:-1]}",
+        f"{path}?{expires}&{signature}0",
+        f"{path}?{expires}&{signature.upper()}",
+        f"{path}?{expires}&signature=",
+        f"{path}?expires=&{signature}",
+        f"{path}?expires=%C3%BC&signature=%FF%00",
+        f"{path}?{expires}&signature={'0' * 4_000}",
+        f"{other.partition('?')[0]}?{query}",
+        f"/media/..%2F..%2Fetc%2Fpasswd?{query}",
+        f"/media/%00?{query}",
+        f"/media/%FF%C3?{query}",
+        write_link(b"x" * 32, path.removeprefix("/media/"), int(NOW) + 60),
+        write_link(KEY, path.removeprefix("/media/"), int(NOW)),
+        write_link(KEY, f"{'0' * 32}.png", int(NOW) + 60),
+    ]
+    answers = [await check_not_found(shop, link) for link in bad]
+    assert answers == [answers[0]] * len(bad)
+    assert answers[0]["message"].startswith("There is no such file, or its link has expired")
+
+
+async def test_a_link_expires(shop: Shop) -> None:
+    link = await shop.keep()
+    shop.clock.now_s += TTL_S
+    await check_not_found(shop, link)
+    async with shop.get(link, If_None_Match="*") as response:
+        assert response.status == 404
+
+
+async def test_what_was_swept_is_not_found(shop: Shop) -> None:
+    link = await shop.keep()
+    await FileMediaStore(shop.folder).sweep(before_s=0, max_bytes=0)
+    await check_not_found(shop, link)
+
+
+async def test_what_is_swept_the_moment_before_it_is_sent_is_not_found(tmp_path: Path) -> None:
+    """aiohttp would answer with the headers of a picture, to be kept for a day."""
+
+    class Forgetful(FileMediaStore):
+        async def find(self, media_id: str) -> Any:
+            found = await super().find(media_id)
+            assert found is not None
+            found.path.unlink()
+            return found
+
+    async for shop in open_shop(Forgetful(tmp_path), tmp_path):
+        for method in ("GET", "HEAD"):
+            async with shop.get(await shop.keep(), method) as response:
+                assert response.status == 404
+                assert response.content_type == "application/json"
+                assert "Cache-Control" not in response.headers
+
+
+@pytest.mark.parametrize("path", ["/media", "/media/", "/media/a/b", "/media/../secret"])
+async def test_nothing_else_is_served(shop: Shop, path: str) -> None:
+    answer = split(await talk(shop.url, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()))
+    assert answer.status == 404
+    assert answer.error["code"] == "not_found"
+
+
+async def test_media_are_read_only(shop: Shop) -> None:
+    link = await shop.keep()
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        async with shop.get(link, method) as response:
+            assert response.status == 405
+            assert response.headers["Allow"] == "GET,HEAD"
+    async with shop.get(link) as response:
+        assert response.status == 200
+
+
+# ---- readers
+
+
+async def test_who_never_reads_is_cut_off_and_holds_neither_file_nor_connection(hasty_shop: Shop) -> None:
+    link, port = await hasty_shop.keep(BIG), int(hasty_shop.url.rpartition(":")[2])
+    with socket.socket() as deaf, capture_logs() as lines:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", port))
+        deaf.sendall(f"GET {link} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        await eventually(lambda: hasty_shop.count_open() == 1)
+        await eventually(lambda: hasty_shop.count_open() == hasty_shop.connections == 0 and bool(lines))
+    assert [(line["event"], line["status"]) for line in lines] == [("request_served", 499)]
+
+
+async def test_who_leaves_in_the_middle_holds_no_file(shop: Shop) -> None:
+    link = await shop.keep(BIG)
+    with capture_logs() as lines:
+        for _ in range(5):
+            reader, writer = await connect(shop.url)
+            writer.write(f"GET {link} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            await reader.readexactly(1000)
+            writer.transport.abort()
+        await eventually(lambda: len(lines) == 5 and shop.count_open() == 0)
+    assert {(line["event"], line["status"]) for line in lines} == {("request_served", 499)}
+
+
+async def test_many_may_read_at_once(shop: Shop) -> None:
+    link = await shop.keep(BIG[:1_000_000])
+
+    async def read() -> bytes:
+        async with shop.get(link) as response:
+            return bytes(await response.read())
+
+    assert set(await asyncio.gather(*(read() for _ in range(30)))) == {BIG[:1_000_000]}
+    await eventually(lambda: shop.count_open() == 0)
+
+
+# ---- the log
+
+
+async def test_the_log_has_no_link_that_works(shop: Shop) -> None:
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    logging.getLogger().addHandler(handler)
+    link = await shop.keep()
+    path, _, query = link.partition("?")
+    signature = query.partition("signature=")[2]
+    try:
+        with capture_logs() as lines:
+            for sent in (link, link + "0", f"{path}?{query}&x=1"):
+                async with shop.get(sent) as response:
+                    await response.read()
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert [(line["path"], line["status"]) for line in lines] == [(path, 200), (path, 404), (path, 200)]
+    assert signature not in f"{lines}{written.getvalue()}"
+    assert "signature" not in f"{lines}{written.getvalue()}"
+
+
+# ---- what is taken for granted of aiohttp
+
+
+def test_aiohttp_still_has_the_private_methods_that_the_response_overrides() -> None:
+    for name in ("_sendfile", "prepare"):
+        assert name in vars(web.FileResponse)
+    assert "_prepare_headers" in vars(StreamResponse)
+    assert "_prepare_headers" not in vars(web.FileResponse)
+    assert {"_sendfile", "_prepare_headers", "prepare"} <= vars(door.FileAnswer).keys()

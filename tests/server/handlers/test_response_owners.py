@@ -1,0 +1,126 @@
+"""A response that a provider has stored is continued by the account that made it, and over the channel that did."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from gateway.domain.response_owner import KEPT_MS
+from gateway.server.context import OFFICE, ROOMS
+from tests.conftest import StartGateway
+from tests.support.gateway import RunningGateway, channel
+from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, ScriptedUpstream, answer, chunk
+
+PATH = "/v1/responses"
+KEYS = {"ann": "sk-Jd83kfLq02mzPw71", "bob": "sk-Xw92nvRt56bcHy38"}
+
+
+def respond(response_id: str) -> dict[str, Any]:
+    """A whole response; its id is not the first that is in it."""
+    message = {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": '"id":"resp_other"'}]}
+    usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+    return {"output": [message], "object": "response", "id": response_id, "status": "completed", "usage": usage}
+
+
+def stream(response_id: str) -> list[Any]:
+    told = [
+        ("response.created", {"response": {**respond(response_id), "output": [], "status": "in_progress"}}),
+        ("response.output_text.delta", {"item_id": "msg_1", "delta": "hi"}),
+        ("response.completed", {"response": respond(response_id)}),
+    ]
+    events = [b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **say})) for kind, say in told]
+    return [SSE_HEAD, *map(chunk, events), LAST_CHUNK]
+
+
+class Site:
+    """Two channels of one provider's kind, and two accounts that call them."""
+
+    def __init__(self, gateway: RunningGateway, *ups: ScriptedUpstream) -> None:
+        self.gateway, self.ups = gateway, ups
+
+    async def ask(self, who: str, **more: Any) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {KEYS[who]}"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.post(self.gateway.url + PATH, json={"model": "m", "input": "hi", **more}) as response,
+        ):
+            raw = await response.read()
+            return response.status, orjson.loads(raw) if response.content_type == "application/json" else raw
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """How often each provider was."""
+        return tuple(len(up.received) for up in self.ups)
+
+
+@pytest.fixture
+async def site(gateway_with: StartGateway) -> AsyncIterator[Site]:
+    async with (
+        ScriptedUpstream([answer(respond("resp_1"))], stream("resp_2")) as up,
+        ScriptedUpstream([answer(respond("resp_5"))]) as other,
+    ):
+        config = {
+            "channel": [channel(up.base_url, "maker", priority=1), channel(other.base_url, "other")],
+            "account": [{"name": name} for name in KEYS],
+            "key": [{"name": "k", "account": name, "secret": secret} for name, secret in KEYS.items()],
+        }
+        yield Site(await gateway_with(config), up, other)
+
+
+async def test_who_made_a_response_goes_on_with_it_and_nobody_else(site: Site) -> None:
+    assert (await site.ask("ann"))[0] == 200
+    status, said = await site.ask("bob", previous_response_id="resp_1")
+    assert (status, said["error"]["code"], said["error"]["param"]) == (404, "not_found", "previous_response_id")
+    unknown = (await site.ask("bob", previous_response_id="resp_9"))[1]["error"]["message"]
+    assert said["error"]["message"].split("(")[0].replace("resp_1", "resp_9") == unknown.split("(")[0]
+    assert site.asked == (1, 0), "and no provider is told of it"
+    status, raw = await site.ask("ann", previous_response_id="resp_1", stream=True)
+    assert status == 200
+    assert b"resp_2" in raw
+    assert site.asked == (2, 0)
+    assert site.ups[0].received[1].json["previous_response_id"] == "resp_1"
+    assert (await site.ask("bob", previous_response_id="resp_2"))[0] == 404
+
+
+async def test_what_a_model_says_makes_nobody_an_owner(site: Site) -> None:
+    assert (await site.ask("ann"))[0] == 200
+    for response_id in ("resp_other", "msg_1"):
+        assert (await site.ask("ann", previous_response_id=response_id))[0] == 404
+
+
+async def test_it_goes_to_the_channel_that_made_it_whichever_is_preferred_now(site: Site) -> None:
+    assert (await site.ask("ann"))[0] == 200
+    owners = site.gateway.app[ROOMS].response_owners
+    owners.note("resp_elsewhere", (await _find_account(site, "ann")), "other")
+    before = site.asked
+    assert (await site.ask("ann", previous_response_id="resp_elsewhere"))[0] == 200
+    assert site.asked == (before[0], before[1] + 1)
+    owners.note("resp_gone", (await _find_account(site, "ann")), "a channel that was removed")
+    assert (await site.ask("ann", previous_response_id="resp_gone"))[0] == 404
+
+
+async def _find_account(site: Site, name: str) -> int:
+    return int((await site.gateway.app[OFFICE].administration.get_account(name))["id"])
+
+
+async def test_owners_are_known_after_a_restart(site: Site) -> None:
+    assert (await site.ask("ann"))[0] == 200
+    owners = site.gateway.app[ROOMS].response_owners
+    await owners.close()
+    owners._recent.clear()
+    assert (await site.ask("bob", previous_response_id="resp_1"))[0] == 404
+    assert (await site.ask("ann", previous_response_id="resp_1", stream=True))[0] == 200
+    await owners.close()
+    now_ms = int(time.time() * 1000)
+    assert await owners.sweep(now_ms) == 0
+    assert await owners.sweep(now_ms + KEPT_MS + 60_000) == 2
+
+
+async def test_nobody_has_a_conversation_since_none_is_made_here(site: Site) -> None:
+    for conversation in ("conv_1", {"id": "conv_1"}):
+        status, said = await site.ask("ann", conversation=conversation)
+        assert (status, said["error"]["param"]) == (404, "conversation")
+    assert site.asked == (0, 0)

@@ -1,0 +1,299 @@
+"""Every route of the gateway, and every kind of caller: who gets in, what is not there for them, and what they see."""
+
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from gateway.app import build
+from gateway.config.schema import Config
+from gateway.options import Site
+from gateway.server.admin.active_requests import LIVE
+from gateway.server.admin.operation import PREFIX
+from gateway.server.admin.routes import list_doors
+from gateway.server.auth import COOKIE, KEY_HEADER
+from gateway.server.console.routes import list_pages
+from gateway.server.context import OFFICE, ROOMS
+from gateway.storage.data_folder import DataFolder
+from tests.conftest import StartGateway
+from tests.server.handlers.test_videos import Cinema
+from tests.support.access_table import (
+    ACCESS,
+    ADMIN,
+    CHANNEL,
+    GONE,
+    MODEL,
+    NAMED,
+    OPEN,
+    OURS,
+    PAGES,
+    PEOPLE,
+    PUBLIC,
+    THEIRS,
+    UNSERVED,
+    UNSERVED_METHODS,
+    UNWRITTEN,
+    Person,
+    Row,
+    Stage,
+    expect_admin,
+    expect_page,
+    expect_public,
+    sign_in,
+)
+from tests.support.console import PAGE, add_member, open_session, spare_work
+from tests.support.gateway import KEY
+from tests.support.openai_videos import OpenAiVideos, Play
+
+ROOT = "/console"
+PROVIDERS_KEY = "sk-of-a-provider-9f3e"
+KEYS = {OURS: KEY, THEIRS: "sk-test-key-of-another-account", GONE: "sk-test-key-of-a-closed-account"}
+CONFIG: dict[str, Any] = {
+    "account": [{"name": OURS}, {"name": THEIRS}, {"name": GONE}],
+    "key": [{"name": f"{name} laptop", "account": name, "secret": secret} for name, secret in KEYS.items()],
+    "egress": {"allow": ["127.0.0.1"]},
+}
+SECRETS = (*KEYS.values(), PROVIDERS_KEY)
+
+
+@attrs.frozen
+class Asked:
+    """A route, what is asked there, and what that person is to be answered."""
+
+    method: str
+    path: str
+    row: Row
+    person: Person
+    expected: int
+    refused: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}, {self.person.name}"
+
+    @property
+    def changes(self) -> bool:
+        """Whether it is a change that is to be on record."""
+        door = f"{self.method} {self.path.removeprefix(PREFIX)}"
+        return self.path.startswith(PREFIX) and self.method != "GET" and not self.refused and door not in UNWRITTEN
+
+
+@attrs.frozen
+class Answered:
+    status: int
+    text: str
+    where: str
+
+
+@attrs.define
+class Review:
+    """Asks everything of everybody."""
+
+    stage: Stage
+    session: aiohttp.ClientSession
+    references: dict[str, str]
+    key_id: str
+    problems: list[str] = attrs.Factory(list)
+    samples: dict[Any, str] = attrs.Factory(dict)
+
+    async def ask(self, asked: Asked) -> None:
+        """Ask, and judge the answer."""
+        row, path = asked.row, asked.path
+        if row.make is not None:
+            made = await self._make(asked)
+            path = path[: path.index("{")] + made + path[path.index("}") + 1 :]
+        for name, value in NAMED.items():
+            path = path.replace(name, value)
+        body = await row.write_body(self.stage)
+        before = await self.stage.find_last() if asked.changes else None
+        url = URL(f"{self.stage.gateway.url}{path}{'?' if row.query else ''}{row.query}", encoded=True)
+        headers = await self._identify(asked)
+        async with self.session.request(
+            asked.method, url, json=body, headers=headers, allow_redirects=False
+        ) as response:
+            endless = response.content_type == "text/event-stream"
+            raw = await (response.content.readuntil(b"\n\n") if endless else response.read())
+        self._judge(asked, Answered(response.status, raw.decode(errors="replace"), path))
+        if asked.changes and response.ok:
+            await self._check_record(asked, before)
+
+    async def _make(self, asked: Asked) -> str:
+        """What the path names: new for who may do with it what the row does, and for the others one that stays."""
+        make = asked.row.make
+        assert make is not None
+        if not asked.refused:
+            return await make(self.stage)
+        if make not in self.samples:
+            self.samples[make] = await make(self.stage)
+        return self.samples[make]
+
+    async def _identify(self, asked: Asked) -> dict[str, str]:
+        person = asked.person
+        if person.shows == "token":
+            return {**PAGE, "Authorization": f"Bearer {self.stage.gateway.admin_token}"}
+        if person.shows == "key":
+            return {**PAGE, "Authorization": f"Bearer {KEYS[person.account]}"}
+        if person.shows == "nothing":
+            return PAGE
+        reference = self.references[person.name]
+        if asked.row.apart and person.is_in:
+            assert person.role is not None
+            member = await add_member(self.stage.gateway, self.stage.name(), person.role, person.account)
+            reference = await open_session(self.stage.gateway, member)
+        elif asked.row.apart:
+            reference = "a session that is over"
+        keyed = asked.path.startswith("/v1/") and not asked.row.keyless
+        return {**PAGE, "Cookie": f"{COOKIE}={reference}"} | ({KEY_HEADER: self.key_id} if keyed else {})
+
+    async def _check_record(self, asked: Asked, before: Any) -> None:
+        """What was changed is on record, as done by who has done it."""
+        last, shows = await self.stage.find_last(), asked.person.shows
+        signs_in = asked.row.body is sign_in  # as the member who signs in, whoever asks
+        kind = "token" if shows == "token" and not signs_in else "member"
+        if last is None or (before is not None and last.sequence <= before.sequence):
+            self.problems.append(f"{asked.name}: nothing is on record of it")
+        elif last.actor_kind != kind or last.address != "127.0.0.1":
+            self.problems.append(f"{asked.name}: on record as {last.action} by {last.actor_kind} from {last.address!r}")
+
+    def _judge(self, asked: Asked, answered: Answered) -> None:
+        if answered.status != asked.expected:
+            self.problems.append(f"{asked.name}: {answered.status}, not {asked.expected}: {answered.text[:160]}")
+        text = answered.text.replace(answered.where, "")
+        for secret in (*SECRETS, self.stage.gateway.admin_token, *self.references.values()):
+            if secret in text:
+                self.problems.append(f"{asked.name}: is told {secret!r}")
+        hidden = [] if asked.person.role == "administrator" or asked.person.shows == "token" else [CHANNEL]
+        if asked.person.account in {THEIRS, GONE} and answered.status < 400:
+            hidden += [OURS, self.stage.video_id, self.stage.request_id]
+        for word in hidden:
+            if word in text and not asked.row.apart:
+                self.problems.append(
+                    f"{asked.name}: is told of {word!r}: {text[max(text.index(word) - 80, 0) :][:160]}"
+                )
+
+
+def list_asked(routes: set[str]) -> list[Asked]:
+    """Every route with every person; what is open to anyone, and makes sessions of it, last."""
+    asked = []
+    for door in sorted(list_doors(), key=lambda door: door.access == "anyone"):
+        row = ADMIN[f"{door.method} {door.path}"]
+        for person in PEOPLE:
+            status = expect_admin(door.access, row, door.status, person)
+            may = status == (row.status or door.status)
+            asked.append(Asked(door.method, door.full_path, row, person, status, not may))
+    for page in list_pages():
+        if page.needs is not None:
+            row = PAGES.get(page.path, Row())
+            statuses = [(person, expect_page(page.needs, row, person)) for person in PEOPLE]
+            asked += [Asked("GET", ROOT + page.path, row, person, one, one != 200) for person, one in statuses]
+    for name in sorted(name for name in routes if " /v1/" in name):
+        method, path = name.replace("* ", "PUT ").split()  # which is served nowhere
+        row = PUBLIC.get(name, UNSERVED)
+        statuses = [(person, expect_public(row, person)) for person in PEOPLE]
+        asked += [Asked(method, path, row, person, one, one != (row.status or 200)) for person, one in statuses]
+    asked += [Asked("GET", path, Row(), person, status, True) for path, status in OPEN.items() for person in PEOPLE]
+    return asked
+
+
+def list_routes(app: web.Application) -> set[str]:
+    """Method and path of every route; ``HEAD`` goes with ``GET``."""
+    return {
+        f"{route.method} {resource.canonical}"
+        for resource in app.router.resources()
+        for route in resource
+        if route.method != "HEAD"
+    }
+
+
+def test_every_route_is_in_the_table(tmp_path: Path) -> None:
+    """Whoever adds one says here who may walk it."""
+    folder = DataFolder(tmp_path)
+    routes = list_routes(build(Site(config=Config(), folder=folder, environ={})))
+    folder.close()
+    admin = {f"{name.split()[0]} {PREFIX}{name.split()[1]}" for name in ADMIN}
+    pages = {f"GET {ROOT}{page.path}" for page in list_pages() if page.needs is not None}
+    unserved = {name for name in routes if name.startswith("* /v1/")} | UNSERVED_METHODS
+    opened = {f"GET {path}" for path in OPEN} - {"GET /console/static/console.css", "GET /media/nothing.png"}
+    opened |= {"GET /console/static/{name}", "GET /media/{id}"}
+    assert routes == admin | pages | unserved | opened | set(PUBLIC)
+    assert {page.path for page in list_pages() if "{" in page.path} == set(PAGES)
+    assert {f"{ROOT}{page.path}" for page in list_pages() if page.needs is None} <= set(OPEN)
+
+
+def test_what_is_not_for_administrators_alone_is_chosen_one_by_one() -> None:
+    """A viewer changes nothing but what is its own: its session, its passphrase, its second factor."""
+    for access in ("anyone", "viewer", "member"):
+        assert {f"{door.method} {door.path}" for door in list_doors() if door.access == access} == ACCESS[access]
+    assert all(name.startswith("GET ") or " /session" in name for name in ACCESS["viewer"])
+    assert {page.path for page in list_pages() if page.needs == "member"} == {"/playground"}
+
+
+@pytest.fixture
+async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
+    async with (
+        OpenAiVideos(Play(polls=["completed"])) as provider,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+    ):
+        gateway = spare_work(
+            await gateway_with(
+                {"channel": [provider.channel(CHANNEL, models=[MODEL], api_key=PROVIDERS_KEY)], **CONFIG}
+            )
+        )
+        gateway.app[LIVE].tick_s = 0.01
+        cinema = Cinema(gateway, provider)
+        video_id = await cinema.make("a cat")
+        office = gateway.app[OFFICE]
+        job = await office.videos.find(video_id)
+        people = {}
+        for person in PEOPLE:
+            if person.role is not None:
+                member = await add_member(gateway, f"{person.account}-{person.role}", person.role, person.account)
+                people[person.name] = await open_session(gateway, member)
+        closed = await office.administration.get_account_noun(GONE)
+        await office.administration._register.accounts.put_account(attrs.evolve(closed, status="disabled"))
+        await office.administration.reload()
+        stage = Stage(gateway, video_id, job.receipt.id, partial(cinema.make, "a dog"))
+        key_id = str(gateway.app[ROOMS].directory.authenticate(f"Bearer {KEY}").key.id)
+        yield Review(stage, session, people, key_id)
+        gateway.app[ROOMS].running.calls.clear()
+
+
+async def test_everyone_is_let_in_where_they_may_and_sees_what_is_theirs(review: Review) -> None:
+    """Who is refused has changed nothing, and nobody has written of it."""
+    asked = list_asked(list_routes(review.stage.gateway.app))
+    for one in asked:  # what the refused will ask for is there before
+        if one.refused and one.row.make is not None and one.row.make not in review.samples:
+            review.samples[one.row.make] = await one.row.make(review.stage)
+    before = await review.stage.snap()
+    for one in asked:
+        if one.refused and not one.row.apart:
+            await review.ask(one)
+    after = await review.stage.snap()
+    assert {name: after[name] for name in before if after[name] != before[name]} == {}
+    for one in asked:
+        if not one.refused or one.row.apart:
+            await review.ask(one)
+    assert not review.problems, "\n".join(review.problems)
+
+
+async def test_naming_another_account_is_naming_none(review: Review) -> None:
+    """Whatever is listed of an account by name: another's is not there, exactly as one that nobody has."""
+    doors = [door for door in list_doors() if door.access == "viewer" and any(q.name == "account" for q in door.query)]
+    assert len(doors) >= 5
+    headers = {**PAGE, "Cookie": f"{COOKIE}={review.references['a member of another account']}"}
+    for door in doors:
+        said: dict[str, Mapping[str, Any]] = {}
+        for name, expected in ((OURS, 404), ("none", 404), (THEIRS, 200)):
+            url = f"{review.stage.gateway.url}{door.full_path}?account={name}"
+            async with review.session.get(url, headers=headers) as response:
+                assert response.status == expected, (door.path, name, await response.text())
+                if expected == 404:
+                    said[name] = (await response.json())["error"]
+        messages = {said[name]["message"].partition(" (")[0].replace(name, "x") for name in said}
+        assert len(messages) == 1

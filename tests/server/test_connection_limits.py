@@ -1,0 +1,309 @@
+"""Many connections: those that say nothing make room for those that do, and the log says so once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.config.schema import ServerSection
+from gateway.domain.ip_address import read_networks
+from gateway.server.connection_limits import (
+    FUTILE_S,
+    PATIENCE_S,
+    TOLD_S,
+    ConnectionLimiter,
+    ConnectionLimits,
+    find_limits,
+)
+from tests.conftest import StartGateway
+from tests.support.gateway import RunningGateway, channels
+from tests.support.raw_client import connect, hello, post, read_answer, split
+from tests.support.scripted_upstream import COMPLETION, STALL, ScriptedUpstream, answer
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+LIMITS = ConnectionLimits(total=20, per_address=10, reserve=4)
+SERVED = LIMITS.total - LIMITS.reserve
+HOME, AWAY = "192.0.2.1", "198.51.100.1"
+
+
+@attrs.define(eq=False)
+class Fake:
+    """A connection that says of itself what a test wants."""
+
+    waits_since: float | None = 0.0
+    served: bool = False
+    strange_since: float | None = None
+    closed: bool = False
+
+    def force_close(self) -> None:
+        self.closed = True
+
+
+@attrs.define
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class House:
+    """A limiter, and everybody who has come."""
+
+    def __init__(self, trusted: tuple[str, ...] = ()) -> None:
+        self.clock = Clock()
+        self.limiter = ConnectionLimiter(LIMITS, read_networks(trusted), self.clock)
+
+    def come(self, address: str = HOME, count: int = 1, **said: object) -> list[Fake]:
+        came = []
+        for _ in range(count):
+            one = Fake(**{"waits_since": self.clock.now, **said})  # type: ignore[arg-type]
+            if self.limiter.admit(one, address) != "none":
+                came.append(one)
+        return came
+
+
+def many(count: int) -> list[str]:
+    return [f"203.0.113.{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "total", "per_address", "expected"),
+    [
+        (1024, 0, 0, (448, 224)),
+        (1024, 100, 0, (100, 50)),
+        (1024, 100, 30, (100, 30)),
+        (1024, 5_000, 9_000, (448, 448)),
+        (1_000_000, 0, 0, (10_000, 5_000)),
+        (1_000_000, 50_000, 0, (50_000, 25_000)),
+        (64, 0, 0, (16, 8)),
+    ],
+)
+def test_what_fits_leaves_a_descriptor_for_each_provider(
+    descriptors: int, total: int, per_address: int, expected: tuple[int, int]
+) -> None:
+    limits = find_limits(descriptors, total, per_address)
+    assert (limits.total, limits.per_address) == expected
+    assert 0 < limits.reserve < limits.total
+    assert limits.total * 2 <= max(descriptors, 32)
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        (ServerSection(), 75),
+        (ServerSection(host="::1"), 75),
+        (ServerSection(host="0.0.0.0"), 20),  # noqa: S104 - nobody listens
+        (ServerSection(host="0.0.0.0", trusted_proxies=("10.0.0.0/8",)), 75),  # noqa: S104
+        (ServerSection(host="0.0.0.0", keepalive_timeout_s=33.0), 33),  # noqa: S104
+    ],
+)
+def test_strangers_keep_a_connection_for_less_long_than_a_proxy(section: ServerSection, expected: float) -> None:
+    assert section.keepalive_s == expected
+
+
+def test_one_address_does_not_take_everybodys_room() -> None:
+    house = House()
+    assert len(house.come(HOME, 50, waits_since=None)) == LIMITS.per_address
+    assert len(house.come(AWAY, 3)) == 3
+    assert house.limiter.refused == 40
+
+
+def test_an_address_of_ipv6_is_its_64_bits() -> None:
+    house = House()
+    came = sum(len(house.come(f"2001:db8:0:1::{number:x}", waits_since=None)) for number in range(1, 50))
+    assert came == LIMITS.per_address
+    assert house.come("2001:db8:0:2::1")
+
+
+def test_a_trusted_proxy_speaks_for_many_and_has_no_limit_of_its_own() -> None:
+    house = House(trusted=("192.0.2.0/24",))
+    assert len(house.come(HOME, 15, waits_since=None)) == 15
+
+
+def test_who_waits_makes_room_for_who_comes() -> None:
+    house = House()
+    silent = [one for address in many(SERVED) for one in house.come(address)]
+    house.clock.now = 1.0
+    (one,) = house.come(AWAY)
+    assert [each.closed for each in silent].count(True) == 1
+    assert silent[0].closed
+    assert not one.closed
+    assert len(house.limiter) == SERVED
+
+
+def test_first_strangers_that_say_nothing_go_then_the_longest_idle_then_new_ones_and_the_busy_never() -> None:
+    house = House()
+    house.clock.now = 100.0
+    busy = [one for address in many(8) for one in house.come(address, waits_since=None)]
+    order = [
+        *house.come("198.51.100.2", waits_since=100 - PATIENCE_S - 1),
+        *house.come("198.51.100.3", waits_since=1.0, served=True),
+        *house.come("198.51.100.4", waits_since=2.0, served=True),
+        *house.come("198.51.100.5", waits_since=98.0),
+        *house.come("198.51.100.6", waits_since=97.0, served=True),
+    ]
+    house.come("198.51.100.7", 3, waits_since=None)
+    assert len(house.limiter) == SERVED
+    for index in range(len(order)):
+        house.come("198.51.100.8", waits_since=None)
+        assert [each.closed for each in order] == [True] * (index + 1) + [False] * (len(order) - index - 1)
+    assert not any(each.closed for each in busy)
+
+
+def test_where_all_are_busy_one_more_is_refused_and_a_stranger_that_is_slow_goes_for_it() -> None:
+    house = House()
+    house.clock.now = 100.0
+    for address in many(LIMITS.total - 1):
+        house.come(address, waits_since=None)
+    (slow,) = house.come("198.51.100.2", waits_since=None, strange_since=99.0)
+    assert not house.come(AWAY, waits_since=None)
+    house.clock.now += PATIENCE_S
+    assert house.come(AWAY, waits_since=None)
+    assert slow.closed
+
+
+def test_a_look_that_found_nobody_is_not_made_again_at_once() -> None:
+    house = House()
+    busy = [one for address in many(LIMITS.total) for one in house.come(address, waits_since=None)]
+    assert not house.come(AWAY)
+    busy[0].waits_since = 0.0
+    assert not house.come(AWAY)
+    house.clock.now += FUTILE_S
+    assert house.come(AWAY)
+
+
+def test_while_connections_are_many_the_first_request_has_to_come_soon() -> None:
+    house = House()
+    early = [one for address in many(5) for one in house.come(address)]
+    served = house.come(HOME, 2, served=True)
+    assert not house.limiter.crowded
+    late = [one for address in many(12)[5:] for one in house.come(address)]
+    later = house.come(AWAY, 2)
+    assert house.limiter.crowded
+    house.clock.now = PATIENCE_S
+    later[0].waits_since = 1.0
+    house.limiter.sweep()
+    assert all(each.closed for each in [*early, *late, later[1]])
+    assert not any(each.closed for each in [*served, later[0]])
+    assert not house.limiter.crowded
+
+
+def test_what_is_released_is_forgotten_whole() -> None:
+    house = House()
+    came = house.come(HOME, 8, waits_since=None)
+    for one in came:
+        house.limiter.release(one)
+        house.limiter.release(one)
+    assert len(house.limiter) == 0
+    assert len(house.come(HOME, 20, waits_since=None)) == LIMITS.per_address
+
+
+def test_the_log_says_it_once_a_minute() -> None:
+    house = House()
+    with capture_logs() as lines:
+        house.come(HOME, 200)
+        assert [line["event"] for line in lines] == ["connections_crowded"]
+        house.clock.now = TOLD_S
+        house.come(HOME, 200)
+    assert len(lines) == 2
+
+
+@asynccontextmanager
+async def connections(gateway: RunningGateway, count: int) -> AsyncIterator[list[asyncio.StreamReader]]:
+    made = [await connect(gateway.url) for _ in range(count)]
+    try:
+        yield [reader for reader, _ in made]
+    finally:
+        for _, writer in made:
+            writer.close()
+
+
+Limit = Callable[[RunningGateway, ConnectionLimits], ConnectionLimiter]
+
+
+@pytest.fixture
+def limit() -> Limit:
+    def give(gateway: RunningGateway, limits: ConnectionLimits) -> ConnectionLimiter:
+        server = gateway.runner.server
+        assert server is not None
+        server.limiter = ConnectionLimiter(limits, (), asyncio.get_running_loop().time)  # type: ignore[attr-defined]
+        return server.limiter  # type: ignore[attr-defined,no-any-return]
+
+    return give
+
+
+async def test_silent_connections_shut_nobody_out(gateway_with: StartGateway, limit: Limit) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(channels([up]))
+        limiter = limit(gateway, ConnectionLimits(total=30, per_address=20, reserve=5))
+        async with connections(gateway, 100):
+            for raw in (HEALTH, post(hello()), HEALTH):
+                reader, writer = await connect(gateway.url)
+                writer.write(raw)
+                assert (await read_answer(reader)).status == 200
+                writer.close()
+            assert len(limiter) <= 20
+
+
+async def test_where_every_connection_is_busy_probes_and_the_console_are_answered_still(
+    gateway_with: StartGateway, limit: Limit
+) -> None:
+    async with ScriptedUpstream([STALL]) as up:
+        gateway = await gateway_with(channels([up]))
+        limit(gateway, ConnectionLimits(total=12, per_address=12, reserve=4))
+        busy = [await connect(gateway.url) for _ in range(8)]
+        for _, writer in busy:
+            writer.write(post(hello()))
+        async with asyncio.timeout(5):
+            while gateway.running < 8:  # noqa: ASYNC110 - a provider has no event for it
+                await asyncio.sleep(0.01)
+        found = {}
+        for path in ("/healthz", "/readyz", "/console/static/none", "/admin/v1/session", "/v1/models"):
+            reader, writer = await connect(gateway.url)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            async with asyncio.timeout(5):
+                said = split(await reader.read())  # it is closed after its one answer
+            found[path] = said.status
+            if path == "/v1/models":
+                assert (said.error["code"], said.headers["retry-after"]) == ("overloaded", "1")
+            writer.close()
+        assert found == {
+            "/healthz": 200,
+            "/readyz": 200,
+            "/console/static/none": 404,
+            "/admin/v1/session": 401,
+            "/v1/models": 503,
+        }
+        for _, writer in busy:
+            writer.close()
+        async with asyncio.timeout(5):
+            while gateway.running:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_one_connection_too_many_is_told_so(gateway_with: StartGateway, limit: Limit) -> None:
+    async with ScriptedUpstream([STALL]) as up:
+        gateway = await gateway_with(channels([up]))
+        limit(gateway, ConnectionLimits(total=6, per_address=2, reserve=1))
+        busy = [await connect(gateway.url) for _ in range(2)]
+        for _, writer in busy:
+            writer.write(post(hello()))
+        async with asyncio.timeout(5):
+            while gateway.running < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        reader, writer = await connect(gateway.url)
+        async with asyncio.timeout(5):
+            said = split(await reader.read())
+        assert (said.status, said.error["code"], said.headers["retry-after"]) == (503, "overloaded", "1")
+        assert said.headers["connection"] == "close"
+        assert said.error["message"].endswith(f"(request id: {said.headers['x-request-id']})")
+        writer.close()
+        for _, writer in busy:
+            writer.close()
+        async with asyncio.timeout(5):
+            while gateway.running:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

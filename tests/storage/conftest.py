@@ -1,0 +1,139 @@
+"""Both drivers of the store: in memory, and the database over a temporary SQLite file."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from gateway.domain.account import AccountStore, KeyStore
+from gateway.domain.idempotency import ReplayStore
+from gateway.domain.ledger import Ledger
+from gateway.domain.request_log import RequestLog
+from gateway.domain.retention import Retirement
+from gateway.domain.traffic import Traffic
+from gateway.domain.video import VideoStore
+from gateway.domain.webhook import DeliveryStore
+from gateway.storage.accounts import SqlAccountStore
+from gateway.storage.api_keys import SqlKeyStore
+from gateway.storage.database import Database, open_database
+from gateway.storage.idempotency import SqlReplayStore
+from gateway.storage.ledger import SqlLedger
+from gateway.storage.memory import MemoryStore
+from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryReplayStore, MemoryVideoStore
+from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.retention import SqlRetirement
+from gateway.storage.traffic import SqlTraffic
+from gateway.storage.videos import SqlVideoStore
+from gateway.storage.webhook_deliveries import SqlDeliveryStore
+from tests.support.gateway import make_template
+
+
+@attrs.frozen
+class Stores:
+    """Every port of one driver."""
+
+    accounts: AccountStore
+    keys: KeyStore
+    requests: RequestLog
+    ledger: Ledger
+    traffic: Traffic
+    retirement: Retirement
+
+
+def open_stores(database: Database) -> Stores:
+    """The ports of the database."""
+    return Stores(
+        SqlAccountStore(database),
+        SqlKeyStore(database),
+        SqlRequestLog(database),
+        SqlLedger(database),
+        SqlTraffic(database),
+        SqlRetirement(database),
+    )
+
+
+@attrs.frozen
+class Archive:
+    """What one driver keeps of videos, and the books that their requests go to."""
+
+    videos: VideoStore
+    deliveries: DeliveryStore
+    replays: ReplayStore
+    requests: RequestLog
+    ledger: Ledger
+    retirement: Retirement
+
+
+def open_archive(database: Database) -> Archive:
+    """That of the database."""
+    return Archive(
+        SqlVideoStore(database),
+        SqlDeliveryStore(database),
+        SqlReplayStore(database),
+        SqlRequestLog(database),
+        SqlLedger(database),
+        SqlRetirement(database),
+    )
+
+
+def make_archive() -> Archive:
+    """That in memory."""
+    books, deliveries = MemoryStore(), MemoryDeliveryStore()
+    return Archive(MemoryVideoStore(books, deliveries), deliveries, MemoryReplayStore(), books, books, books)
+
+
+def find_workers() -> set[threading.Thread]:
+    """The driver's threads, one a connection."""
+    return {thread for thread in threading.enumerate() if "_connection_worker_thread" in thread.name}
+
+
+@pytest.fixture(autouse=True)
+async def workers_end() -> AsyncIterator[None]:
+    """No connection outlives its test; a worker that is told to stop still answers the loop of its connection."""
+    before = find_workers()
+    yield
+    for worker in find_workers() - before:
+        await asyncio.to_thread(worker.join, 3)
+    assert not find_workers() - before, "a connection was not closed"
+
+
+async def copy_template(template: Path, folder: Path) -> Path:
+    """A migrated, empty database that nobody has open."""
+    if not template.exists():
+        await make_template(template)
+    return Path(shutil.copy(template, folder / "gateway.db"))
+
+
+@pytest.fixture
+async def database_path(tmp_path: Path, template_path: Path) -> Path:
+    return await copy_template(template_path, tmp_path)
+
+
+@pytest.fixture
+async def database(database_path: Path) -> AsyncIterator[Database]:
+    opened = await open_database(f"sqlite:///{database_path}")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def stores(request: pytest.FixtureRequest, database: Database) -> Stores:
+    if request.param == "memory":
+        memory = MemoryStore()
+        return Stores(memory, memory, memory, memory, memory.traffic, memory)
+    return open_stores(database)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def archive(request: pytest.FixtureRequest, tmp_path: Path, template_path: Path) -> AsyncIterator[Archive]:
+    """As ``stores``, and no database is opened where none is used."""
+    if request.param == "memory":
+        yield make_archive()
+        return
+    opened = await open_database(f"sqlite:///{await copy_template(template_path, tmp_path)}")
+    yield open_archive(opened)
+    await opened.close()

@@ -1,0 +1,222 @@
+"""What every driver promises of the audit trail: a change that is made leaves one row, one that is not leaves none."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import pytest
+from sqlalchemy import text
+
+from gateway.domain.account import Account, AccountStore, ApiKey, KeyStore
+from gateway.domain.audit_log import FILE, GATEWAY, OPERATOR, Actor, AuditFilter, AuditRow, AuditTrail
+from gateway.domain.channel import Channel, ChannelStore
+from gateway.domain.ledger import Entry, Ledger
+from gateway.domain.video import VideoStore
+from gateway.errors import Conflict, Fault, NotFound, StoreUnavailable
+from gateway.storage.accounts import SqlAccountStore
+from gateway.storage.api_keys import SqlKeyStore
+from gateway.storage.audit_log import SqlAuditTrail
+from gateway.storage.channels import SqlChannelStore
+from gateway.storage.database import Database
+from gateway.storage.encryption import Seal
+from gateway.storage.ledger import SqlLedger
+from gateway.storage.memory import MemoryStore
+from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
+from gateway.storage.videos import SqlVideoStore
+from tests.support.request_records import make_row
+from tests.support.video_records import JOB
+
+ADA = Actor("member", "ada", 7, 3, 3, "10.0.0.9")
+ROW = ADA.did("key.edited", "acme/ci", 1_750_000_000_123, account_id=3, detail='{"rpm":[60,"日本"]}')
+UP = Channel("up", "custom", "http://up/v1", models=("m",))
+CREDIT = Entry(0, 5, "top_up", 1, None, 100, reference="pay-1")
+
+
+@attrs.frozen
+class Cellar:
+    """Every store of one driver whose changes are on record, and the record."""
+
+    accounts: AccountStore
+    keys: KeyStore
+    channels: ChannelStore
+    ledger: Ledger
+    videos: VideoStore
+    trail: AuditTrail
+
+    async def list_actions(self) -> list[str]:
+        """What was done, in order."""
+        return [row.action for row in reversed(await self.trail.list_audit(AuditFilter(), 100))]
+
+
+def open_cellar(database: Database) -> Cellar:
+    return Cellar(
+        SqlAccountStore(database),
+        SqlKeyStore(database),
+        SqlChannelStore(database, Seal(bytes(32))),
+        SqlLedger(database),
+        SqlVideoStore(database),
+        SqlAuditTrail(database),
+    )
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def cellar(request: pytest.FixtureRequest, database: Database) -> Cellar:
+    if request.param == "sqlite":
+        return open_cellar(database)
+    memory = MemoryStore()
+    return Cellar(memory, memory, memory, memory, MemoryVideoStore(memory, MemoryDeliveryStore()), memory.trail)
+
+
+async def list_audit(cellar: Cellar, limit: int = 100, **wanted: Any) -> list[AuditRow]:
+    return list(await cellar.trail.list_audit(AuditFilter(**wanted), limit))
+
+
+async def test_a_row_is_read_back_as_it_was_written_with_its_place(cellar: Cellar) -> None:
+    bare = GATEWAY.did("setting.edited", "", 0)
+    assert await list_audit(cellar) == []
+    for row in (ROW, bare):
+        await cellar.trail.add_audit(attrs.evolve(row, sequence=77))
+    second, first = await list_audit(cellar)
+    assert (first, second) == (attrs.evolve(ROW, sequence=first.sequence), attrs.evolve(bare, sequence=second.sequence))
+    assert 0 < first.sequence < second.sequence
+
+
+async def test_rows_are_found_by_whose_they_are_who_did_it_and_what_and_paged(cellar: Cellar) -> None:
+    told = [
+        (ADA, "key.created", 3),
+        (OPERATOR, "keyring.made", None),
+        (FILE, "account.created", 4),
+        (GATEWAY, "key.deleted", 4),
+        (attrs.evolve(ADA, name="file"), "key", 3),
+    ]
+    for number, (actor, action, account_id) in enumerate(told):
+        await cellar.trail.add_audit(actor.did(action, str(number), number, account_id=account_id))
+    places = {row.subject: row.sequence for row in await list_audit(cellar)}
+    wanted: list[tuple[dict[str, Any], str]] = [
+        ({}, "43210"),
+        ({"limit": 2}, "43"),
+        ({"limit": 0}, ""),
+        ({"before": places["2"]}, "10"),
+        ({"before": places["4"], "limit": 1}, "3"),
+        ({"account_id": 3}, "40"),
+        ({"account_id": 5}, ""),
+        ({"actor": "ada"}, "0"),
+        ({"actor": "Ada"}, ""),
+        ({"actor": "token"}, "1"),
+        ({"actor": "file"}, "42"),
+        ({"actor": "member"}, ""),
+        ({"actor": ""}, ""),
+        ({"action": "key"}, "430"),
+        ({"action": "Key"}, ""),
+        ({"action": "key.created"}, "0"),
+        ({"action": "ke"}, ""),
+        ({"action": "%"}, ""),
+        ({"action": "key", "account_id": 3, "actor": "ada", "before": places["4"]}, "0"),
+    ]
+    for filters, expected in wanted:
+        assert "".join(row.subject for row in await list_audit(cellar, **filters)) == expected, filters
+
+
+Change = Callable[[AuditRow | None], Awaitable[Any]]
+
+
+def note(action: str) -> AuditRow:
+    return OPERATOR.did(action, "it", 5)
+
+
+async def furnish(cellar: Cellar) -> tuple[Account, list[ApiKey], list[Channel]]:
+    """An account, two keys and two channels of which nobody says who has made them."""
+    account = await cellar.accounts.add_account(Account(0, "acme"))
+    keys = [
+        await cellar.keys.add_key(ApiKey(0, account.id, name, name.encode() * 32, "0000")) for name in ("one", "two")
+    ]
+    channels = [await cellar.channels.add_channel(attrs.evolve(UP, name=name)) for name in ("a", "b")]
+    await cellar.videos.create(JOB)
+    return account, keys, channels
+
+
+async def list_changes(cellar: Cellar) -> list[Change]:
+    """Every change that a store has a verb for; each can be made, one after another."""
+    account, (one, two), (a, b) = await furnish(cellar)
+    ended, row = attrs.evolve(JOB, state="failed"), make_row("v")
+    accounts, keys, channels = cellar.accounts, cellar.keys, cellar.channels
+    return [
+        lambda audit: accounts.add_account(Account(0, "new"), audit),
+        lambda audit: accounts.put_account(attrs.evolve(account, status="disabled"), audit),
+        lambda audit: keys.add_key(ApiKey(0, account.id, "three", b"3" * 32, "0000"), audit),
+        lambda audit: keys.put_key(attrs.evolve(one, status="disabled"), audit),
+        lambda audit: keys.delete_key(two.id, audit),
+        lambda audit: channels.add_channel(attrs.evolve(UP, name="c"), audit),
+        lambda audit: channels.put_channel(attrs.evolve(a, weight=2), audit),
+        lambda audit: channels.put_channels([attrs.evolve(a, weight=3), attrs.evolve(b, weight=3)], audit),
+        lambda audit: channels.delete_channel(b.id, audit),
+        lambda audit: cellar.ledger.add_credit(attrs.evolve(CREDIT, account_id=account.id), audit),
+        lambda audit: cellar.videos.finish(ended, row, None, audit),
+        lambda audit: accounts.delete_account(account.id, audit),
+    ]
+
+
+async def test_a_change_that_is_made_leaves_exactly_one_row_and_none_where_nobody_is_named(cellar: Cellar) -> None:
+    changes = await list_changes(cellar)
+    assert await cellar.list_actions() == []
+    for number, change in enumerate(changes):
+        await change(note(f"change.{number}") if number % 2 else None)
+    assert await cellar.list_actions() == [f"change.{number}" for number in range(1, len(changes), 2)]
+
+
+async def test_a_new_accounts_row_has_its_id(cellar: Cellar) -> None:
+    made = await cellar.accounts.add_account(Account(0, "acme"), note("account.created"))
+    (row,) = await list_audit(cellar, account_id=made.id)
+    assert row.action == "account.created"
+
+
+async def test_a_change_that_fails_leaves_no_row(cellar: Cellar) -> None:
+    account, (one, two), (a, b) = await furnish(cellar)
+    credit = attrs.evolve(CREDIT, account_id=account.id)
+    await cellar.ledger.add_credit(credit)
+    gone, no_key = attrs.evolve(account, id=99, name="x"), ApiKey(99, 99, "k", b"9" * 32, "")
+    accounts, keys, channels = cellar.accounts, cellar.keys, cellar.channels
+    refused: list[tuple[type[Fault], Callable[[AuditRow], Awaitable[Any]]]] = [
+        (Conflict, lambda audit: accounts.add_account(Account(0, "acme"), audit)),
+        (NotFound, lambda audit: accounts.put_account(gone, audit)),
+        (NotFound, lambda audit: accounts.delete_account(99, audit)),
+        (Conflict, lambda audit: keys.add_key(attrs.evolve(one, name="x"), audit)),
+        (NotFound, lambda audit: keys.add_key(no_key, audit)),
+        (Conflict, lambda audit: keys.put_key(attrs.evolve(two, name="one"), audit)),
+        (NotFound, lambda audit: keys.put_key(attrs.evolve(no_key, account_id=account.id), audit)),
+        (NotFound, lambda audit: keys.delete_key(99, audit)),
+        (Conflict, lambda audit: channels.add_channel(attrs.evolve(UP, name="a"), audit)),
+        (Conflict, lambda audit: channels.put_channel(attrs.evolve(b, name="a"), audit)),
+        (NotFound, lambda audit: channels.put_channels([attrs.evolve(a, weight=9), attrs.evolve(b, id=99)], audit)),
+        (NotFound, lambda audit: channels.delete_channel(99, audit)),
+        (Conflict, lambda audit: cellar.ledger.add_credit(attrs.evolve(credit, amount_nanos=1), audit)),
+    ]
+    for kind, change in refused:
+        with pytest.raises(kind):
+            await change(note("never.made"))
+    assert await cellar.ledger.add_credit(attrs.evolve(credit, at_ms=9), note("never.made")) != (credit, True)
+    assert not await cellar.videos.finish(attrs.evolve(JOB, id="video_none"), make_row("v"), None, note("never.made"))
+    assert await cellar.list_actions() == []
+    assert [channel.weight for channel in await cellar.channels.list_channels()] == [1, 1], "all of them or none"
+
+
+async def test_a_change_that_cannot_be_put_on_record_is_not_made(database: Database) -> None:
+    """There is one commit: nothing that happens between the two can leave one without the other."""
+    cellar = open_cellar(database)
+    changes = await list_changes(cellar)
+    before = await read_all(database)
+    await database.change(text("ALTER TABLE audit RENAME TO elsewhere"))
+    for change in changes:
+        with pytest.raises(StoreUnavailable):
+            await change(note("never.recorded"))
+    assert await read_all(database) == before
+    await database.change(text("ALTER TABLE elsewhere RENAME TO audit"))
+    for change in changes:
+        await change(note("was.made"))
+    assert await cellar.list_actions() == ["was.made"] * len(changes)
+    assert await read_all(database) != before
+
+
+async def read_all(database: Database) -> list[Any]:
+    tables = ("accounts", "keys", "channels", "entries", "videos", "requests")
+    return [list(await database.read(text(f"SELECT * FROM {table}"))) for table in tables]  # noqa: S608 - from above

@@ -1,0 +1,168 @@
+"""The ledger in the database: whole commits, plain entries, and the same answers as the one in memory."""
+
+import sqlite3
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.domain.balance import Day
+from gateway.domain.ledger import Entry, Ledger, UsageFilter
+from gateway.domain.request_log import RequestFilter, RequestRow
+from gateway.errors import Conflict, StoreUnavailable
+from gateway.storage.database import Database
+from gateway.storage.memory import MemoryStore
+from gateway.storage.schema import entries, requests, usage_days, usage_hours
+from tests.storage.conftest import Stores, open_stores
+from tests.support.ledger_balances import AXES, TODAY, day_at, read_ids, read_spending, read_totals
+from tests.support.request_records import NOON_MS, charge, read_ms, refuse
+
+
+async def test_the_database_stores_a_batch_whole_or_not_at_all(database: Database) -> None:
+    stores = open_stores(database)
+    await stores.ledger.post([charge(1, 10)])
+    async with database._writer.begin() as connection:
+        await connection.run_sync(usage_days.drop)
+    with pytest.raises(StoreUnavailable):
+        await stores.ledger.post([charge(2, 20)])
+    assert await read_ids(stores.requests) == ["req_1"]
+    assert [entry.amount_nanos for entry in await database.read(entries.select())] == [10]
+
+
+async def test_the_database_has_an_entry_for_each_charge_and_none_for_nothing(database: Database) -> None:
+    await open_stores(database).ledger.post([charge(1, 10), charge(2, 0), refuse(charge(3, 0)), charge(4, 40, key=21)])
+    found = [tuple(row) for row in await database.read(entries.select().order_by(entries.c.sequence))]
+    assert [row[1:] for row in found] == [
+        (NOON_MS, "charge", 1, 11, 10, "req_1", None, None),
+        (NOON_MS, "charge", 2, 21, 40, "req_4", None, None),
+    ]
+
+
+async def test_more_rows_than_a_statement_takes_values_are_looked_up_too(database: Database) -> None:
+    """What a crash leaves may be more than the 32,766 values that SQLite takes as it comes; here it takes fewer."""
+    async with database._writer.connect() as connection:
+        raw = await connection.get_raw_connection()
+        driver: Any = raw.driver_connection
+        driver._conn.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+    rows = [charge(number, 1) for number in range(1_200)]
+    ledger = open_stores(database).ledger
+    await ledger.post(rows[::2])
+    await ledger.post(rows)
+    assert await read_totals(ledger) == {(1, 11, 1_200, 1_200, 1_200)}
+
+
+async def test_totals_that_disagree_are_told_as_they_are(database: Database) -> None:
+    """What somebody has changed by hand is seen from each side."""
+    ledger = open_stores(database).ledger
+    await ledger.post([charge(1, 10), charge(2, 20, key=12), charge(3, 30, key=21)])
+    await database.change(delete(entries).where(entries.c.key_id == 11))
+    await database.change(usage_days.update().where(usage_days.c.key_id == 12).values(cost_nanos=21))
+    await database.change(delete(requests).where(requests.c.key_id == 21))
+    assert await read_totals(ledger) == {(1, 11, 0, 10, 10), (1, 12, 20, 21, 20), (2, 21, 30, 30, 0)}
+
+
+_MOMENTS = (
+    "2026-02-28 23:59:59.999",
+    "2026-03-01 00:00:00.000",
+    "2026-03-14 23:59:59.999",
+    "2026-03-15 00:00:00.000",
+    "2026-03-16 00:00:00.000",
+    "2026-03-31 23:59:59.999",
+    "2026-04-01 00:00:00.000",
+    "2025-12-31 23:59:59.999",
+)
+_TIMES = st.sampled_from([NOON_MS, *map(read_ms, _MOMENTS)])
+_DAYS = st.sampled_from([TODAY, *map(day_at, _MOMENTS)])
+_KEYS = st.sampled_from([11, 12, 21, 22])
+_TOKENS = st.integers(0, 100_000_000)
+
+
+@st.composite
+def some_rows(draw: st.DrawFn) -> RequestRow:
+    row = charge(
+        draw(st.integers(0, 12)), draw(st.just(0) | st.integers(0, 2**50)), at_ms=draw(_TIMES), key=draw(_KEYS)
+    )
+    row = attrs.evolve(
+        row,
+        model=draw(st.sampled_from(["a", "A", "é", "日本", "b"])),
+        prompt_tokens=draw(_TOKENS),
+        completion_tokens=draw(_TOKENS),
+        cached_tokens=draw(_TOKENS),
+    )
+    return refuse(row) if draw(st.integers(0, 4)) == 0 else row
+
+
+@st.composite
+def some_credits(draw: st.DrawFn) -> Entry:
+    key = draw(_KEYS)
+    return Entry(
+        0,
+        draw(_TIMES),
+        draw(st.sampled_from(["top_up", "set"])),
+        key // 10,
+        draw(st.sampled_from([key, None])),
+        draw(st.sampled_from([1, 2]) | st.integers(-(2**60), 2**50)),
+        reference=draw(st.sampled_from([None, "r1", "r2"])),
+        note=draw(st.none() | st.text(max_size=5).filter(str.isprintable)),
+    )
+
+
+_FILTERS = st.builds(
+    UsageFilter,
+    since=st.sampled_from([0, TODAY.month_number, TODAY.number]),
+    until=st.sampled_from([10**6, TODAY.number]),
+    account_id=st.sampled_from([None, 1, 2]),
+    key_id=st.sampled_from([None, 11, 21]),
+    model=st.sampled_from([None, "a", "é"]),
+)
+_HISTORIES = st.lists(st.lists(some_rows(), max_size=8) | some_credits(), max_size=8)
+
+
+async def empty(connection: AsyncConnection) -> None:
+    for table in (requests, entries, usage_days, usage_hours):
+        await connection.execute(delete(table))
+
+
+async def tell(ledger: Ledger, step: list[RequestRow] | Entry) -> object:
+    """What the driver answers, without its numbers."""
+    if isinstance(step, list):
+        return await ledger.post(step)
+    try:
+        entry, added = await ledger.add_credit(step)
+    except Conflict as conflict:
+        return str(conflict)
+    return attrs.evolve(entry, sequence=0), added
+
+
+async def ask_all(stores: Stores, day: Day, wanted: UsageFilter) -> list[object]:
+    """Everything a driver can be asked, without its numbers."""
+    ledger = stores.ledger
+    purses = [(1, None), (2, None), (1, 11), (1, 12), (2, 21), (2, 22)]
+    return [
+        [stored.row for stored in await stores.requests.list_requests(RequestFilter(), 1000)],
+        [[attrs.evolve(entry, sequence=0) for entry in await ledger.list_credits(*purse, 5)] for purse in purses],
+        await read_spending(ledger, day),
+        [list(await ledger.list_usage(axis, wanted)) for axis in AXES],
+        await read_totals(ledger),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # a history that they disagree on is looked at again and again, until it is short
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example empties it
+@given(history=_HISTORIES, day=_DAYS, wanted=_FILTERS)
+async def test_both_drivers_tell_the_same_of_the_same_history(
+    database: Database, history: list[list[RequestRow] | Entry], day: Day, wanted: UsageFilter
+) -> None:
+    await database.write(empty)
+    memory = MemoryStore()
+    in_memory, in_database = Stores(memory, memory, memory, memory, memory.traffic, memory), open_stores(database)
+    for step in history:
+        assert await tell(in_memory.ledger, step) == await tell(in_database.ledger, step)
+    told = await ask_all(in_database, day, wanted)
+    assert await ask_all(in_memory, day, wanted) == told
+    assert all(total[2] == total[3] == total[4] for total in await read_totals(in_database.ledger))

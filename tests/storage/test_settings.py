@@ -1,0 +1,83 @@
+"""What every driver promises of settings."""
+
+import attrs
+import orjson
+import pytest
+
+from gateway.domain.audit_log import OPERATOR, AuditFilter, AuditTrail
+from gateway.domain.setting import Setting, SettingStore
+from gateway.storage.audit_log import SqlAuditTrail
+from gateway.storage.database import Database
+from gateway.storage.memory_audit import MemoryAuditTrail
+from gateway.storage.memory_settings import MemorySettingStore
+from gateway.storage.settings import SqlSettingStore
+
+VALUES = [
+    0,
+    False,
+    "",
+    [],
+    0.2,
+    2**53,
+    "\u65e5\u672c",
+    ["10.0.0.0/8"],
+    {"price_multiplier": 0.8},
+    {"tiers": [{"a": None}]},
+]
+
+
+@attrs.frozen
+class Bench:
+    """A store and the trail of what is changed in it."""
+
+    settings: SettingStore
+    trail: AuditTrail
+
+    async def list_subjects(self) -> list[str]:
+        return [row.subject for row in await self.trail.list_audit(AuditFilter(), 100)]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def bench(request: pytest.FixtureRequest, database: Database) -> Bench:
+    if request.param == "memory":
+        trail = MemoryAuditTrail()
+        return Bench(MemorySettingStore(trail), trail)
+    return Bench(SqlSettingStore(database), SqlAuditTrail(database))
+
+
+async def test_a_new_store_has_no_settings(bench: Bench) -> None:
+    assert list(await bench.settings.list_settings()) == []
+
+
+async def test_values_are_read_back_as_they_were_written_by_path(bench: Bench) -> None:
+    put = [Setting(f"videos.{chr(ord('z') - number)}", value, number) for number, value in enumerate(VALUES)]
+    for setting in put:
+        await bench.settings.put_setting(setting)
+    read = list(await bench.settings.list_settings())
+    assert read == put[::-1]
+    assert orjson.dumps([setting.value for setting in read]) == orjson.dumps(VALUES[::-1]), "false is not 0"
+
+
+async def test_putting_again_replaces_and_leaves_others_alone(bench: Bench) -> None:
+    other = Setting("price/gpt-*", {"model": "gpt-*"}, 1)
+    for setting in (Setting("group/vip", 1, 1), other, Setting("group/vip", 2, 2)):
+        await bench.settings.put_setting(setting)
+    assert list(await bench.settings.list_settings()) == [Setting("group/vip", 2, 2), other]
+
+
+async def test_what_is_deleted_is_gone_and_says_whether_it_was_there(bench: Bench) -> None:
+    await bench.settings.put_setting(Setting("group/vip", 1))
+    assert [await bench.settings.delete_setting(path) for path in ("group/vi", "group/vip", "group/vip")] == [
+        False,
+        True,
+        False,
+    ]
+    assert list(await bench.settings.list_settings()) == []
+
+
+async def test_every_change_is_on_record_and_what_was_none_is_not(bench: Bench) -> None:
+    await bench.settings.put_setting(Setting("a.b", 1), OPERATOR.did("setting.changed", "put", 1))
+    assert not await bench.settings.delete_setting("a.c", OPERATOR.did("setting.removed", "nothing", 2))
+    await bench.settings.put_setting(Setting("a.c", 1))
+    assert await bench.settings.delete_setting("a.b", OPERATOR.did("setting.removed", "deleted", 3))
+    assert await bench.list_subjects() == ["deleted", "put"]

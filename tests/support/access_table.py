@@ -1,0 +1,422 @@
+"""Who may do what: every route of the gateway, and what each kind of caller is answered there.
+
+A row says what those are answered who may. Who that is follows from the door's ``access``, but for what is here by
+hand: what is another account's (``foreign``), and what is only for somebody who is signed in (``signed``).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+import attrs
+
+from gateway.domain.audit_log import OPERATOR, Actor, AuditFilter, AuditRow
+from gateway.domain.inference_request import Call
+from gateway.domain.member import ROLES, Role
+from gateway.domain.member_spec import InviteSpec
+from gateway.request_context import Arrival, Delivery
+from gateway.server.context import OFFICE, ROOMS
+from tests.support.console import FROGS, add_member
+from tests.support.gateway import RunningGateway
+
+Json = dict[str, Any]
+OURS, THEIRS, GONE = "orchid", "rival", "closed"
+"""Accounts. What stands in the rows is of the first; the third is disabled."""
+CHANNEL = "backdoor"
+MODEL = "m"
+
+
+@attrs.frozen
+class Person:
+    """A kind of caller: by a session of a ``role`` in an ``account``, or by what else they ``show``."""
+
+    name: str
+    account: str = ""
+    role: Role | None = None
+    shows: Literal["nothing", "session", "token", "key"] = "session"
+
+    @property
+    def is_in(self) -> bool:
+        """Whether the gateway knows them at all."""
+        return self.shows != "nothing" and self.account != GONE
+
+
+PEOPLE = (
+    Person("nobody", shows="nothing"),
+    Person("a member of another account", THEIRS, "member"),
+    Person("a member", OURS, "member"),
+    Person("a viewer", OURS, "viewer"),
+    Person("an administrator", OURS, "administrator"),
+    Person("a member of a disabled account", GONE, "member"),
+    Person("the bearer of the token", shows="token"),
+    Person("a key", OURS, shows="key"),
+    Person("another account's key", THEIRS, shows="key"),
+    Person("a disabled account's key", GONE, shows="key"),
+)
+
+
+@attrs.define
+class UnderWay:
+    """A call that goes on until somebody ends it: ``flow.running.UnderWay``."""
+
+    arrival: Arrival
+    call: Call | None = None
+    delivery: Delivery | None = None
+    address: str | None = None
+
+    def leave(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        return True
+
+
+@attrs.define
+class Stage:
+    """A gateway with something of everything in it, all of the account ``OURS``.
+
+    Attributes:
+        video_id: a job that has ended; ``request_id`` is its row's.
+        film: makes another, and returns its id.
+    """
+
+    gateway: RunningGateway
+    video_id: str
+    request_id: str
+    film: Callable[[], Awaitable[str]]
+    made: int = 0
+
+    @property
+    def office(self) -> Any:
+        return self.gateway.app[OFFICE]
+
+    def name(self) -> str:
+        """One that nothing has yet, and that tells whose it is."""
+        return self.number(OURS)
+
+    def number(self, name: str) -> str:
+        """The same for what is everybody's."""
+        self.made += 1
+        return f"{name}-{self.made}"
+
+    async def make_account(self) -> str:
+        return str((await self.office.administration.add_account({"name": self.name()}))["name"])
+
+    async def make_key(self) -> str:
+        """As a member made it: of one that an administrator has restricted a member is not rid."""
+        administration, fields = self.office.administration, {"name": self.name(), "account": OURS, "quota_usd": 5}
+        member = Actor("member", scope=(await administration.get_account_noun(OURS)).id)
+        return str((await administration.add_key(fields, member))["id"])
+
+    async def make_channel(self) -> str:
+        fields = {"name": f"{CHANNEL}-{self.name()}", "provider": "custom", "base_url": "http://127.0.0.1:9/v1"}
+        made = await self.office.fleet.add({**fields, "status": "disabled", "models": ["none"]})
+        return str(made["name"])
+
+    async def make_member(self) -> str:
+        return str((await add_member(self.gateway, self.name(), "viewer", OURS)).id)
+
+    async def make_link(self) -> str:
+        return str((await self.office.members.invite(InviteSpec(OURS)))["id"])
+
+    async def make_group(self) -> str:
+        name = self.number("group")
+        await self.office.settings.put_group(name, {"price_multiplier": 2}, OPERATOR)
+        return name
+
+    async def make_price(self) -> str:
+        name = self.number("model")
+        await self.office.settings.put_price(name, {"input_usd_per_million": 2}, OPERATOR)
+        return name
+
+    async def make_call(self) -> str:
+        """A call of ours that is under way."""
+        rooms, call_id = self.gateway.app[ROOMS], f"req_{self.name()}"
+        caller = next(one for one in rooms.directory._by_key.values() if one.account.name == OURS)
+        rooms.running.calls[call_id] = UnderWay(Arrival(call_id, caller, "chat", 0, 0.0))
+        return call_id
+
+    async def find_video(self) -> str:
+        return self.video_id
+
+    async def find_request(self) -> str:
+        return self.request_id
+
+    async def make_video(self) -> str:
+        return await self.film()
+
+    async def find_last(self) -> AuditRow | None:
+        """What was put on record last."""
+        return next(iter(await self.office.trail.list_audit(AuditFilter(), 1)), None)
+
+    async def snap(self) -> Json:
+        """Everything that a change could change."""
+        office, administration = self.office, self.office.administration
+        return {
+            "accounts": await administration.list_accounts(),
+            "keys": await administration._register.keys.list_keys(),
+            "members": await office.members._members.list_members(),
+            "links": await office.members._members.list_links(),
+            "channels": [(one.name, one.status, one.priority) for one in office.catalog.channels],
+            "settings": await office.settings._store.list_settings(),
+            "videos": [(job.id, job.state) for job in [await office.videos.find(self.video_id)] if job],
+            "running": sorted(self.gateway.app[ROOMS].running.calls),
+            "record": await self.find_last(),
+        }
+
+
+Make = Callable[[Stage], Awaitable[str]]
+
+
+@attrs.frozen
+class Row:
+    """What is asked at a route, and answered to who may.
+
+    Attributes:
+        status: None: what the door says; 200 where there is none.
+        make: makes what the path's parameter names, anew for each who may.
+        body: of JSON; what is called is called with the stage.
+        foreign: what a member of another account is answered who might, were it its own.
+        signed: there must be somebody who is signed in: the token's bearer is refused.
+        apart: it ends a session, or spoils one: whoever asks is somebody new of the same kind.
+        keyless: of the public API, where a page needs no key to look.
+    """
+
+    status: int | None = None
+    make: Make | None = None
+    body: Any = None
+    query: str = ""
+    foreign: int | None = None
+    signed: bool = False
+    apart: bool = False
+    keyless: bool = False
+
+    async def write_body(self, stage: Stage) -> Any:
+        """The body of one call."""
+        return await self.body(stage) if callable(self.body) else self.body
+
+
+async def new_account(stage: Stage) -> Json:
+    return {"name": stage.name()}
+
+
+async def new_owned_key(stage: Stage) -> Json:
+    return {"name": stage.name(), "account": OURS}
+
+
+async def new_channel(stage: Stage) -> Json:
+    return {
+        "name": f"{CHANNEL}-{stage.name()}",
+        "provider": "custom",
+        "base_url": "http://127.0.0.1:9",
+        "models": ["n"],
+    }
+
+
+async def sign_in(stage: Stage) -> Json:
+    return {"name": (await add_member(stage.gateway, stage.name(), "viewer", OURS)).name, "passphrase": FROGS}
+
+
+ACCESS: Mapping[str, frozenset[str]] = {
+    "anyone": frozenset({"POST /session", "GET /setup", "POST /setup", "POST /links/open", "POST /links/use"}),
+    "viewer": frozenset(
+        {
+            *("GET /session", "DELETE /session", "GET /sessions", "DELETE /sessions", "DELETE /sessions/{id}"),
+            *("POST /session/passphrase", "POST /session/second-factor", "POST /session/second-factor/confirm"),
+            *("DELETE /session/second-factor", "GET /account", "GET /keys", "GET /keys/{id}", "GET /keys/{id}/credits"),
+            *("GET /requests", "GET /requests/{id}", "GET /requests/facets", "GET /requests/export", "GET /usage"),
+            *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
+            "GET /models",
+        }
+    ),
+    "member": frozenset(
+        {
+            *("POST /keys", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate"),
+            *("GET /keys/{id}/webhook-secret", "POST /running/{id}/cancel", "POST /videos/{id}/cancel"),
+        }
+    ),
+}
+"""Doors that are not for administrators alone: said a second time, for a slip in a door's word is seen nowhere else."""
+
+UNWRITTEN = frozenset(
+    {
+        "POST /channels/{name}/test",
+        "POST /channels/{name}/sync",
+        "POST /session/second-factor",
+        "DELETE /sessions",
+        "PUT /settings/{section}/{key}",
+        "DELETE /settings/{section}/{key}",
+    }
+)
+"""Doors of which nothing is on record where they do what is asked here: they change nothing, or only the first time."""
+
+KEY = Stage.make_key
+LIMIT = {"value": 4}
+TOKEN = {"token": "x" * 43}
+WORDS = {"passphrase": FROGS}
+ADMIN: Mapping[str, Row] = {
+    "GET /status": Row(),
+    "GET /account": Row(signed=True),
+    "GET /accounts": Row(),
+    "POST /accounts": Row(body=new_account),
+    "GET /accounts/{name}": Row(make=Stage.make_account),
+    "PATCH /accounts/{name}": Row(make=Stage.make_account, body={"rpm": 9}),
+    "DELETE /accounts/{name}": Row(make=Stage.make_account),
+    "GET /accounts/{name}/credits": Row(make=Stage.make_account),
+    "POST /accounts/{name}/credits": Row(400, make=Stage.make_account, body={"amount_usd": 1}),
+    "GET /keys": Row(),
+    "POST /keys": Row(body=new_owned_key, foreign=404),
+    "GET /keys/{id}": Row(make=KEY, foreign=404),
+    "PATCH /keys/{id}": Row(make=KEY, body={"rpm": 9}, foreign=404),
+    "DELETE /keys/{id}": Row(make=KEY, foreign=404),
+    "POST /keys/{id}/rotate": Row(make=KEY, foreign=404),
+    "GET /keys/{id}/credits": Row(make=KEY, foreign=404),
+    "POST /keys/{id}/credits": Row(make=KEY, body={"amount_usd": 1}),
+    "GET /keys/{id}/webhook-secret": Row(make=KEY, foreign=404),
+    "GET /channels": Row(),
+    "POST /channels": Row(body=new_channel),
+    "POST /channels/order": Row(400, body={"names": []}),
+    "GET /channels/{name}": Row(make=Stage.make_channel),
+    "PATCH /channels/{name}": Row(make=Stage.make_channel, body={"weight": 2}),
+    "DELETE /channels/{name}": Row(make=Stage.make_channel),
+    "POST /channels/{name}/test": Row(make=Stage.make_channel),
+    "POST /channels/{name}/sync": Row(400, make=Stage.make_channel),
+    "GET /providers": Row(),
+    "GET /explain": Row(query=f"model={MODEL}"),
+    "POST /reload": Row(409),
+    "GET /health": Row(),
+    "GET /session": Row(signed=True),
+    "DELETE /session": Row(signed=True, apart=True),
+    "GET /sessions": Row(signed=True),
+    "DELETE /sessions": Row(signed=True, apart=True),
+    "DELETE /sessions/{id}": Row(404, signed=True),
+    "POST /session/passphrase": Row(
+        signed=True, apart=True, body={"current": FROGS, "passphrase": "nine brown toads hum"}
+    ),
+    "POST /session/second-factor": Row(signed=True, apart=True, body=WORDS),
+    "POST /session/second-factor/confirm": Row(409, signed=True, body={"code": "000000"}),
+    "DELETE /session/second-factor": Row(409, signed=True, body={**WORDS, "code": "000000"}),
+    "GET /setup": Row(),
+    "POST /setup": Row(404, body={**TOKEN, **WORDS, "name": "eve"}),
+    "POST /links/open": Row(404, body=TOKEN),
+    "POST /links/use": Row(404, body={**TOKEN, **WORDS, "name": "eve"}),
+    "POST /session": Row(apart=True, body=sign_in),
+    "GET /members": Row(),
+    "PATCH /members/{id}": Row(make=Stage.make_member, body={"role": "member"}),
+    "DELETE /members/{id}": Row(make=Stage.make_member),
+    "POST /members/{id}/reset": Row(make=Stage.make_member),
+    "GET /links": Row(),
+    "POST /links": Row(body={"account": OURS}),
+    "DELETE /links/{id}": Row(make=Stage.make_link),
+    "GET /models": Row(),
+    "GET /usage": Row(query="by=key"),
+    "GET /requests": Row(),
+    "GET /requests/facets": Row(),
+    "GET /requests/export": Row(),
+    "GET /requests/{id}": Row(make=Stage.find_request, foreign=404),
+    "GET /audit": Row(),
+    "GET /audit-trail": Row(),
+    "GET /settings": Row(),
+    "PUT /settings/{section}/{key}": Row(body=LIMIT),
+    "DELETE /settings/{section}/{key}": Row(),
+    "GET /groups": Row(),
+    "PUT /groups/{name}": Row(make=Stage.make_group, body={"price_multiplier": 3}),
+    "DELETE /groups/{name}": Row(make=Stage.make_group),
+    "GET /prices": Row(),
+    "PUT /prices/{model}": Row(make=Stage.make_price, body={"input_usd_per_million": 3}),
+    "DELETE /prices/{model}": Row(make=Stage.make_price),
+    "GET /running": Row(),
+    "GET /running/events": Row(),
+    "POST /running/{id}/cancel": Row(make=Stage.make_call, foreign=404),
+    "GET /videos": Row(),
+    "GET /videos/{id}": Row(make=Stage.find_video, foreign=404),
+    "POST /videos/{id}/cancel": Row(409, make=Stage.find_video, foreign=404),
+    "GET /deliveries": Row(),
+}
+"""By the method and path of a door."""
+
+PAGES: Mapping[str, Row] = {
+    "/keys/{id}": Row(make=KEY, foreign=404),
+    "/requests/{id}": Row(make=Stage.find_request, foreign=404),
+    "/videos/{id}": Row(make=Stage.find_video, foreign=404),
+    "/accounts/{name}": Row(make=Stage.make_account),
+    "/channels/{name}": Row(make=Stage.make_channel),
+}
+"""Pages of one thing; every other is shown to whom it says that it needs."""
+
+_TAKES_JSON = (
+    *("chat/completions", "embeddings", "messages", "messages/count_tokens", "completions"),
+    *("moderations", "rerank", "responses", "images/generations", "audio/speech", "videos", "video/generations"),
+)
+_VIDEO = "/v1/videos/{id}"
+PUBLIC: Mapping[str, Row] = {
+    **{f"POST /v1/{name}": Row(400, body={}) for name in _TAKES_JSON},
+    **{
+        f"POST /v1/{name}": Row(415, body={}) for name in ("images/edits", "audio/transcriptions", "audio/translations")
+    },
+    "GET /v1/videos": Row(keyless=True),
+    f"GET {_VIDEO}": Row(make=Stage.find_video, foreign=404, keyless=True),
+    f"GET {_VIDEO}/content": Row(make=Stage.find_video, foreign=404, keyless=True),
+    f"GET {_VIDEO}/events": Row(make=Stage.find_video, foreign=404, keyless=True),
+    "GET /v1/video/generations/{id}": Row(make=Stage.find_video, foreign=404),
+    f"DELETE {_VIDEO}": Row(make=Stage.make_video, foreign=404),
+    f"POST {_VIDEO}/remix": Row(400, make=Stage.find_video, body={}),
+    "GET /v1/models": Row(),
+    "GET /v1/models/{model}": Row(),
+    "GET /v1/dashboard/billing/subscription": Row(),
+    "GET /v1/dashboard/billing/usage": Row(),
+}
+"""By method and path; every path of the convention that is not served is a 501 to whom a key lets in."""
+UNSERVED = Row(501)
+UNSERVED_METHODS = {"GET /v1/chat/completions", "DELETE /v1/models/{model}"}
+
+OPEN: Mapping[str, int] = {
+    "/": 200,
+    "/console/static/console.css": 200,
+    "/console/sign-in": 200,
+    "/console/setup": 200,
+    "/console/join": 200,
+    "/openapi.json": 200,
+    "/docs": 200,
+    "/media/nothing.png": 404,
+    "/healthz": 200,
+    "/readyz": 200,
+}
+"""What anybody is answered, whoever they are: there is nothing of anybody's in it. A signed link is its own key."""
+NAMED = {"{section}/{key}": "routing/max_attempts", "{model}": MODEL, "{rest}": "x", "{id}": "0" * 16}
+"""What stands for a path's parameter where no row makes it."""
+
+
+def expect_admin(access: str, row: Row, usual: int, person: Person) -> int:
+    """What that person is answered at a door."""
+    status = usual if row.status is None else row.status
+    if person.shows == "key":
+        return 401
+    if access == "anyone":
+        return status
+    if not person.is_in:
+        return 401
+    if person.shows == "token":
+        return 403 if row.signed else status
+    return _expect_member(access, row, status, person)
+
+
+def _expect_member(needs: Any, row: Row, status: int, person: Person) -> int:
+    """The same of somebody who is signed in."""
+    if person.role is None or ROLES.index(person.role) < ROLES.index(needs):
+        return 403
+    return row.foreign or status if person.account == THEIRS else status
+
+
+def expect_page(needs: Role, row: Row, person: Person) -> int:
+    """What that person is answered at a page: who is not signed in is sent to where that can be done."""
+    return _expect_member(needs, row, 200, person) if person.shows == "session" and person.is_in else 303
+
+
+def expect_public(row: Row, person: Person) -> int:
+    """What that person is answered by the public API: a session comes there with the id of a key of ``OURS``."""
+    status = row.status or 200
+    if person.shows in {"nothing", "token"} or not person.is_in:
+        return 401
+    if person.shows == "session" and not row.keyless:
+        return {THEIRS: 404, OURS: 403 if person.role == "viewer" else status}[person.account]
+    return row.foreign or status if person.account == THEIRS else status

@@ -1,0 +1,219 @@
+"""The books as the roof joins them, over a store in memory and a journal on disk, their clocks turned by hand."""
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from gateway.billing.accounting import Accounting
+from gateway.billing.flush_worker import FlushLedger
+from gateway.billing.quota import Admission, Bank, Grant
+from gateway.billing.rate_limiter import MemoryCounters
+from gateway.billing.recovery import open_bank, recover
+from gateway.billing.settlement import Settlement
+from gateway.billing.write_queue import Outbox
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.account_spec import CreditSpec
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.balance import Day, Quota, QuotaPeriod
+from gateway.domain.channel import Channel
+from gateway.domain.inference_request import Call
+from gateway.domain.ledger import Entry, OnCrash, Spending
+from gateway.domain.price import ONE_PPM, Price
+from gateway.domain.request_log import Ending, RequestFilter, RequestRow
+from gateway.domain.usage import Usage
+from gateway.errors import StoreUnavailable, UpstreamTimeout
+from gateway.providers.base import CHAT
+from gateway.request_context import Arrival, Outcome
+from gateway.routing.channel_state import KeyLine, Line
+from gateway.routing.target import Attempt, Option
+from gateway.storage.journal import FileJournal
+from gateway.storage.memory import MemoryStore
+
+T = TypeVar("T")
+
+UP = Channel("up", "custom", "http://up/v1", models=("m",))
+NANO_A_TOKEN = Price("m", input_nanos_per_million=ONE_PPM, output_nanos_per_million=ONE_PPM)
+"""A token costs one nano-USD, so that an amount and a number of tokens are the same."""
+ACCOUNT = Account(1, "acme")
+KEY = ApiKey(7, 1, "laptop", b"", "")
+
+
+def unix(moment: str) -> float:
+    """A moment in UTC (``2027-05-15T12:00``) as Unix seconds."""
+    return datetime.fromisoformat(f"{moment}Z").timestamp()
+
+
+NOON = unix("2027-05-15T12:00")
+
+
+def capped(limit: int, period: QuotaPeriod = "lifetime", **more: Any) -> Quota:
+    return Quota(limit, period, **more)
+
+
+def caller_of(account: Quota | None = None, key: Quota | None = None, **more: Any) -> Caller:
+    """A caller whose account and key have these caps; ``more`` is the key's."""
+    return Caller(
+        attrs.evolve(ACCOUNT, quota=account or Quota()),
+        attrs.evolve(KEY, quota=key or Quota(), **more),
+    )
+
+
+def option_of(price: Price | None = None, multiplier_ppm: int = ONE_PPM, *, model: str = "m") -> Option:
+    """A way to serve a call over ``UP`` at ``price``, under the provider's own name ``model``."""
+    return Option(Line(UP, (KeyLine(""),)), CHAT, model, price, multiplier_ppm)
+
+
+def call_for(nanos: int, *, output: int = 0) -> Call:
+    """A call that at ``NANO_A_TOKEN`` may cost ``nanos`` and ``output`` more. Its prompt is estimated at two thirds."""
+    body = {"messages": [{"role": "user", "content": "a " * (nanos * 2 // 3)}]}
+    return Call("chat", "m", body, prompt_chars=4 * nanos, prompt_bound=nanos, output_bound=output)
+
+
+class Disk(MemoryStore):
+    """The store; while it is ``full`` nothing can be written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+
+    async def post(self, rows: Sequence[RequestRow]) -> None:
+        self._check()
+        await super().post(rows)
+
+    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
+        self._check()
+        return await super().add_credit(entry, audit)
+
+    def _check(self) -> None:
+        if self.full:
+            raise StoreUnavailable("no space left on device")
+
+    async def rows(self) -> list[RequestRow]:
+        """Every row, in the order of writing."""
+        return [stored.row for stored in await self.list_requests(RequestFilter(), 10**6)]
+
+
+class SlowDisk(Disk):
+    """A store whose every answer waits until ``go`` is set; ``waiting`` is set while one does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go, self.waiting = asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    async def wait(self) -> None:
+        self.waiting.set()
+        await asyncio.sleep(0)
+        await self.go.wait()
+        self.waiting.clear()
+
+    async def post(self, rows: Sequence[RequestRow]) -> None:
+        await self.wait()
+        await super().post(rows)
+
+    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
+        await self.wait()
+        return await super().add_credit(entry, audit)
+
+    async def list_spending(self, day: Day) -> Sequence[Spending]:
+        await self.wait()
+        return await super().list_spending(day)
+
+
+async def begin(work: Coroutine[Any, Any, T], disk: SlowDisk) -> "asyncio.Task[T]":
+    """Start ``work`` and let it run until it waits for the store."""
+    disk.go.clear()
+    task = asyncio.create_task(work)
+    async with asyncio.timeout(1):
+        await disk.waiting.wait()
+    return task
+
+
+def top_up(usd: str, reference: str | None = None) -> CreditSpec:
+    return CreditSpec(Decimal(usd), "top_up", reference)
+
+
+def put(usd: str, reference: str | None = None) -> CreditSpec:
+    """Set a balance."""
+    return CreditSpec(Decimal(usd), "set", reference)
+
+
+class Books:
+    """A gateway's money: ``now`` is its clock (Unix seconds) and ``pulse`` its monotonic one."""
+
+    def __init__(self, folder: Path, now: float = NOON, disk: Disk | None = None) -> None:
+        self.now, self.pulse = now, 1_000.0
+        self.disk = disk or Disk()
+        self._path = folder / "requests.journal"
+        self._numbers = count(1)
+        self._open()
+
+    def _open(self) -> None:
+        self.journal = FileJournal(self._path, rotate_bytes=2_000)
+        self.outbox = Outbox()
+        self.flush = FlushLedger(self.outbox, self.disk, self.journal)
+        self._build(Bank(lambda: self.now))
+
+    def _build(self, bank: Bank) -> None:
+        self.bank = bank
+        self.admission = Admission(self.bank, MemoryCounters(lambda: self.pulse), self.journal, self.outbox)
+        self.settlement = Settlement(self.admission, self.journal, self.outbox)
+        self.accounting = Accounting(self.bank, self.disk, self.outbox, clock=lambda: self.now)
+
+    async def crash(self, on_crash: OnCrash) -> None:
+        """All memory is gone; the process starts again from its journal and the store."""
+        os.close(self.journal._file)
+        self._open()
+        left = self.journal.leftovers
+        await recover(left, self.disk, self.journal, on_crash=on_crash, now_ms=int(self.now * 1000))
+        self._build(await open_bank(self.disk, lambda: self.now))
+
+    async def set_clock(self, now: float) -> None:
+        """The machine's clock is set; returns when the purses know what was spent on that day."""
+        self.now = now
+        assert self.bank.today.holds(now)
+        await self.accounting.close()
+
+    def close(self) -> None:
+        """As on SIGTERM: what the next process has to know is in the journal."""
+        self.journal.close()
+
+    def arrive(self, caller: Caller) -> Arrival:
+        number = next(self._numbers)
+        return Arrival(f"req_{number}", caller, "chat", started_ms=int(self.now * 1000), started_at=self.pulse)
+
+    async def admit(self, caller: Caller, call: Call, price: Price | None = NANO_A_TOKEN) -> tuple[Arrival, Grant]:
+        """A call that is now running; raises what ``Admission.admit`` raises."""
+        arrival, option = self.arrive(caller), option_of(price)
+        grant = await self.admission.admit(arrival, call, [option])
+        grant.delivery.option, grant.delivery.attempts = option, 1
+        return arrival, grant
+
+    def settle(self, running: tuple[Arrival, Grant], nanos: int) -> RequestRow:
+        """The call has ended, and cost ``nanos`` at ``NANO_A_TOKEN``."""
+        arrival, grant = running
+        grant.delivery.usage = Usage(nanos, 0, 0, "upstream")
+        grant.delivery.first_byte_at = self.pulse
+        return self.settlement.settle(arrival, grant, self.outcome())
+
+    def break_off(self, running: tuple[Arrival, Grant], ending: Ending, *, written: bool) -> RequestRow:
+        """The call was broken off, and ``written`` to its provider before that or not."""
+        arrival, grant = running
+        option = option_of(NANO_A_TOKEN)
+        grant.delivery.attempt = Attempt(option, UP, None, None, pending=written)  # type: ignore[arg-type]
+        fault = UpstreamTimeout("The provider took too long") if ending == "upstream_failed" else None
+        return self.settlement.settle(arrival, grant, self.outcome(ending=ending, fault=fault))
+
+    async def spend(self, caller: Caller, nanos: int) -> RequestRow:
+        """A call from its beginning to its end."""
+        return self.settle(await self.admit(caller, call_for(nanos)), nanos)
+
+    def outcome(self, **more: Any) -> Outcome:
+        return Outcome(**{"ending": "completed", "now": self.pulse, "now_ms": int(self.now * 1000), **more})

@@ -1,0 +1,32 @@
+"""Members at a gateway under test, without the work of a hash; and their sessions."""
+
+from gateway.auth.passwords import Cost, Passphrases
+from gateway.auth.sessions import Visitor
+from gateway.domain.member import Member, Proof, Role
+from gateway.server.auth import CONSOLE_HEADER
+from gateway.server.context import OFFICE, RECEPTION
+from tests.support.gateway import RunningGateway
+
+FROGS = "four green frogs sing"
+KEPT = "$argon2id$v=19$m=8,t=1,p=1$pxOVHPuGeXZXnjsTGsW2PQ$HhuhiDCW/3vZ4BQsx8V8buH5+3pJWlh8aqVqiDa/H/U"
+"""Of those frogs, at next to no cost."""
+PAGE = {CONSOLE_HEADER: "1", "Sec-Fetch-Site": "same-origin"}
+"""What a page of ours sends with a change."""
+
+
+def spare_work(gateway: RunningGateway) -> RunningGateway:
+    """The gateway, where a hash costs next to nothing."""
+    gateway.app[RECEPTION].passphrases = Passphrases(Cost(8, 1, 1))
+    return gateway
+
+
+async def add_member(gateway: RunningGateway, name: str, role: Role = "member", account: str = "acme") -> Member:
+    """A new member, whose passphrase are the frogs."""
+    home = await gateway.app[OFFICE].administration.get_account_noun(account)
+    return await gateway.app[RECEPTION]._members.add_member(Member(0, home.id, name, role, passphrase=KEPT))
+
+
+async def open_session(gateway: RunningGateway, member: Member, address: str = "") -> str:
+    """A session of theirs; its reference, the cookie's value."""
+    proof = Proof(member.passphrase, is_known=True)
+    return (await gateway.app[RECEPTION].open(member, proof, Visitor(address))).reference

@@ -1,0 +1,71 @@
+"""Calls for pictures as a reader leaves them, and what is sent of them, in bytes."""
+
+import base64
+from typing import Any
+
+import orjson
+
+from gateway.domain.image import PictureAsk
+from gateway.domain.inference_request import Call
+from gateway.domain.media import sniff_picture
+from gateway.domain.upload import Content, FilePiece, Upload
+from gateway.formats.image_backend import Ask
+from gateway.formats.request_body import write_payload
+
+
+class InMemory:
+    """The bytes of an upload, in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    async def read(self, offset: int, size: int) -> bytes:
+        return self.data[offset : offset + size]
+
+
+def upload(data: bytes, field: str = "image") -> Upload:
+    media_type = sniff_picture(data[:64]) or "application/octet-stream"
+    return Upload(field, "picture.png", media_type, data[:64], InMemory(data))
+
+
+def picture_call(
+    prompt: str = "a cat",
+    *,
+    size: str | None = None,
+    files: tuple[Upload, ...] = (),
+    **fields: Any,
+) -> Call:
+    sources = sum(file.field == "image" for file in files)
+    masked = any(file.field == "mask" for file in files)
+    return Call(
+        operation="image_edits" if files else "images",
+        model="m",
+        body={"model": "m", "prompt": prompt, **fields},
+        prompt_chars=len(prompt),
+        prompt_bound=len(prompt),
+        files=files,
+        picture=PictureAsk(prompt, size=size, sources=sources, masked=masked),
+    )
+
+
+def read_sent(ask: Ask) -> Any:
+    """The JSON that an ask sends, with its files in it."""
+    assert ask.said is not None
+    body, media_type = write_payload(ask.said, "mark")
+    assert media_type == "application/json"
+    if isinstance(body, bytes):
+        return orjson.loads(body)
+    assert isinstance(body, Content)
+    return orjson.loads(b"".join(_write(piece) for piece in body.pieces))
+
+
+def _write(piece: bytes | FilePiece) -> bytes:
+    if isinstance(piece, bytes):
+        return piece
+    assert piece.base64
+    assert isinstance(piece.upload.spooled, InMemory)
+    return base64.b64encode(piece.upload.spooled.data)

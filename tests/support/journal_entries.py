@@ -1,0 +1,42 @@
+"""What a journal has noted, and what the next process would find of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.domain.ledger import Leftover
+from gateway.domain.request_log import RequestRow, StartedCall
+from gateway.storage.journal import FileJournal
+
+
+@contextmanager
+def opened(path: Path, **options: Any) -> Iterator[FileJournal]:
+    journal = FileJournal(path, **options)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def read_again(content: bytes, folder: Path) -> list[Leftover]:
+    """What a process finds that starts with this file."""
+    copy = folder / "copy.journal"
+    copy.write_bytes(content)
+    with opened(copy) as journal:
+        return journal.leftovers
+
+
+def find(path: Path) -> dict[str, bool]:
+    """Which calls the next process would find if this one were killed now, and whether each had ended."""
+    return {left.row.id: left.settled for left in read_again(path.read_bytes(), path.parent)}
+
+
+def begin(row: RequestRow) -> StartedCall:
+    """The same call before it had ended."""
+    return StartedCall(*(getattr(row, name) for name in StartedCall._fields))
+
+
+def interrupted(row: RequestRow) -> RequestRow:
+    """The same call if nothing more had been heard of it."""
+    return begin(row).interrupt()

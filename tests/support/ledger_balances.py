@@ -1,0 +1,40 @@
+"""What a ledger says of its purses, whatever lines its driver has it in."""
+
+import attrs
+
+from gateway.domain.balance import Day, read_day
+from gateway.domain.ledger import Ledger, UsageAxis, UsageFilter
+from gateway.domain.request_log import RequestFilter, RequestLog
+from tests.support.request_records import NOON_MS, read_ms
+
+Sums = tuple[int, int, int, int, int, int]
+AXES: tuple[UsageAxis, ...] = ("day", "model", "key", "account")
+ALWAYS = UsageFilter(0, 10**6)
+TODAY = read_day(NOON_MS // 1000)
+
+
+def day_at(text: str) -> Day:
+    """The day of a moment in UTC."""
+    return read_day(read_ms(text) / 1000)
+
+
+async def read_spending(ledger: Ledger, day: Day) -> dict[tuple[int, int | None], Sums]:
+    """A purse's lines added up: charged ever, this month, today; credited ever, this month, today."""
+    found: dict[tuple[int, int | None], Sums] = {}
+    for line in await ledger.list_spending(day):
+        sums = attrs.astuple(line)[2:]
+        known = found.get((line.account_id, line.key_id), (0,) * 6)
+        found[line.account_id, line.key_id] = tuple(map(sum, zip(known, sums, strict=True)))  # type: ignore[assignment]
+    return {purse: sums for purse, sums in found.items() if any(sums)}
+
+
+async def read_totals(ledger: Ledger) -> set[tuple[int, ...]]:
+    """Every key that was charged anything, anywhere: its account, its id, and what each place says."""
+    totals = [attrs.astuple(total) for total in await ledger.list_totals()]
+    assert len({total[:2] for total in totals}) == len(totals), "a key is listed twice"
+    return {total for total in totals if any(total[2:])}
+
+
+async def read_ids(log: RequestLog) -> list[str]:
+    """The ids of all rows, in the order of writing."""
+    return [stored.row.id for stored in await log.list_requests(RequestFilter(), 10**6)]

@@ -1,0 +1,56 @@
+"""A process that does with forms what the gateway does, and nothing else: reads them, and sends them on.
+
+``python -m tests.support.multipart_process FOLDER URL`` prints its port: forms wait in FOLDER, and go to URL.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import uvloop
+from aiohttp import web
+
+from gateway.domain.channel import Timeouts
+from gateway.domain.http_request import Plan
+from gateway.formats.request_body import Form, write_data_url, write_payload
+from gateway.server.multipart import FormLimits, FormReader
+from gateway.storage.upload_spool import Spool
+from gateway.upstream.aiohttp_client import AiohttpUpstream
+
+TIMEOUTS = Timeouts(connect_s=5, first_byte_s=60, idle_s=60, total_s=60)
+
+
+async def main(folder: Path, url: str) -> None:
+    """Serve until killed; as JSON with files in it where the path says so."""
+    spool, upstream = Spool(folder, limit_bytes=2**31), AiohttpUpstream()
+    limits = FormLimits(max_body_bytes=2**27, max_file_bytes=2**26)
+
+    async def post(request: web.Request) -> web.Response:
+        reader = FormReader(request, spool, limits, account_id=1)
+        try:
+            form = await reader.read()
+            said = (
+                {**dict(form.fields), "images": [write_data_url(file) for file in form.files]}
+                if request.path == "/json"
+                else Form(dict(form.fields), tuple((file.field, file) for file in form.files))
+            )
+            body, media_type = write_payload(said, "0123456789abcdef")
+            reply = await upstream.send(Plan("POST", url, {"Content-Type": media_type}, body, TIMEOUTS))
+            try:
+                return web.Response(body=await reply.read(1000))
+            finally:
+                reply.close()
+        finally:
+            reader.close()
+
+    app = web.Application()
+    app.router.add_post("/{as}", post)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, read_bufsize=64 * 1024)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(runner.addresses[0][1], flush=True)  # noqa: T201 - for whoever started it
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,68 @@
+"""Every kind of channel that makes pictures, behind one gateway each."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+
+from tests.conftest import StartGateway
+from tests.support.chat_images import ChatPictures
+from tests.support.dashscope_images import DashScopePictures
+from tests.support.gateway import RunningGateway
+from tests.support.gemini_images import GeminiPictures
+from tests.support.image_providers import Fate, PictureProvider
+from tests.support.openai_images import CustomPictures, OpenAiPictures
+from tests.support.replicate_images import ReplicatePictures
+
+
+@attrs.frozen
+class Kind:
+    """One kind of channel. ``provider`` None: the built-in demo.
+
+    ``size`` is one that its model makes, ``listed`` says whether all of them are known.
+    """
+
+    name: str
+    provider: type[PictureProvider] | None
+    size: str
+    listed: bool = True
+    edits: bool = True
+    masks: bool = False
+    sources: int = 1
+    more: dict[str, Any] = attrs.field(factory=dict)
+
+
+KINDS = (
+    Kind("demo", None, "512x512", masks=True, sources=16),
+    Kind("openai", OpenAiPictures, "1536x1024", masks=True, sources=16),
+    Kind("custom", CustomPictures, "512x512", listed=False, masks=True, sources=16),
+    Kind("gemini", GeminiPictures, "1248x832", sources=3),
+    Kind("chat", ChatPictures, "1248x832", sources=3),
+    Kind("dashscope", DashScopePictures, "1024x1024", listed=False, edits=False),
+    Kind("replicate", ReplicatePictures, "1024x1024", edits=False),
+)
+
+
+@attrs.frozen
+class Place:
+    """A gateway over one channel of a kind, and the name of the model to ask for."""
+
+    kind: Kind
+    gateway: RunningGateway
+    model: str
+    provider: PictureProvider | None
+
+
+Open = Callable[..., Awaitable[Place]]
+
+
+@asynccontextmanager
+async def open_kind(kind: Kind, gateway_with: StartGateway, *fates: Fate, **config: Any) -> AsyncIterator[Place]:
+    """A gateway over one channel; ``fates``: what becomes of the requests it makes."""
+    if kind.provider is None:
+        yield Place(kind, await gateway_with(config), "demo-image", None)
+        return
+    async with kind.provider(*fates) as provider:
+        gateway = await gateway_with({"channel": [provider.channel(fan_out=True, **kind.more)], **config})
+        yield Place(kind, gateway, "m", provider)

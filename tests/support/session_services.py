@@ -1,0 +1,94 @@
+"""The console's reception over a store in memory, at a clock that the test sets; hashes cost next to nothing."""
+
+from typing import Any
+
+import attrs
+import pyotp
+
+from gateway.auth.invitations import Invitations
+from gateway.auth.login_throttle import Delays
+from gateway.auth.members import Members
+from gateway.auth.passwords import Cost, Passphrases
+from gateway.auth.sessions import Entry, Reception, Visitor
+from gateway.auth.totp import STEP_S, SecondFactor
+from gateway.domain.account import Account
+from gateway.domain.audit_log import AuditFilter, AuditRow
+from gateway.domain.member import Member
+from gateway.errors import StoreUnavailable
+from gateway.storage.encryption import Seal
+from gateway.storage.memory import MemoryStore
+from gateway.storage.memory_audit import MemoryAuditTrail
+from gateway.storage.memory_members import MemoryMemberStore
+
+CHEAP = Cost(8, 1, 1)
+FROGS = "four green frogs sing"
+TOADS = "nine brown toads hum"
+HOME = Visitor("192.0.2.1", "Browser/1.0")
+SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
+
+
+class Store(MemoryMemberStore):
+    """In memory; while it is ``full`` no use of a session is written."""
+
+    full = False
+
+    async def touch_session(self, digest: bytes, seen_ms: int) -> None:
+        if self.full:
+            raise StoreUnavailable("full")
+        await super().touch_session(digest, seen_ms)
+
+
+class Desk:
+    """Everything of it; ``now_s`` is its clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_800_000_000.0
+        self.accounts, self.trail = MemoryStore(), MemoryAuditTrail()
+        self.store = Store(self.accounts, self.trail)
+        self.factors = SecondFactor(Seal(bytes(32)))
+        self.reception = Reception(
+            self.store, Passphrases(CHEAP), self.factors, Delays(lambda: self.now_s), clock=self.clock
+        )
+        self.invitations = Invitations(self.store, self.accounts, self.reception, clock=self.clock)
+        self.members = Members(self.store, self.accounts, clock=self.clock)
+
+    def clock(self) -> float:
+        return self.now_s
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    async def add_account(self, name: str = "acme", **values: Any) -> Account:
+        return await self.accounts.add_account(Account(0, name, **values))
+
+    async def add(self, name: str = "ann", passphrase: str = FROGS, **values: Any) -> Member:
+        """A member of ``acme``, which is made where it is not there."""
+        accounts = {account.name: account for account in await self.accounts.list_accounts()}
+        account = accounts.get("acme") or await self.add_account()
+        kept = await self.reception.passphrases.hash(passphrase)
+        fresh = Member(0, account.id, name, "member", passphrase=kept, created_ms=self.now_ms)
+        return await self.store.add_member(attrs.evolve(fresh, **values))
+
+    async def add_with_second_factor(self, name: str = "ann") -> tuple[Member, list[str]]:
+        """A member with an authenticator, and its recovery codes."""
+        before = await self.add(name)
+        after, codes = self.factors.give(before, SECRET, 0)
+        await self.store.put_member(before, after)
+        return after, codes
+
+    def code(self, later: int = 0, secret: str = SECRET) -> str:
+        """What the authenticator shows now, or so many steps later."""
+        return pyotp.TOTP(secret).generate_otp(int(self.now_s) // STEP_S + later)
+
+    async def sign_in(
+        self, name: str = "ann", passphrase: str = FROGS, code: str | None = None, visitor: Visitor = HOME
+    ) -> Entry:
+        return await self.reception.sign_in(name, passphrase, code, visitor)
+
+    async def list_told(self) -> list[AuditRow]:
+        """The audit trail, the oldest first."""
+        return list(await self.trail.list_audit(AuditFilter(), 100))[::-1]
+
+    async def list_actions(self) -> list[str]:
+        return [row.action for row in await self.list_told()]

@@ -1,0 +1,127 @@
+"""Gateways that outlive a test: the next one that wants the same but for its channels finds them at rest, and empty.
+
+To start and to stop a gateway costs more than most tests do with it. For tests of which each looks at its own rows and
+at its own channels; what a test finds is what it would find in a gateway of its own, but for the numbers of rows, and
+what it leaves is looked at before the next: books that agree, no hold, no visit, no task, no socket.
+
+Everything here belongs to the event loop of the session, and so do the tests: ``loop_scope="session"``.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+import orjson
+
+from gateway.config.reload import build_channels
+from gateway.config.schema import Config
+from gateway.parsing import read_table
+from gateway.server.context import OFFICE, ROOMS
+from tests.support.gateway import KEY, RunningGateway, channel, check_tasks, start_gateway
+from tests.support.sockets import check_sockets, count_sockets
+
+NOBODY = channel("http://127.0.0.1:9/v1", "nobody", models=["nobody"])
+"""The channel of a gateway that nobody has: without any it would look for some."""
+
+
+Mark = tuple[bytes, Callable[[], float]]
+"""What makes a gateway one's own: its configuration without channels, and its clock."""
+
+MOST = 6
+"""Each has some threads and some files open; the one that has stood idle for the longest gives way."""
+
+
+@attrs.define
+class Stand:
+    """The gateways of one process of tests."""
+
+    folder: Path
+    template: Path
+    _free: dict[Mark, RunningGateway] = attrs.Factory(dict)
+    _lent: dict[str, tuple[Mark, RunningGateway]] = attrs.Factory(dict)
+    _started: int = 0
+    _tasks_before: set["asyncio.Task[Any]"] = attrs.Factory(asyncio.all_tasks)
+
+    async def lend(self, config: Mapping[str, Any], clock: Callable[[], float] = time.time) -> RunningGateway:
+        """A gateway with the channels of ``config``, as one test sees it; ``take_back`` it, the last one first."""
+        rest = {name: value for name, value in config.items() if name != "channel"}
+        channels: list[dict[str, Any]] = config.get("channel", [])
+        mark = orjson.dumps({"found": not channels, **rest}, option=orjson.OPT_SORT_KEYS), clock
+        standing = self._free.pop(mark, None) or await self._start(
+            {**rest, "channel": [NOBODY][: len(channels)]}, clock
+        )
+        self._lent[standing.url] = mark, standing
+        if channels:
+            await _offer(standing, channels)
+        return attrs.evolve(
+            standing,
+            client=aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}, read_bufsize=2**16),
+            tasks_before=asyncio.all_tasks(),
+            sockets_before=count_sockets(),
+            rows_before=_find_newest(standing),
+            spent_before=_read_spent(standing),
+        )
+
+    async def _start(self, config: Mapping[str, Any], clock: Callable[[], float]) -> RunningGateway:
+        assert not self._lent, "the first gateway of a test must not see the second one start: lend one of them alone"
+        if len(self._free) >= MOST:
+            await self._free.pop(next(iter(self._free))).end()
+        self._started += 1
+        path = self.folder / f"standing{self._started}"
+        return await start_gateway(path, self.template, config, clock=clock)
+
+    async def take_back(self, lent: RunningGateway) -> None:
+        """Look at what a test has left. Fails where that is anything; such a gateway is not lent again."""
+        mark, standing = self._lent.pop(lent.url)
+        try:
+            await lent.client.close()
+            if any(each.origin == "file" for each in standing.app[ROOMS].catalog.channels):
+                await _offer(standing, [NOBODY])
+            await _await_rows(standing)
+            if lent.agreed != lent.asked:
+                await lent.check_books()
+            assert not lent.running
+            await check_tasks(lent.tasks_before)
+            await check_sockets(lent.sockets_before)
+        except BaseException:
+            standing.audited = False
+            await standing.end()
+            raise
+        self._free[mark] = standing
+
+    async def close(self) -> None:
+        """Stop them all, and check that nothing is left running and that the books agree."""
+        for standing in self._free.values():
+            await standing.end()
+        await check_tasks(self._tasks_before)
+
+
+async def _await_rows(gateway: RunningGateway) -> None:
+    """Until every call has ended and has its row in the store."""
+    rooms = gateway.app[ROOMS]
+    async with asyncio.timeout(15):
+        while gateway.running or rooms.admission.open_holds or rooms.outbox or rooms.outbox.writing.locked():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def _offer(gateway: RunningGateway, channels: list[dict[str, Any]]) -> None:
+    """Exactly these channels; of one of the same name that was there before the last offer nothing is known."""
+    await gateway.app[OFFICE].fleet.declare(build_channels(read_table({"channel": channels}, Config)))
+
+
+def _find_newest(gateway: RunningGateway) -> int:
+    """The sequence of the last row that is stored, past the gateway: it is asked for at every lending."""
+    with contextlib.closing(sqlite3.connect(gateway.folder.path / "gateway.db")) as database:
+        newest: int | None = database.execute("SELECT max(sequence) FROM requests").fetchone()[0]
+    return newest or 0
+
+
+def _read_spent(gateway: RunningGateway) -> int:
+    """Nano-USD that the only account has spent."""
+    return int(gateway.app[ROOMS].admission._bank.find_purse("account", 1).lifetime.spent_nanos)

@@ -1,0 +1,401 @@
+"""A stage for scenes of videos: channels, a provider who answers as it is told, and everything else in memory.
+
+Its clock is that of the event loop, so that on a loop whose clock jumps a day passes in no time.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.billing.quota import Admission, Bank
+from gateway.billing.rate_limiter import MemoryCounters
+from gateway.billing.settlement import Settlement
+from gateway.billing.write_queue import Outbox
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.capability import Capability
+from gateway.domain.channel import Channel
+from gateway.domain.http_request import Plan
+from gateway.domain.inference_request import Call
+from gateway.domain.media import Media, UnknownMedia, sniff_media
+from gateway.domain.price import Price, PriceList
+from gateway.domain.rate_limit import Limits
+from gateway.domain.request_log import RequestFilter, RequestRow
+from gateway.domain.video import VideoAsk, VideoJob, VideoRules
+from gateway.errors import ContentGone, StoreUnavailable, UpstreamFault
+from gateway.proxy.failover import Relay
+from gateway.request_context import Arrival
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.pricing_policy import Tariff
+from gateway.routing.router import Router
+from gateway.storage.memory import MemoryStore
+from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
+from gateway.upstream.interface import FileAsk, Pumped, Sink
+from gateway.videos.content import Footage
+from gateway.videos.jobs import Videos
+from gateway.videos.provider_api import Filming
+from gateway.videos.reference_image import References
+from gateway.videos.submit import Submissions, Ticket
+from gateway.videos.tracker import Watch
+from tests.support.skip_rules import run_skipping
+
+EPOCH_S = 1_750_000_000
+CLIP = b"\0\0\0\x18ftypisom\0\0\x02\0isommp42" + b"film" * 1_000
+A_SECOND = 100_000_000
+"""What one of a video costs, in nano-USD."""
+FULL_HD = 300_000_000
+PRICE = Price("*", second_nanos=A_SECOND, sizes=(("1920x1080", FULL_HD),))
+KNOWN = Capability("*", sizes=("1280x720", "1920x1080"), seconds=(4, 8))
+CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
+ID = "video_theirs"
+run = run_skipping
+
+
+@attrs.frozen
+class Said:
+    """What a provider answers, after ``wait_s``; its body may break."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    wait_s: float = 0.0
+    breaks: UpstreamFault | None = None
+
+
+Answer = Said | Exception
+Clerk = Callable[["Asked"], Answer]
+
+
+@attrs.frozen
+class Asked:
+    """A request as the provider saw it."""
+
+    method: str
+    path: str
+    body: Any
+    headers: Mapping[str, str]
+    plan: Plan
+
+
+class Reply:
+    """``upstream.port.Reply`` over a ``Said``."""
+
+    def __init__(self, said: Said) -> None:
+        self.status, self.headers = said.status, said.headers
+        self._raw = said.body if isinstance(said.body, bytes) else orjson.dumps(said.body)
+        self._breaks = said.breaks
+        self.closed = False
+
+    async def read(self, limit: int) -> bytes:
+        if self._breaks is not None:
+            raise self._breaks
+        assert len(self._raw) <= limit
+        return self._raw
+
+    async def pump(self, sink: Sink) -> Pumped:
+        raise AssertionError(sink)
+
+    def abort(self, fault: UpstreamFault) -> None:
+        raise AssertionError(fault)
+
+    def finish(self) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Provider:
+    """``upstream.port.Upstream``: answers as ``clerk`` says, and keeps what it was asked."""
+
+    def __init__(self, clerk: Clerk) -> None:
+        self.clerk = clerk
+        self.asked: list[Asked] = []
+        self.replies: list[Reply] = []
+
+    async def send(self, plan: Plan) -> Reply:
+        body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else plan.body
+        asked = Asked(plan.method, plan.url.partition("/v1")[2], body, plan.headers, plan)
+        self.asked.append(asked)
+        said = self.clerk(asked)
+        if isinstance(said, Exception):
+            raise said
+        await asyncio.sleep(said.wait_s)
+        self.replies.append(Reply(said))
+        return self.replies[-1]
+
+    async def close(self) -> None: ...
+
+    @property
+    def begun(self) -> int:
+        """How often it was asked to begin something."""
+        return sum(asked.method == "POST" for asked in self.asked)
+
+
+def play(*answers: Answer) -> Clerk:
+    """Answers in their order, the last again and again."""
+    left = list(answers)
+    return lambda _asked: left.pop(0) if len(left) > 1 else left[0]
+
+
+def task(status: str = "queued", **more: Any) -> Said:
+    """What a server of the convention says of a task."""
+    headers = more.pop("headers", {})
+    return Said({"id": ID, "object": "video", "status": status, "progress": 0, **more}, headers=headers)
+
+
+def refuse(status: int, message: str = "No", code: str | None = None, **headers: str) -> Said:
+    """Its error object."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Said({"error": {"message": message, "type": "x", "code": code}}, status, named)
+
+
+@attrs.define
+class Reel:
+    """``upstream.port.OpenFile`` over pieces; an exception among them is raised."""
+
+    pieces: list[bytes | Exception]
+    length: int | None = None
+    status: int = 200
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    closed: bool = False
+
+    async def read(self) -> bytes:
+        piece = self.pieces.pop(0) if self.pieces else b""
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Files:
+    """``upstream.port.Fetcher``: what is asked for is answered in turn, the last again and again."""
+
+    def __init__(self) -> None:
+        self.reels: list[Reel | Exception] = []
+        self.asked: list[FileAsk] = []
+        self.pictures: dict[str, bytes] = {}
+
+    async def open(self, ask: FileAsk) -> Reel:
+        self.asked.append(ask)
+        if not self.reels:
+            return Reel([CLIP], len(CLIP))
+        reel = self.reels.pop(0) if len(self.reels) > 1 else self.reels[0]
+        if isinstance(reel, Exception):
+            raise reel
+        return reel
+
+    async def fetch(self, url: str, **_more: Any) -> bytes:
+        if url not in self.pictures:
+            raise ContentGone("It is not there")
+        return self.pictures[url]
+
+    async def post(self, *_args: Any) -> int:
+        raise AssertionError
+
+    async def close(self) -> None: ...
+
+
+class Shelf:
+    """``domain.media.MediaStore`` in a dictionary; while it is ``full`` nothing can be written to it."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.drafts: list[Draft] = []
+        self.full = False
+
+    def open_draft(self) -> "Draft":
+        self.drafts.append(Draft(self))
+        return self.drafts[-1]
+
+    def check_room(self) -> None:
+        if self.full:
+            raise StoreUnavailable("no room")
+
+    async def find(self, media_id: str) -> Media | None:
+        data = self.files.get(media_id)
+        return None if data is None else Media(media_id, "video/mp4", len(data), 0.0, Path(media_id))
+
+    async def remove(self, media_id: str) -> bool:
+        self.check_room()
+        return self.files.pop(media_id, None) is not None
+
+    @property
+    def open_drafts(self) -> int:
+        return sum(not draft.ended for draft in self.drafts)
+
+
+@attrs.define
+class Draft:
+    """``domain.media.MediaDraft`` for a ``Shelf``."""
+
+    shelf: Shelf
+    data: bytes = b""
+    ended: bool = False
+
+    async def write(self, piece: bytes) -> None:
+        self.shelf.check_room()
+        self.data += piece
+
+    async def keep(self) -> Media:
+        self.ended = True
+        self.shelf.check_room()
+        media_type = sniff_media(self.data)
+        if media_type is None:
+            raise UnknownMedia("none")
+        media_id = f"{len(self.shelf.files)}.mp4"
+        self.shelf.files[media_id] = self.data
+        return Media(media_id, media_type, len(self.data), 0.0, Path(media_id))
+
+    def discard(self) -> None:
+        self.ended = True
+
+
+class MoodyStore(MemoryVideoStore):
+    """A store that refuses the verbs in ``refused``, as often as it is told to."""
+
+    def __init__(self, books: MemoryStore, deliveries: MemoryDeliveryStore) -> None:
+        super().__init__(books, deliveries)
+        self.refused: dict[str, int] = {}
+        self.tried: list[str] = []
+
+    def _check(self, verb: str) -> None:
+        self.tried.append(verb)
+        if self.refused.get(verb, 0) > 0:
+            self.refused[verb] -= 1
+            raise StoreUnavailable("not now")
+
+    async def create(self, job: VideoJob) -> None:
+        self._check("create")
+        await super().create(job)
+
+    async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
+        self._check("advance")
+        return await super().advance(changes)
+
+    async def finish(self, job: VideoJob, *rest: Any) -> bool:
+        self._check("finish")
+        return await super().finish(job, *rest)
+
+    async def drop(self, job: VideoJob, row: RequestRow) -> bool:
+        self._check("drop")
+        return await super().drop(job, row)
+
+    async def release(self, owner: str, *, others: bool = False) -> int:
+        self._check("release")
+        return await super().release(owner, others=others)
+
+
+class Journal:
+    """Nothing of a video goes there."""
+
+    failing = False
+
+    def start(self, row: RequestRow) -> None:
+        raise AssertionError(row)
+
+    settle = start
+
+
+class Stage:
+    """The rooms of a video, over channels ``up``, ``up1``, …, one for each of ``providers``."""
+
+    def __init__(self, clerk: Clerk, *providers: str, models: Sequence[Capability] = (KNOWN,), **more: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.provider, self.files, self.shelf = Provider(clerk), Files(), Shelf()
+        self.rules = VideoRules()
+        self.books, self.deliveries = MemoryStore(), MemoryDeliveryStore()
+        self.store = MoodyStore(self.books, self.deliveries)
+        self.catalog, self.board = Catalog(clock=lambda: 0.0), Switchboard(self.loop.time)
+        self.channels = [make_channel(number, slug, **more) for number, slug in enumerate(providers or ("custom",))]
+        self.use(*self.channels)
+        self.router = Router(self.catalog, self.board, Tariff(PriceList([PRICE])))
+        self.router.models = tuple(models)
+        self.outbox, self.bank = Outbox(), Bank(self.clock)
+        self.admission = Admission(self.bank, MemoryCounters(self.loop.time), Journal(), self.outbox)  # type: ignore[arg-type]
+        self.relay = Relay(self.provider, self.board, None, clock=self.clock)  # type: ignore[arg-type]
+        self.filming = Filming(self.provider, self.files, self.catalog, clock=self.clock)
+        self.videos = self.make_videos()
+        self.footage = Footage(self.shelf, self.filming)  # type: ignore[arg-type]
+        self.watch = Watch(self.videos, self.footage, self.clock)
+        settlement = Settlement(self.admission, Journal(), self.outbox)  # type: ignore[arg-type]
+        self.submissions = Submissions(
+            self.videos,
+            self.admission,
+            settlement,
+            relay=self.relay,
+            footage=self.footage,
+            references=References(self.files, None),  # type: ignore[arg-type]
+        )
+        self.rung: list[str] = []
+        self.videos.begun = lambda: self.rung.append("begun")
+        self.videos.ended = lambda: self.rung.append("ended")
+        self._numbers = count(1)
+
+    def make_videos(self) -> Videos:
+        """Another process over the same store; of this one there is ``videos``."""
+        return Videos(self.store, self.bank, self.outbox, self.filming, rules=lambda: self.rules, clock=self.clock)
+
+    def use(self, *channels: Channel) -> None:
+        """These are the channels now."""
+        self.catalog.use(channels)
+        self.board.use(channels)
+
+    def clock(self) -> float:
+        return EPOCH_S + self.loop.time()
+
+    @property
+    def now_ms(self) -> int:
+        return self.videos.now_ms
+
+    @property
+    def held(self) -> int:
+        """What is set aside in the account's purse, in nano-USD."""
+        return self.bank.find_purse("account", CALLER.account.id).held_nanos
+
+    def order(self, caller: Caller = CALLER, **ask: Any) -> Ticket:
+        """A call for a video on its way."""
+        video = VideoAsk("a cat", **ask)
+        call = Call("video_remixes" if video.remix_of else "videos", "m", {"seed": 7}, prompt_chars=5, video=video)
+        number = next(self._numbers)
+        arrival = Arrival(f"req_{number}", caller, call.operation, started_ms=self.now_ms, started_at=self.loop.time())
+        return Ticket(arrival, call, self.router.route(caller, call))
+
+    async def submit(self, **ask: Any) -> VideoJob:
+        """A job that was begun."""
+        return await self.submissions.submit(self.order(**ask))
+
+    async def find(self, job: VideoJob) -> VideoJob:
+        """As it is on record."""
+        found = await self.store.find(job.id)
+        assert found is not None
+        return found
+
+    async def claim(self, job: VideoJob) -> VideoJob:
+        """As it is when this process looks at it."""
+        after = attrs.evolve(await self.find(job), owner=self.videos.owner, lease_until_ms=self.now_ms + 30_000)
+        self.store._jobs[job.id] = after
+        return after
+
+    async def rows(self) -> list[RequestRow]:
+        """Every row, in the order of writing."""
+        return [stored.row for stored in await self.books.list_requests(RequestFilter(), 1_000)]
+
+
+def make_channel(number: int, slug: str, **more: Any) -> Channel:
+    """A channel that serves the model ``m``; the first goes first."""
+    name = f"up{number or ''}"
+    known = {"api_keys": (f"key-of-{name}",), "models": ("m",), "priority": -number}
+    return Channel(name, slug, f"http://{name}/v1", **{**known, **more})
+
+
+def limited(**limits: Any) -> Caller:
+    """The caller with rate limits on its key."""
+    return attrs.evolve(CALLER, key=attrs.evolve(CALLER.key, limits=Limits(**limits)))

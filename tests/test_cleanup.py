@@ -1,0 +1,149 @@
+"""Answers that could be given again go after a day, tellings and jobs after a month, sessions when they are over."""
+
+import asyncio
+from contextlib import suppress
+from itertools import pairwise
+
+from structlog.testing import capture_logs
+
+from gateway.cleanup import (
+    DELIVERIES_KEPT_MS,
+    FIRST_AFTER_S,
+    MOST,
+    SWEEP_EVERY_S,
+    VIDEOS_KEPT_MS,
+    SweepRecords,
+)
+from gateway.domain.account import Account
+from gateway.domain.idempotency import KEEP_MS, Replay
+from gateway.domain.member import IDLE_MS, Link, Member, Proof, Session
+from gateway.errors import StoreUnavailable
+from gateway.proxy.idempotency import Replays
+from gateway.storage.memory import MemoryStore
+from gateway.storage.memory_audit import MemoryAuditTrail
+from gateway.storage.memory_members import MemoryMemberStore
+from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryReplayStore, MemoryVideoStore
+from tests.support.video_records import make_delivery, make_job
+from tests.support.worker_loop import run_hurried
+
+NOW_S = 1_750_000_000.0
+NOW_MS = int(NOW_S * 1000)
+DAY_MS = 24 * 3_600 * 1000
+
+
+class Videos(MemoryVideoStore):
+    """It remembers how many were to go at a time."""
+
+    def __init__(self, books: MemoryStore, deliveries: MemoryDeliveryStore) -> None:
+        super().__init__(books, deliveries)
+        self.most: list[int] = []
+
+    async def sweep_ended(self, before_ms: int, most: int) -> int:
+        self.most.append(most)
+        return await super().sweep_ended(before_ms, most)
+
+
+class Shelf:
+    """Both stores, with what is young and what is old in them; they fail as often as they are told to."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.replays, self.deliveries = MemoryReplayStore(), MemoryDeliveryStore()
+        self.failing = failing
+        self.asked: list[float] = []
+        self.videos = Videos(MemoryStore(), self.deliveries)
+        self.books = MemoryStore()
+        self.members = MemoryMemberStore(self.books, MemoryAuditTrail())
+        replays = Replays(self, "me", self.clock)  # type: ignore[arg-type]
+        self.job = SweepRecords(replays, self.deliveries, self.videos, self.members, self.clock)
+
+    def clock(self) -> float:
+        return NOW_S
+
+    async def sweep_replays(self, before_ms: int) -> int:
+        self.asked.append(asyncio.get_running_loop().time())
+        if self.failing:
+            self.failing -= 1
+            raise StoreUnavailable("not now")
+        return await self.replays.sweep_replays(before_ms)
+
+    async def put(self) -> None:
+        for age_ms in (0, KEEP_MS, KEEP_MS + 1):
+            name = f"of {age_ms}"
+            await self.replays.begin_replay(
+                Replay(5, name, "ab", f"req_{age_ms}", created_ms=NOW_MS - age_ms, owner="me")
+            )
+        for name, ended_ms in (("live", None), ("young", NOW_MS - DAY_MS), ("old", NOW_MS - DELIVERIES_KEPT_MS - 1)):
+            status = "pending" if ended_ms is None else "delivered"
+            due_ms = NOW_MS - 90 * DAY_MS if ended_ms is None else None
+            self.deliveries.add(make_delivery(name, status=status, ended_ms=ended_ms, due_ms=due_ms))
+
+    async def put_videos(self, *names: object, over_ms: int | None) -> None:
+        ended = {"state": "completed", "completed_ms": NOW_MS - 90 * DAY_MS, "expires_ms": over_ms, "due_ms": None}
+        for name in names:
+            await self.videos.create(make_job(name, **({"due_ms": 0} if over_ms is None else ended)))
+
+    async def list_left(self) -> tuple[set[str], set[str]]:
+        deliveries = await self.deliveries.list_deliveries(video_id=None, limit=9)
+        return {name for _, name in self.replays._replays}, {one.id for one in deliveries}
+
+
+async def test_what_is_old_goes_and_what_goes_on_stays_however_old_it_is() -> None:
+    shelf = Shelf()
+    await shelf.put()
+    with capture_logs() as lines:
+        await shelf.job.sweep()
+        await shelf.job.sweep()
+    assert await shelf.list_left() == ({"of 0", f"of {KEEP_MS}"}, {"evt_live", "evt_young"})
+    assert lines == [{"event": "records_swept", "log_level": "info", "rows": 2}], "and says so where something went"
+
+
+async def test_jobs_go_a_month_after_their_videos_and_not_all_in_one_commit() -> None:
+    shelf = Shelf()
+    await shelf.put_videos(*range(2 * MOST), over_ms=NOW_MS - VIDEOS_KEPT_MS - 1)
+    await shelf.put_videos("young", over_ms=NOW_MS - VIDEOS_KEPT_MS)
+    await shelf.put_videos("live", over_ms=None)
+    with capture_logs() as lines:
+        await shelf.job.sweep()
+    assert set(shelf.videos._jobs) == {"video_young", "video_live"}
+    assert shelf.videos.most == [MOST] * 3
+    assert lines == [{"event": "records_swept", "log_level": "info", "rows": 2 * MOST}]
+
+
+async def test_sessions_and_links_go_once_they_are_no_longer_good() -> None:
+    shelf = Shelf()
+    account = await shelf.books.add_account(Account(0, "acme"))
+    ann = await shelf.members.add_member(Member(0, account.id, "ann", "member", passphrase="hash"))
+    for name, seen_ms in ((b"idle", NOW_MS - IDLE_MS), (b"used", NOW_MS - IDLE_MS + 1)):
+        await shelf.members.add_session(Session(name, ann.id, seen_ms, seen_ms), Proof("hash"))
+        await shelf.members.add_link(Link(name, "invite", account.id, "viewer", 0, seen_ms + IDLE_MS))
+    with capture_logs() as lines:
+        await shelf.job.sweep()
+    assert [session.digest for session in await shelf.members.list_sessions(ann.id)] == [b"used"]
+    assert [link.digest for link in await shelf.members.list_links()] == [b"used"]
+    assert lines == [{"event": "records_swept", "log_level": "info", "rows": 2}]
+
+
+async def test_a_store_that_fails_is_swept_the_next_time() -> None:
+    shelf = Shelf(failing=1)
+    await shelf.put()
+    with capture_logs() as lines:
+        await shelf.job.sweep()
+        assert len((await shelf.list_left())[0]) == 3
+        await shelf.job.sweep()
+    assert [line["event"] for line in lines] == ["records_not_swept", "records_swept"]
+
+
+def test_it_sweeps_soon_after_the_start_and_then_every_hour_for_ever() -> None:
+    shelf = Shelf(failing=1)
+
+    began: list[float] = []
+
+    async def scene() -> None:
+        began.append(asyncio.get_running_loop().time())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_AFTER_S + 3 * SWEEP_EVERY_S + 60):
+                await shelf.job.run()
+
+    run_hurried(scene())
+    waits = [after - before for before, after in pairwise(began + shelf.asked)]
+    assert [round(wait) for wait in waits] == [round(FIRST_AFTER_S), *[round(SWEEP_EVERY_S)] * 3]

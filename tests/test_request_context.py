@@ -1,0 +1,187 @@
+"""What a call leaves behind: the trail of its attempts, for the row whole and for the caller without names."""
+
+import re
+
+import attrs
+import orjson
+import pytest
+
+from gateway.domain.inference_request import Call
+from gateway.domain.request_log import MAX_ERROR, RequestRow, Tried, read_tried
+from gateway.domain.usage import Usage
+from gateway.errors import (
+    Fault,
+    NotExpressible,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.formats.openai.errors import read_fault
+from gateway.request_context import Arrival, Delivery, Ending, Outcome, write_attempts, write_interrupted, write_row
+from gateway.routing.load_balancer import Switchboard
+from gateway.routing.model_catalog import Catalog
+from gateway.routing.pricing_policy import Tariff
+from gateway.routing.router import Router
+from gateway.routing.target import Attempt
+from tests.support.billing_services import UP, caller_of, option_of
+
+CALL = Call("chat", "m", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+ARRIVAL = Arrival("req_1", caller_of(), "chat", started_ms=1_000, started_at=10.0)
+
+
+def attempt_over(name: str) -> Attempt:
+    """An attempt over a channel of that name."""
+    channel = attrs.evolve(UP, name=name)
+    catalog, switchboard = Catalog(clock=lambda: 0.0), Switchboard(lambda: 0.0, lambda: 0.5)
+    catalog.use([channel])
+    switchboard.use([channel])
+    return Router(catalog, switchboard, Tariff()).route(caller_of(), CALL).begin("1", 0)
+
+
+def fail_all(*faults: Fault) -> Delivery:
+    """A call of which every attempt failed, each after 0.25 s."""
+    delivery = Delivery()
+    for number, (attempt, fault) in enumerate(zip(map(attempt_over, ("one", "two", "three")), faults, strict=False)):
+        delivery.begin(attempt, 10.0 + number)
+        delivery.note_failed(attempt, fault, 10.25 + number)
+    return delivery
+
+
+def row_of(delivery: Delivery, ending: Ending, fault: Fault | None = None, now: float = 13.0) -> RequestRow:
+    return write_row(ARRIVAL, CALL, Outcome(ending, now, 4_000, fault), delivery=delivery)
+
+
+def test_a_call_that_was_answered_at_once_has_no_trail() -> None:
+    attempt = attempt_over("one")
+    delivery = Delivery()
+    delivery.begin(attempt, 10.0)
+    row = row_of(delivery, "completed")
+    assert (row.channel, row.attempts, row.tried) == ("one", 1, "")
+
+
+def test_a_row_has_what_was_made_and_heard_and_spoken() -> None:
+    usage = Usage(5, 7, 2, "upstream", images=2, duration_ms=4_000, characters=90)
+    row = row_of(Delivery(usage=usage), "completed")
+    assert (row.images, row.duration_ms, row.characters) == (2, 4_000, 90)
+    assert (row.prompt_tokens, row.completion_tokens, row.cached_tokens, row.usage_source) == (5, 7, 2, "upstream")
+
+
+def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_was() -> None:
+    fault = NotExpressible(f"No{chr(10)}such \ud800 field {'x' * 400}", param="a.b")
+    row = row_of(fail_all(fault), "refused", fault)
+    assert row.error == f"No such ? field {'x' * 284}"
+    assert len(row.error) == MAX_ERROR
+    assert [row_of(Delivery(), ending).error for ending in ("completed", "client_closed", "interrupted")] == [
+        "",
+        "",
+        "",
+    ]
+
+
+def test_a_call_that_failed_at_once_has_no_trail_for_its_row_says_it() -> None:
+    fault = UpstreamTimeout("slow")
+    row = row_of(fail_all(fault), "upstream_failed", fault)
+    assert (row.channel, row.attempts, row.error_code, row.tried) == ("one", 1, "upstream_timeout", "")
+
+
+def test_the_trail_has_what_failed_and_then_what_answered() -> None:
+    one, two = attempt_over("one"), attempt_over("two")
+    delivery = Delivery()
+    delivery.begin(one, 10.0)
+    delivery.note_failed(one, UpstreamTimeout("slow"), 12.0004)
+    delivery.begin(two, 12.5)
+    row = row_of(delivery, "completed")
+    assert (row.channel, row.attempts) == ("two", 2)
+    assert row.tried == "one=upstream_timeout:2000,two=ok:500"
+
+
+@pytest.mark.parametrize(
+    ("ending", "fault", "told"),
+    [
+        ("completed", None, "ok"),
+        ("client_closed", None, "client_closed"),
+        ("interrupted", None, "interrupted"),
+        ("upstream_failed", UpstreamError("broke off"), "upstream_error"),
+        ("refused", UpstreamRefused("no", status=400, code="context_length_exceeded"), "context_length_exceeded"),
+    ],
+)
+def test_the_last_attempt_ends_as_the_call_does(ending: Ending, fault: Fault | None, told: str) -> None:
+    delivery = fail_all(UpstreamError("no"))
+    delivery.begin(attempt_over("four"), 11.0)
+    assert row_of(delivery, ending, fault).tried == f"one=upstream_error:250,four={told}:2000"
+
+
+def test_a_call_whose_every_attempt_failed_has_each_of_them_once() -> None:
+    faults = (UpstreamError("no"), UpstreamLimited("slow down", status=429, code="rate_limit_exceeded"),
+              UpstreamTimeout("slow"))  # fmt: skip
+    row = row_of(fail_all(*faults), "upstream_failed", faults[-1])
+    assert row.tried == "one=upstream_error:250,two=rate_limit_exceeded:250,three=upstream_timeout:250"
+    assert (row.channel, row.attempts, row.status) == ("three", 3, 504)
+
+
+def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
+    forged = UpstreamLimited("no", status=429, code="x:1,mine=ok:1\r\nx-evil: 1")
+    row = row_of(fail_all(forged, UpstreamError("no")), "upstream_failed", UpstreamError("no"))
+    assert [tried.channel for tried in read_tried(row.tried)] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (UpstreamDenied("key"), "upstream_error"),
+        (NotExpressible("audio", param="messages"), "invalid_request"),
+        (UpstreamRefused("no", status=400), "upstream_error"),
+    ],
+)
+def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: Fault, code: str) -> None:
+    assert fail_all(fault).tried == (Tried("one", code, 250),)
+
+
+def test_the_time_of_all_attempts_and_the_last_one_are_known() -> None:
+    delivery = fail_all(UpstreamError("no"), UpstreamError("no"))
+    assert (delivery.attempts, delivery.began_at, delivery.option and delivery.option.channel.name) == (2, 11.0, "two")
+
+
+# for the caller
+
+
+def test_an_answer_says_how_many_attempts_it_took() -> None:
+    delivery = Delivery()
+    delivery.begin(attempt_over("one"), 10.0)
+    assert write_attempts(delivery) == {"x-gateway-attempts": "1"}
+    assert write_attempts(Delivery()) == {"x-gateway-attempts": "0"}
+
+
+def test_the_caller_is_told_what_failed_and_not_whose_it_was() -> None:
+    delivery = fail_all(UpstreamTimeout("slow"), UpstreamLimited("no", status=429, code="rate_limit_exceeded"))
+    delivery.begin(attempt_over("three"), 12.0)
+    headers = write_attempts(delivery)
+    assert headers == {
+        "x-gateway-attempts": "3",
+        "x-gateway-tried": "upstream_timeout;ms=250, rate_limit_exceeded;ms=250",
+    }
+    assert not [name for name in ("one", "two", "three") if name in headers["x-gateway-tried"]]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["a\r\nSet-Cookie: b=c", "a\x00b", "a\x7f", "日本", "a, ok;ms=1", "a" * 1_000, 429],
+    ids=lambda code: ascii(code)[:12],
+)
+def test_a_providers_own_code_cannot_break_out_of_the_header(code: object) -> None:
+    """A header holds one token an attempt, whatever a provider calls its error (RFC 9110, 5.5 and 5.6.2)."""
+    fault = read_fault(429, orjson.dumps({"error": {"message": "no", "code": code}}), ())
+    value = write_attempts(fail_all(fault))["x-gateway-tried"]
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,64};ms=250", value)
+
+
+# what is written before a provider is asked
+
+
+def test_a_call_that_is_about_to_be_made_is_one_attempt_without_a_trail() -> None:
+    row = write_interrupted(ARRIVAL, CALL, option_of(), 70).interrupt()
+    assert (row.ending, row.status, row.channel, row.attempts, row.tried) == ("interrupted", 500, "up", 1, "")
+    assert (row.reserved_nanos, row.total_ms) == (70, 0)
+    assert write_interrupted(ARRIVAL, CALL, None, 0).channel is None

@@ -1,0 +1,470 @@
+"""Our own driver besides the contract: what is used again, what is pushed, and what is held back."""
+
+import asyncio
+import gzip
+import socket
+import threading
+import zlib
+from collections import Counter
+from typing import Any, Self
+
+import attrs
+import pytest
+
+from gateway.domain.http_request import Plan
+from gateway.errors import UpstreamError
+from gateway.upstream.connection import READ_BUFFER
+from gateway.upstream.fast_client import WireUpstream
+from gateway.upstream.interface import Pumped, Upstream
+from gateway.upstream.response_parser import MAX_PUSH_BYTES
+from tests.support.scripted_upstream import (
+    FIN,
+    LAST_CHUNK,
+    RST,
+    SSE_HEAD,
+    STALL,
+    Act,
+    Flood,
+    ScriptedUpstream,
+    answer,
+    chunk,
+)
+from tests.support.upstream_lines import BIG, list_lines, open_reply
+from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, plan, pump_all, until
+
+HELLO = answer(b"hello")
+ONE_PIECE = 256 * 1024
+"""What either loop receives at once."""
+
+
+# What is used again.
+
+
+async def test_a_plan_that_is_sent_once_takes_a_fresh_connection(upstream: Upstream) -> None:
+    async with ScriptedUpstream([HELLO]) as up:
+        await ask(upstream, up)
+        reply = await upstream.send(plan(up, once=True))
+        assert await reply.read(LIMIT) == b"hello"
+        reply.close()
+        assert [seen.connection for seen in up.received] == [1, 2]
+
+
+@pytest.mark.parametrize("act", [FIN, RST])
+async def test_a_plan_that_is_sent_once_is_not_sent_again(upstream: Upstream, act: Act) -> None:
+    async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
+        await ask(upstream, up)
+        with pytest.raises(UpstreamError) as caught:
+            await upstream.send(plan(up, once=True))
+        assert caught.value.phase == "headers"
+        assert len(up.received) == 2
+
+
+async def test_the_last_connection_that_came_back_is_the_first_to_go(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([HELLO]) as up:
+        replies = [await wire.send(plan(up)) for _ in range(3)]
+        for reply in replies:
+            await reply.read(LIMIT)
+        for number in (0, 2, 1):
+            replies[number].close()
+        for _ in range(2):
+            await ask(wire, up)
+        assert [seen.connection for seen in up.received] == [1, 2, 3, 2, 2]
+
+
+async def test_an_idle_connection_is_closed_after_a_while_and_then_no_timer_runs(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([HELLO]) as up:
+        await ask(wire, up)
+        (line,) = list_lines(wire)
+        loop = asyncio.get_running_loop()
+        assert 25 < line.deadline - loop.time() <= 30
+        line.deadline = loop.time() + 0.02
+        wire._pool.remind(line.deadline)
+        await until(lambda: up.open_connections == 0)
+        await until(lambda: wire._pool._timer is None)
+        assert not line.idle
+
+
+async def test_one_timer_serves_a_thousand_requests(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([HELLO]) as up:
+        await ask(wire, up)
+        timer = wire._pool._timer
+        for _ in range(20):
+            await ask(wire, up)
+        assert wire._pool._timer is timer
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [answer(b"hello", Connection="close")],
+        [HELLO.replace(b"HTTP/1.1", b"HTTP/1.0")],
+        [b"HTTP/1.1 200 OK\r\n\r\nhello", FIN],
+    ],
+    ids=["close", "1.0", "until close"],
+)
+async def test_a_connection_that_the_provider_means_to_close_is_closed(wire: WireUpstream, script: list[Any]) -> None:
+    async with ScriptedUpstream(script, [HELLO]) as up:
+        assert await ask(wire, up) == b"hello"
+        assert not list_lines(wire) or list_lines(wire)[0].gone
+        assert await ask(wire, up) == b"hello"
+        assert [seen.connection for seen in up.received] == [1, 2]
+
+
+async def test_an_answer_to_half_a_request_is_read_and_its_connection_closed(wire: WireUpstream) -> None:
+    """A provider that has its answer early reads what it did not want for as long as it likes: not over us."""
+    served: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(1)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HELLO)
+        await writer.drain()
+        await reader.read(1)
+        await asyncio.sleep(0.05)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        for asked in (1, 2):
+            reply = await wire.send(Plan("POST", url, HEADERS, bytes(9_000_000), TIMEOUTS))
+            assert await reply.read(LIMIT) == b"hello"
+            reply.close()
+            assert len(served) == asked
+        await asyncio.sleep(0.06)
+
+
+@pytest.mark.parametrize("read", [0, 400_000])
+async def test_a_large_body_thatis_refused_early_is_sent_no_further(wire: WireUpstream, read: int) -> None:
+    """A provider that has said no may close with bytes unread, and the reset would take its answer along."""
+    taken: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(read)
+        writer.write(answer(b"too large", 413))
+        await asyncio.sleep(0.02)
+        taken.append(len(await reader.read(1 << 26)))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 16) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        for asked in (1, 2):
+            reply = await wire.send(Plan("POST", url, HEADERS, BIG, TIMEOUTS))
+            assert (reply.status, await reply.read(LIMIT)) == (413, b"too large")
+            reply.close()
+            await until(lambda asked=asked: len(taken) == asked)  # type: ignore[misc]
+        assert max(taken) < 5_000_000
+
+
+async def test_ways_through_proxies_are_kept_apart(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([HELLO]) as proxy:
+        there = "http://provider.invalid/v1"
+        for way in (f"http://a:b@127.0.0.1:{proxy.port}", f"http://c:d@127.0.0.1:{proxy.port}") * 2:
+            reply = await wire.send(plan(proxy, url=there, proxy=way))
+            await reply.read(LIMIT)
+            reply.close()
+        assert [seen.connection for seen in proxy.received] == [1, 2, 1, 2]
+        assert {seen.headers["proxy-authorization"] for seen in proxy.received} == {"Basic YTpi", "Basic Yzpk"}
+
+
+async def test_a_finished_reply_has_no_part_in_the_next_one(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([HELLO], [SSE_HEAD, chunk(b"one"), 0.03, chunk(b"two"), LAST_CHUNK]) as up:
+        first = await wire.send(plan(up))
+        await first.read(LIMIT)
+        first.finish()
+        second = await wire.send(plan(up))
+        first.close()
+        first.finish()
+        first.abort(UpstreamError("late"))
+        assert await pump_all(second) == b"onetwo"
+        second.close()
+        assert [seen.connection for seen in up.received] == [1, 1]
+        with pytest.raises(UpstreamError, match="late"):
+            await first.read(LIMIT)
+
+
+# What is pushed.
+
+
+async def test_while_a_chunk_is_pushed_the_reply_says_how_it_lay_on_the_wire(wire: WireUpstream) -> None:
+    parts = [
+        chunk(b"one"),
+        chunk(b"two") + chunk(b"three"),
+        b"5;a=b\r\nhello\r\n",
+        chunk(b"four")[:-1],
+        b"\n",
+        chunk(b"5"),
+    ]
+    async with ScriptedUpstream([SSE_HEAD, *(step for part in parts for step in (0.02, part)), 0.02, LAST_CHUNK]) as up:
+        reply = await wire.send(plan(up))
+        seen: list[tuple[bytes, bytes | None]] = []
+        assert await reply.pump(lambda piece: bool(seen.append((piece, reply.framed)))) is Pumped.ENDED
+        assert reply.framed is None
+        reply.close()
+    assert seen == [
+        (b"one", parts[0]),
+        (b"twothree", parts[1]),
+        (b"hello", None),
+        (b"four", None),
+        (b"5", parts[5]),
+    ]
+
+
+async def test_what_the_sink_raises_is_raised_to_who_pumps_and_what_comes_then_is_not_lost(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([SSE_HEAD, 0.01, chunk(b"one"), 0.02, chunk(b"two"), LAST_CHUNK]) as up:
+        reply, _ = await open_reply(wire, up)
+
+        def fail(_: bytes) -> bool:
+            raise LookupError("the sink's own")
+
+        with pytest.raises(LookupError):
+            await reply.pump(fail)
+        assert reply.framed is None
+        assert await pump_all(reply) == b"two"
+        reply.close()
+
+
+async def test_what_a_sink_raised_that_nobody_heard_is_not_raised_to_the_next_one(wire: WireUpstream) -> None:
+    script = [SSE_HEAD, 0.01, chunk(b"one") + LAST_CHUNK]
+    async with ScriptedUpstream(script) as up:
+        reply = await wire.send(plan(up))
+
+        def fail(_: bytes) -> bool:
+            pumping.cancel()
+            raise LookupError("the sink's own")
+
+        pumping = asyncio.ensure_future(reply.pump(fail))
+        with pytest.raises(asyncio.CancelledError):
+            await pumping
+        reply.close()
+        second = await wire.send(plan(up))
+        assert await pump_all(second) == b"one"
+        second.close()
+        assert [seen.connection for seen in up.received] == [1, 1]
+
+
+async def test_a_flood_that_nobody_pumps_is_held_back_and_nothing_of_it_is_lost(wire: WireUpstream) -> None:
+    piece, times = b"x" * 50_000, 200
+    async with ScriptedUpstream([SSE_HEAD, Flood(chunk(piece), times), LAST_CHUNK]) as up:
+        reply, line = await open_reply(wire, up)
+        await until(lambda: line._held)
+        await asyncio.sleep(0.05)
+        assert READ_BUFFER < line.waiting_bytes <= READ_BUFFER + ONE_PIECE
+        assert len(b"".join(line.backlog)) == line.waiting_bytes
+        assert len(await pump_all(reply)) == len(piece) * times
+        assert line.waiting_bytes == 0
+        reply.close()
+
+
+@attrs.define
+class Turns:
+    """Pieces that are pushed, by the turn of the event loop. ``async with`` it, in which it counts the turns."""
+
+    pieces: list[tuple[bytes, int]] = attrs.Factory(list)
+    now: int = 0
+    _task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._count())
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _count(self) -> None:
+        while True:
+            self.now += 1
+            await asyncio.sleep(0)
+
+    def take(self, piece: bytes) -> bool:
+        """A sink that never has enough."""
+        self.pieces.append((piece, self.now))
+        return False
+
+    @property
+    def most(self) -> int:
+        """Bytes that were pushed in one turn."""
+        sums: Counter[int] = Counter()
+        for piece, turn in self.pieces:
+            sums[turn] += len(piece)
+        return max(sums.values())
+
+
+async def test_a_burst_is_pushed_in_parts_between_events_and_others_have_their_turn(wire: WireUpstream) -> None:
+    """Whoever translates events must not hold the loop for all that a socket had at once."""
+    event, times = b"data: {}\n\n", 60_000
+    async with ScriptedUpstream([SSE_HEAD, 0.05, chunk(event * times), LAST_CHUNK]) as up, Turns() as turns:
+        reply = await wire.send(plan(up))
+        assert await reply.pump(turns.take) is Pumped.ENDED
+        reply.close()
+    assert b"".join(piece for piece, _ in turns.pieces) == event * times
+    assert turns.most <= MAX_PUSH_BYTES
+
+
+@pytest.mark.parametrize("sizes", [[60_000, 60_000], [1, MAX_PUSH_BYTES], [30_000] * 5, [MAX_PUSH_BYTES] * 3])
+async def test_no_turn_takes_more_than_one_part_of_what_has_waited(wire: WireUpstream, sizes: list[int]) -> None:
+    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        for size in sizes:
+            line._keep(b"a" * size)
+        async with Turns() as turns:
+            pumping = asyncio.ensure_future(reply.pump(turns.take))
+            await until(lambda: len(turns.pieces) == len(sizes))
+        assert turns.most <= MAX_PUSH_BYTES
+        reply.abort(UpstreamError("enough"))
+        with pytest.raises(UpstreamError, match="enough"):
+            await pumping
+
+
+async def test_what_has_waited_and_what_is_read_in_the_same_turn_are_pushed_in_two(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        line._keep(b"a" * 60_000)
+        async with Turns() as turns:
+            pumping = asyncio.ensure_future(reply.pump(turns.take))
+            asyncio.get_running_loop().call_soon(line.data_received, chunk(b"b" * 60_000))
+            await until(lambda: len(turns.pieces) == 2)
+        assert [piece[:1] for piece, _ in turns.pieces] == [b"a", b"b"]
+        assert turns.most <= MAX_PUSH_BYTES
+        reply.abort(UpstreamError("enough"))
+        with pytest.raises(UpstreamError, match="enough"):
+            await pumping
+
+
+async def test_a_burst_is_not_overtaken_by_what_comes_while_it_waits_for_its_turn(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        pieces: list[bytes] = []
+        pumping = asyncio.ensure_future(reply.pump(lambda piece: bool(pieces.append(piece)) or len(pieces) == 4))
+        await asyncio.sleep(0)
+        line._give(b"a" * (2 * MAX_PUSH_BYTES + 1))
+        line._give(b"b")
+        assert await pumping is Pumped.PAUSED
+        assert [(piece[:1], len(piece)) for piece in pieces] == [
+            (b"a", MAX_PUSH_BYTES), (b"a", MAX_PUSH_BYTES), (b"a", 1), (b"b", 1)
+        ]  # fmt: skip
+        reply.close()
+
+
+async def test_a_burst_is_divided_between_events(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        event = b"data: {}\n\n"
+        line._give(event * (3 * MAX_PUSH_BYTES // len(event)))
+        assert [len(piece) % len(event) for piece in line.backlog] == [0] * 4
+        assert max(map(len, line.backlog)) > MAX_PUSH_BYTES - len(event)
+        reply.close()
+
+
+async def test_a_short_pause_does_not_stop_the_reading(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.01, chunk(b"two"), STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        await reply.pump(lambda _: True)
+        await until(lambda: line.waiting_bytes)
+        assert not line._held
+        reply.close()
+
+
+async def test_a_long_backlog_is_pushed_in_turns_with_others(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
+        reply, line = await open_reply(wire, up)
+        for _ in range(1000):
+            line._give(b"x")
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count())
+        seen: list[bytes] = []
+        await reply.pump(lambda piece: bool(seen.append(piece)) or len(seen) == 1000)
+        counting.cancel()
+        assert turns > 20
+        reply.close()
+
+
+async def test_a_json_answer_that_is_there_is_read_without_a_wait(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([HELLO]) as up:
+        reply, _ = await open_reply(wire, up)
+        reading = reply.read(LIMIT)
+        with pytest.raises(StopIteration) as ended:
+            reading.send(None)
+        assert ended.value.value == b"hello"
+        reply.close()
+
+
+async def test_an_answer_that_has_come_in_pieces_is_read_whole(wire: WireUpstream) -> None:
+    async with ScriptedUpstream([HELLO[:-4], 0.02, HELLO[-4:-2], 0.02, HELLO[-2:]], [HELLO]) as up:
+        reply, line = await open_reply(wire, up)
+        await until(lambda: line.framing.complete)
+        assert len(line.backlog) == 3
+        assert await reply.read(LIMIT) == b"hello"
+        assert line.waiting_bytes == 0
+        reply.close()
+        assert await ask(wire, up) == b"hello"
+        assert [seen.connection for seen in up.received] == [1, 1]
+
+
+@pytest.mark.parametrize("size", [5001, 70_000])
+async def test_a_whole_body_over_the_limit_is_an_error(wire: WireUpstream, size: int) -> None:
+    async with ScriptedUpstream([SSE_HEAD + chunk(b"x" * size) + LAST_CHUNK]) as up:
+        reply, line = await open_reply(wire, up)
+        with pytest.raises(UpstreamError, match="larger than 5000 bytes"):
+            await reply.read(5000)
+        assert line.gone
+        reply.close()
+
+
+async def test_a_bomb_is_pushed_in_steps(wire: WireUpstream) -> None:
+    packer = zlib.compressobj(9, wbits=31)
+    packed = packer.compress(bytes(4 << 20)) + packer.flush()
+    async with ScriptedUpstream([answer(packed, Content_Encoding="gzip")]) as up:
+        reply = await wire.send(plan(up))
+        sizes: list[int] = []
+        assert await reply.pump(lambda piece: bool(sizes.append(len(piece)))) is Pumped.ENDED
+        reply.close()
+    assert sum(sizes) == 4 << 20
+    assert max(sizes) <= 64 * 1024
+
+
+async def test_a_compressed_body_that_is_cut_is_an_error(wire: WireUpstream) -> None:
+    packed = gzip.compress(b"hello" * 1000)
+    async with ScriptedUpstream([answer(packed[:-9], Content_Encoding="gzip")]) as up:
+        with pytest.raises(UpstreamError) as caught:
+            await ask(wire, up)
+        assert caught.value.phase == "body"
+
+
+async def test_what_came_while_the_loop_was_busy_is_no_answer_to_the_next_request(wire: WireUpstream) -> None:
+    """It lies in the kernel, where nobody has looked at it, when the connection would be used again."""
+    go, done = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def provide() -> None:
+            first, _ = server.accept()
+            with first:
+                first.recv(65536)
+                first.sendall(HELLO)
+                go.wait(5)
+                first.sendall(answer(b"of somebody else"))
+                done.set()
+                second, _ = server.accept()
+                with second:
+                    second.recv(65536)
+                    second.sendall(HELLO)
+
+        providing = threading.Thread(target=provide)
+        providing.start()
+        there = Plan("POST", f"http://127.0.0.1:{server.getsockname()[1]}/v1", HEADERS, b"{}", TIMEOUTS)
+        for _ in range(2):
+            reply = await wire.send(there)
+            assert await reply.read(LIMIT) == b"hello"
+            reply.close()
+            go.set()
+            done.wait(5)  # this loop does not turn meanwhile
+        providing.join()

@@ -1,0 +1,137 @@
+"""The head of a request: what it says, where it leads, and what is never sent."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.domain.http_request import Plan
+from gateway.errors import UpstreamError
+from gateway.upstream.interface import Upstream
+from gateway.upstream.request_head import MAX_ROUTES, Routes
+from tests.support.scripted_upstream import ScriptedUpstream, answer
+from tests.support.upstream_requests import HEADERS, plan
+
+HELLO = answer(b"hello")
+
+
+def write(
+    url: str = "http://host/v1", headers: dict[str, str] | None = None, length: int | None = 2, **more: Any
+) -> bytes:
+    route = Routes().find(Plan(more.pop("method", "POST"), url, {}, **more))
+    return route.write_head({"A": "b"} if headers is None else headers, length)
+
+
+def test_a_head_is_the_plans_headers_where_it_goes_and_how_long_the_body_is() -> None:
+    assert write() == b"POST /v1 HTTP/1.1\r\nHost: host\r\nA: b\r\nContent-Length: 2\r\n\r\n"
+    assert write(length=None) == b"POST /v1 HTTP/1.1\r\nHost: host\r\nA: b\r\nContent-Length: 0\r\n\r\n"
+    assert write(method="GET", length=None) == b"GET /v1 HTTP/1.1\r\nHost: host\r\nA: b\r\n\r\n"
+    assert write(headers={"host": "other"}) == b"POST /v1 HTTP/1.1\r\nhost: other\r\nContent-Length: 2\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "host"),
+    [
+        ("http://host", b"/", b"host"),
+        ("http://host:80/a?b=c&d=%20#e", b"/a?b=c&d=%20", b"host"),
+        ("https://host:443/a", b"/a", b"host"),
+        ("https://host:80/a", b"/a", b"host:80"),
+        ("http://[::1]:8080/a", b"/a", b"[::1]:8080"),
+        ("http://HOST/a b/é", b"/a%20b/%C3%A9", b"host"),
+        ("http://bücher.test/", b"/", b"xn--bcher-kva.test"),
+        ("http://host/models/a:generate", b"/models/a:generate", b"host"),
+    ],
+)
+def test_a_url_is_written_as_http_wants_it(url: str, target: bytes, host: bytes) -> None:
+    assert write(url).startswith(b"POST " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\n")
+
+
+async def test_both_drivers_write_a_url_alike(upstream: Upstream) -> None:
+    async with ScriptedUpstream([HELLO]) as up:
+        reply = await upstream.send(plan(up, url=f"{up.base_url}/a b/é?q=ü%2F&x=[1]#there"))
+        reply.close()
+        assert up.received[0].path == "/v1/a%20b/%C3%A9?q=%C3%BC/&x=%5B1%5D"
+
+
+def test_a_proxy_for_plain_http_is_told_all_of_the_url() -> None:
+    head = write("http://host:81/a?b#c", proxy="http://me:hidden@proxy")
+    assert head.startswith(
+        b"POST http://host:81/a?b HTTP/1.1\r\nProxy-Authorization: Basic bWU6aGlkZGVu\r\nHost: host:81\r\n"
+    )
+    assert b"Proxy-Authorization" not in write("http://host/", proxy="http://proxy")
+    assert b"Proxy-Authorization" not in write("https://host/", proxy="http://me:hidden@proxy")
+    assert write("http://host/", proxy="socks5://me:hidden@proxy").startswith(b"POST / HTTP/1.1\r\nHost: host\r\n")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"headers": {"A": "b\r\nEvil: c"}},
+        {"headers": {"A": "b\nEvil: c"}},
+        {"headers": {"A": "b\rc"}},
+        {"headers": {"A": "b\x00"}},
+        {"headers": {"A\r\nEvil": "b"}},
+        {"headers": {"A\r": "\nb"}},
+        {"headers": {"A": "schlüssel \u20ac"}},
+        {"headers": {"A": "\ud800"}},
+        {"headers": {"content-length": "2"}},
+        {"headers": {"Transfer-Encoding": "chunked"}},
+        {"url": "http://host/a\r\nEvil: b"},
+        {"url": "http://host/a\x00"},
+        {"url": "http://host\n/"},
+        {"url": "http://"},
+        {"url": "ftp://host/"},
+        {"url": "http://me:hidden@host/"},
+        {"url": "http://:hidden@host/"},
+        {"url": "http://[::1/"},
+        {"url": "http://host:70000/"},
+        {"url": "/v1"},
+        {"method": "GET /evil HTTP/1.1\r\nA:"},
+        {"method": ""},
+        {"proxy": "http://\u20ac:x@proxy", "url": "http://host/a"},
+    ],
+)
+def test_what_must_not_be_sentis_refused_before_anything_is(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UpstreamError, match="cannot be sent") as caught:
+        write(**wrong)
+    assert caught.value.phase == "connect"
+    assert "hidden" not in str(caught.value)
+
+
+odd = st.text("aZ-: \t\r\n\x00\x0b\x85é\u2028\u20ac\ud800", max_size=8)
+
+
+@given(st.dictionaries(odd, odd, max_size=4), odd)
+@example({"A": "b\x85c"}, "\x85")
+def test_whatever_is_in_a_plan_its_head_has_as_many_lines_as_headers(headers: dict[str, str], path: str) -> None:
+    try:
+        head = write(f"http://host/{path}", headers)
+    except UpstreamError:
+        return
+    lines = head.split(b"\r\n")
+    assert len(lines) == len(headers) + 5 - ("host" in {name.lower() for name in headers})
+    assert head.count(b"\n") == head.count(b"\r") == len(lines) - 1
+    assert b"\0" not in head
+
+
+def test_a_head_is_written_anew_when_a_header_changes_and_only_then() -> None:
+    route = Routes().find(Plan("POST", "http://host/", {}))
+    headers = dict(HEADERS)
+    first = route.write_head(headers, 1)
+    written = route._written
+    assert route.write_head(dict(HEADERS), 1) == first
+    assert route._written is written
+    headers["Authorization"] = "Bearer other"
+    assert b"Bearer other" in route.write_head(headers, 1)
+    assert route.write_head(dict(HEADERS), 1) == first
+
+
+def test_routes_are_remembered_within_bounds_and_lead_to_one_origin() -> None:
+    routes = Routes()
+    first = routes.find(Plan("GET", "http://host/0", {}))
+    for number in range(MAX_ROUTES - 1):
+        assert routes.find(Plan("POST", f"http://host/{number}", {})).origin is first.origin
+    assert routes.find(Plan("GET", "http://host/0", {})) is first
+    routes.find(Plan("GET", "http://other/", {}))
+    assert len(routes._routes) == len(routes._origins) == 1

@@ -1,0 +1,257 @@
+"""Files of videos: kept whole or not at all, and given from where they are."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.domain.video import VideoJob
+from gateway.errors import (
+    ContentGone,
+    InvalidRequest,
+    NotFound,
+    StoreUnavailable,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from gateway.routing.target import Way
+from gateway.storage.media_files import FileMediaStore
+from gateway.videos import content as room
+from gateway.videos.content import Footage
+from tests.support.image_providers import draw
+from tests.support.video_services import CLIP, Reel, Stage, play, refuse, run, task
+
+BROKEN = UpstreamError("It broke off", phase="body")
+
+
+async def begin(stage: Stage) -> tuple[VideoJob, Way]:
+    job = await stage.submit()
+    way = stage.filming.find_way(job)
+    assert way is not None
+    return job, way
+
+
+def pieces(data: bytes, size: int = 700) -> list[Any]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@pytest.mark.parametrize("length", [len(CLIP), None])
+def test_a_file_is_kept_as_it_comes(length: int | None) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        reel = Reel(pieces(CLIP), length)
+        stage.files.reels = [reel]
+        job, way = await begin(stage)
+        media = await stage.footage.fetch(way, job)
+        assert (media.size, media.media_type, stage.shelf.files) == (len(CLIP), "video/mp4", {media.id: CLIP})
+        assert reel.closed
+        (ask,) = stage.files.asked
+        assert (ask.url, ask.wanted) == ("http://up/v1/videos/video_theirs/content", None)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "reel",
+    [
+        Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)),
+        Reel(pieces(CLIP)[:3], len(CLIP)),
+        Reel(pieces(CLIP), len(CLIP) - 1),
+        Reel([b"<html>Sign in to go on</html>"], None),
+        Reel([draw()], None),
+        Reel([], None),
+        Reel([b"RIFF\0\0\0\0WAVE"], None),
+    ],
+    ids=["broken", "short", "long", "page", "picture", "empty", "sound"],
+)
+def test_what_is_not_the_whole_video_is_not_kept(reel: Reel) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), task("completed")))
+        stage.files.reels = [attrs.evolve(reel, pieces=list(reel.pieces))]
+        job, way = await begin(stage)
+        with pytest.raises(UpstreamError):
+            await stage.footage.fetch(way, job)
+        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
+        assert stage.files.reels[0].closed  # type: ignore[union-attr]
+
+    run(scene())
+
+
+def test_what_is_too_large_by_its_own_word_is_not_begun() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), task("completed")))
+        reel = Reel(pieces(CLIP), room.MAX_VIDEO_BYTES + 1)
+        stage.files.reels = [reel]
+        job, way = await begin(stage)
+        with pytest.raises(ContentGone):
+            await stage.footage.fetch(way, job)
+        assert len(reel.pieces) == len(pieces(CLIP)), "not a byte of it is read"
+        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
+
+    run(scene())
+
+
+@attrs.define
+class Slow(Reel):
+    """Every piece is waited for."""
+
+    wait_s: float = 5.0
+
+    async def read(self) -> bytes:
+        await asyncio.sleep(self.wait_s)
+        return await super().read()
+
+
+@pytest.mark.parametrize(
+    ("piece", "wait_s", "given_up_s"),
+    [
+        (bytes(1_000), 5.0, room.PACE_S),
+        (bytes(int(room.LEAST_RATE * 5)), 5.0, room.PACE_S),
+        (bytes(int(room.LEAST_RATE * 6)), 5.0, None),
+        (bytes(1_000_000), 10**9, room.MAX_FETCH_S),
+    ],
+    ids=["a trickle", "too slow", "just fast enough", "never"],
+)
+def test_a_file_that_trickles_in_is_given_up(piece: bytes, wait_s: float, given_up_s: float | None) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), task("completed")))
+        stage.files.reels = [Slow([CLIP, *[piece] * 12], wait_s=wait_s)]
+        job, way = await begin(stage)
+        began = stage.loop.time()
+        if given_up_s is None:
+            assert (await stage.footage.fetch(way, job)).size == len(CLIP) + 12 * len(piece)
+            return
+        with pytest.raises(UpstreamTimeout):
+            await stage.footage.fetch(way, job)
+        assert stage.loop.time() - began == pytest.approx(given_up_s)
+        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
+
+    run(scene())
+
+
+def test_a_disk_that_is_full_keeps_nothing_and_says_so() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        job, way = await begin(stage)
+        stage.shelf.full = True
+        with pytest.raises(StoreUnavailable):
+            stage.footage.check_room()
+        with pytest.raises(StoreUnavailable):
+            await stage.footage.fetch(way, job)
+        assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
+
+    run(scene())
+
+
+def test_a_file_that_is_gone_is_said_to_be() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), task("completed")))
+        stage.files.reels = [ContentGone("It is not there")]
+        job, way = await begin(stage)
+        with pytest.raises(ContentGone):
+            await stage.footage.fetch(way, job)
+        assert stage.shelf.drafts == []
+
+    run(scene())
+
+
+async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) -> None:
+    stage = Stage(play(task(), task("completed")))
+    footage = Footage(FileMediaStore(tmp_path), stage.filming)
+    job, way = await begin(stage)
+    stage.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
+    with pytest.raises(UpstreamError):
+        await footage.fetch(way, job)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    media = await footage.fetch(way, job)
+    assert media.path.read_bytes() == CLIP
+    assert await footage.find(attrs.evolve(job, media_id=media.id), "video") == media
+    await footage.remove(media.id)
+    assert not media.path.exists()
+
+
+# ---- given
+
+
+def test_what_is_kept_is_found_as_long_as_it_is() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        job, way = await begin(stage)
+        media = await stage.footage.fetch(way, job)
+        kept = attrs.evolve(job, media_id=media.id)
+        found = await stage.footage.find(kept, "video")
+        assert found is not None
+        assert found.id == media.id
+        assert await stage.footage.find(kept, "thumbnail") is None
+        assert await stage.footage.find(job, "video") is None
+        await stage.footage.remove(media.id)
+        assert await stage.footage.find(kept, "video") is None
+
+    run(scene())
+
+
+@pytest.mark.parametrize("media_id", [None, "swept.mp4"])
+def test_what_is_not_kept_is_given_as_its_provider_has_it_with_the_range_that_is_wanted(media_id: str | None) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        job, _ = await begin(stage)
+        found = await stage.footage.open(attrs.evolve(job, media_id=media_id), "video", "bytes=5-9")
+        assert isinstance(found, Reel)
+        assert (stage.files.asked[0].wanted, stage.shelf.drafts) == ("bytes=5-9", [])
+
+    run(scene())
+
+
+def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        job, way = await begin(stage)
+        media = await stage.footage.fetch(way, job)
+        found = await stage.footage.open(attrs.evolve(job, media_id=media.id), "thumbnail", None)
+        assert isinstance(found, Reel)
+        assert stage.files.asked[-1].url.endswith("/content?variant=thumbnail")
+        runway = attrs.evolve(stage.channels[0], provider="runway")
+        stage.use(runway)
+        theirs = attrs.evolve(job, provider="runway", wire="runway_videos", clue="https://files.test/1.mp4")
+        with pytest.raises(InvalidRequest) as refused:
+            await stage.footage.open(theirs, "thumbnail", None)
+        assert refused.value.param == "variant"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("answer", [refuse(404), refuse(500), UpstreamError("It broke"), task("completed")])
+def test_what_nobody_has_any_more_is_not_found_whatever_is_said_of_its_task(answer: Any) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), answer))
+        job, _ = await begin(stage)
+        stage.files.reels = [ContentGone("It is not there")]
+        with pytest.raises(NotFound):
+            await stage.footage.open(job, "video", None)
+
+    run(scene())
+
+
+def test_the_file_of_a_channel_that_is_no_more_is_not_found() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        job, _ = await begin(stage)
+        stage.use()
+        with pytest.raises(NotFound):
+            await stage.footage.open(job, "video", None)
+
+    run(scene())
+
+
+def test_a_file_that_cannot_be_removed_is_left_to_the_sweep() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        stage.shelf.full = True
+        with capture_logs() as lines:
+            await stage.footage.remove("0.mp4")
+        assert [line["event"] for line in lines] == ["media_not_removed"]
+
+    run(scene())

@@ -1,0 +1,416 @@
+"""Jobs are looked at when they are due, at the same time, and none at the cost of another channel's."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.domain.video import Claim, VideoJob
+from gateway.errors import StoreUnavailable
+from gateway.videos.jobs import LEASE_MS
+from gateway.videos.poll_worker import AGAIN_MS, FETCHES, IDLE_S, MOST, RENEW_S, TICK_S, PollVideos
+from tests.support.video_records import make_job
+from tests.support.video_services import MoodyStore, Stage, play, run, task
+
+LATE_S = 2 * TICK_S
+Manner = Callable[[VideoJob], Awaitable[None]]
+
+
+async def answer(_job: VideoJob) -> None:
+    """As a provider that is well."""
+    await asyncio.sleep(0.1)
+
+
+async def hang(_job: VideoJob) -> None:
+    """As one that never answers."""
+    await asyncio.sleep(10**9)
+
+
+class Store(MoodyStore):
+    """It can be told to fail at every verb of the poller's, and remembers what was noted at a time."""
+
+    noted: list[int]
+    bug: Exception | None = None
+    next_due: Callable[[], None] | None = None
+
+    async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
+        await asyncio.sleep(0)
+        self._check("claim_fetching" if claim.fetching else "claim")
+        assert claim.most == MOST
+        return await super().claim_due(claim)
+
+    async def advance(self, changes: Any) -> Sequence[bool]:
+        pairs = list(changes)
+        await asyncio.sleep(0)
+        if self.bug is not None:
+            bug, self.bug = self.bug, None
+            raise bug
+        done = await super().advance(pairs)
+        self.noted.append(len(pairs))
+        return done
+
+    async def find_next_due(self) -> int | None:
+        due_ms = await super().find_next_due()
+        await asyncio.sleep(0)
+        if self.next_due is not None:
+            self.next_due()
+        return due_ms
+
+
+class House:
+    """The poller between a store and a watch that does as the channels' names say."""
+
+    def __init__(self, *, polls: int = 16, **manners: Manner) -> None:
+        self.stage = Stage(play(task()))
+        self.store = Store(self.stage.books, self.stage.deliveries)
+        self.store.noted = []
+        self.stage.store = self.stage.videos.store = self.store
+        self.manners = manners
+        self.polls = polls
+        self.job = self.make_job()
+        self.running: asyncio.Task[None] | None = None
+        self.looked: defaultdict[str, list[float]] = defaultdict(list)
+        self.late: list[float] = []
+        self.under_way: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.ends: set[str] = set()
+        self.wait_s = 5.0
+
+    def make_job(self) -> PollVideos:
+        return PollVideos(self.stage.videos, self, polls=lambda: self.polls)  # type: ignore[arg-type]
+
+    async def look(self, job: VideoJob) -> VideoJob | None:
+        """As a ``Watch`` does."""
+        assert job.owner == self.stage.videos.owner
+        kind = f"{job.channel} fetching" if job.state == "fetching" else job.channel
+        self.looked[job.id].append(self.now_s)
+        self.late.append((self.stage.now_ms - (job.due_ms or 0)) / 1000)
+        self.under_way[kind] += 1
+        self.most[kind] = max(self.most[kind], self.under_way[kind])
+        try:
+            await self.manners.get(job.channel, answer)(job)
+        finally:
+            self.under_way[kind] -= 1
+        if job.id in self.ends:
+            del self.store._jobs[job.id]
+            return None
+        after = attrs.evolve(job, polls=job.polls + 1)
+        return after.let_go(self.stage.now_ms + round(self.wait_s * 1000))
+
+    @property
+    def now_s(self) -> float:
+        return self.stage.loop.time()
+
+    async def put(self, channel: str, *names: object, **values: Any) -> None:
+        """Jobs that are due now."""
+        for name in names:
+            await self.store.create(make_job(name, channel=channel, **{"due_ms": self.stage.now_ms, **values}))
+
+    async def pass_time(self, seconds: float) -> None:
+        if self.running is None:
+            self.running = asyncio.create_task(self.job.run())
+        await asyncio.sleep(seconds)
+
+    async def stop(self) -> None:
+        if self.running is not None:
+            running, self.running = self.running, None
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert not self.job._tasks
+
+    async def check_alive(self) -> None:
+        assert self.running is not None
+        assert not self.running.done()
+        await self.stop()
+
+
+def test_what_is_due_is_looked_at_at_the_same_time_and_noted_together() -> None:
+    async def scene() -> None:
+        house = House(polls=100)
+        await house.put("up", *range(60))
+        await house.pass_time(1.0)
+        assert len(house.looked) == 60
+        assert house.most["up"] == 60
+        assert house.store.noted == [60], "one commit, not sixty"
+        jobs = [await house.store.find(f"video_{number}") for number in range(60)]
+        assert {(job.polls, job.owner) for job in jobs if job} == {(1, "")}
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_every_job_is_looked_at_when_it_is_due_and_not_before() -> None:
+    async def scene() -> None:
+        house = House()
+        now_ms = house.stage.now_ms
+        for number, wait_s in enumerate((0.0, 1.3, 3.0, 9.0, 25.0)):
+            await house.put("up", number, due_ms=now_ms + round(wait_s * 1000))
+        await house.pass_time(120.0)
+        assert all(0 <= late <= LATE_S for late in house.late)
+        assert all(len(times) >= 18 for times in house.looked.values())
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_a_channel_that_does_not_answer_takes_its_own_places_and_no_others() -> None:
+    async def scene() -> None:
+        house = House(polls=3, dead=hang)
+        await house.put("dead", *range(50))
+        await house.put("well", *range(100, 110))
+        await house.pass_time(30.0)
+        assert house.most["dead"] == 3
+        assert len([name for name in house.looked if house.store._jobs[name].channel == "dead"]) == 3
+        assert house.most["well"] == 3
+        for number in range(100, 110):
+            times = house.looked[f"video_{number}"]
+            assert len(times) >= 4
+            assert max(b - a for a, b in pairwise(times)) <= house.wait_s * 1.5
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_a_bound_that_is_changed_holds_from_then_on() -> None:
+    async def scene() -> None:
+        house = House(polls=2, dead=hang)
+        await house.put("dead", *range(20))
+        await house.pass_time(2.0)
+        assert house.most["dead"] == 2
+        house.polls = 7
+        await house.pass_time(2.0)
+        assert house.most["dead"] >= 7
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_files_have_places_of_their_own() -> None:
+    async def scene() -> None:
+        house = House(polls=16, up=hang)
+        await house.put("up", *range(20))
+        await house.put("up", *range(100, 120), state="fetching")
+        await house.pass_time(5.0)
+        assert (house.most["up"], house.most["up fetching"]) == (16, FETCHES)
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_a_job_that_has_ended_is_done_with_and_its_place_is_free() -> None:
+    async def scene() -> None:
+        house = House(polls=1)
+        await house.put("up", *range(5))
+        house.ends = {f"video_{number}" for number in range(5)}
+        await house.pass_time(5.0)
+        assert [len(times) for times in house.looked.values()] == [1] * 5
+        assert house.store.noted == []
+        await house.pass_time(2 * IDLE_S)
+        assert house.job._working == {}
+        await house.check_alive()
+
+    run(scene())
+
+
+# ---- woken
+
+
+def test_a_new_job_is_looked_at_when_somebody_says_so() -> None:
+    async def scene() -> None:
+        house = House()
+        await house.pass_time(3.0)
+        await house.put("up", 1)
+        await house.pass_time(2.0)
+        assert house.looked == {}, "nobody has said so, and it looks every ten seconds"
+        house.job.wake()
+        await house.pass_time(TICK_S)
+        assert len(house.looked) == 1
+        await house.put("up", 2)
+        await house.pass_time(IDLE_S + 1)
+        assert len(house.looked) == 2, "another process's is seen all the same"
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_who_wakes_it_while_it_looks_is_not_missed() -> None:
+    """A job that is begun after the claim and before the rest."""
+
+    async def scene() -> None:
+        house = House()
+
+        def begin() -> None:
+            house.store.next_due = None
+            house.store._jobs["video_1"] = make_job(1, channel="up", due_ms=house.stage.now_ms)
+            house.job.wake()
+
+        house.store.next_due = begin
+        await house.pass_time(TICK_S)
+        assert len(house.looked) == 1
+        await house.check_alive()
+
+    run(scene())
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), StoreUnavailable("not now")])
+def test_a_look_that_goes_wrong_is_said_and_made_again_and_others_go_on(error: Exception) -> None:
+    async def scene() -> None:
+        async def fail(job: VideoJob) -> None:
+            if len(house.looked[job.id]) == 1:
+                raise error
+
+        house = House(odd=fail)
+        await house.put("odd", 1)
+        await house.put("up", 2)
+        with capture_logs() as lines:
+            await house.pass_time(AGAIN_MS / 1000 + 1)
+        first, second = house.looked["video_1"]
+        assert AGAIN_MS / 1000 <= second - first <= AGAIN_MS / 1000 + LATE_S
+        (line,) = lines
+        assert (line["event"], line["video_id"], line["log_level"]) == ("video_not_looked_at", "video_1", "error")
+        assert (line["exc_info"] is error) is isinstance(error, RuntimeError)
+        assert len(house.looked["video_2"]) == 1
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_a_store_that_fails_is_asked_again() -> None:
+    async def scene() -> None:
+        house = House()
+        await house.put("up", 1)
+        house.store.refused = {"claim": 2}
+        with capture_logs() as lines:
+            await house.pass_time(3.0)
+        assert [line["event"] for line in lines] == ["videos_not_polled"] * 2
+        assert len(house.looked) == 1
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_what_was_claimed_before_a_store_failed_is_looked_at() -> None:
+    """Else nobody would: it is this process's own, which is alive."""
+
+    async def scene() -> None:
+        house = House()
+        await house.put("up", 1)
+        house.store.refused = {"claim_fetching": 1}
+        await house.pass_time(3.0)
+        assert len(house.looked) == 1
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_what_was_seen_is_noted_as_soon_as_it_can_be_and_not_seen_twice() -> None:
+    async def scene() -> None:
+        house = House()
+        await house.put("up", *range(3))
+        house.store.refused = {"advance": 5}
+        house.wait_s = 60.0
+        await house.pass_time(20.0)
+        assert house.store.noted == [3]
+        assert [len(times) for times in house.looked.values()] == [1] * 3
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_after_a_bug_of_the_stores_everything_is_looked_at_again() -> None:
+    """The runner starts the job anew: what was under way is not this process's for ever."""
+
+    async def scene() -> None:
+        house = House(slow=hang)
+        await house.put("slow", 1)
+        await house.put("up", 2)
+        house.store.bug = ValueError("a bug")
+        await house.pass_time(2.0)
+        assert house.running is not None
+        with pytest.raises(ValueError, match="a bug"):
+            await house.running
+        house.running = None
+        house.manners = {}
+        await house.pass_time(10.0)
+        assert [len(house.looked[name]) >= 2 for name in ("video_1", "video_2")] == [True, True]
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_a_job_that_is_cancelled_under_its_hands_gives_its_place_to_another() -> None:
+    async def scene() -> None:
+        house = House(polls=1, dead=hang)
+        await house.put("dead", 1)
+        await house.pass_time(1.0)
+        await house.put("dead", 2)
+        await house.pass_time(20.0)
+        assert set(house.looked) == {"video_1"}
+        del house.store._jobs["video_1"]  # as it is when it has ended elsewhere
+        house.job.drop("video_1")
+        house.job.drop("video_9")
+        await house.pass_time(1.0)
+        assert (set(house.looked), house.under_way["dead"]) == ({"video_1", "video_2"}, 1)
+        assert len(house.looked["video_1"]) == 1
+        await house.check_alive()
+
+    run(scene())
+
+
+# ---- leases
+
+
+def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
+    async def scene() -> None:
+        house = House(slow=hang)
+        await house.put("slow", 1)
+        await house.pass_time(1.0)
+        for _ in range(30):
+            await house.pass_time(5.0)
+            left_ms = house.store._jobs["video_1"].lease_until_ms - house.stage.now_ms
+            assert LEASE_MS - (RENEW_S + 1) * 1000 <= left_ms <= LEASE_MS
+            others = Claim("other", house.stage.now_ms, LEASE_MS, MOST, 9)
+            assert await house.store.claim_due(others) == []
+        assert len(house.looked["video_1"]) == 1
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_what_a_dead_process_was_at_is_taken_over_once_its_lease_is_over() -> None:
+    async def scene() -> None:
+        house = House()
+        lease = house.stage.now_ms + LEASE_MS
+        await house.put("up", 1, owner="dead", lease_until_ms=lease)
+        await house.pass_time(LEASE_MS / 1000 - 1)
+        assert house.looked == {}
+        await house.pass_time(IDLE_S + 1)
+        assert len(house.looked) == 1
+        await house.check_alive()
+
+    run(scene())
+
+
+def test_a_stop_leaves_what_is_under_way_to_whoever_claims_it_next() -> None:
+    async def scene() -> None:
+        house = House(slow=hang)
+        await house.put("slow", *range(3))
+        await house.pass_time(1.0)
+        await house.stop()
+        assert house.under_way["slow"] == 0
+        await house.stage.videos.close()
+        assert {job.owner for job in house.store._jobs.values()} == {""}
+        house.job, house.manners = house.make_job(), {}
+        await house.pass_time(1.0)
+        assert [len(times) for times in house.looked.values()] == [2] * 3
+        await house.check_alive()
+
+    run(scene())

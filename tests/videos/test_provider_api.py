@@ -1,0 +1,338 @@
+"""What is asked of providers for a job's sake: over which channel, with which key, and what of it is believed."""
+
+import asyncio
+from typing import Any
+
+import attrs
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.domain.capability import Capability
+from gateway.domain.upload import Upload
+from gateway.domain.video import Reference, VideoJob
+from gateway.errors import (
+    ContentGone,
+    InvalidRequest,
+    NotExpressible,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.formats.video_backend import Take
+from gateway.routing.target import Way
+from gateway.videos.provider_api import POLL_TIMEOUT_S, Polled, SubmitUnknown, must_fetch, write_print
+from tests.support.image_calls import upload
+from tests.support.image_providers import draw
+from tests.support.video_services import ID, Answer, Asked, Reel, Said, Stage, play, refuse, run, task
+
+PNG = draw()
+URL = "https://pictures.example/1.png"
+RUNWAY_ID = "17f20503-6c24-4c16-946b-35dbbce2af2f"
+FILE = "https://files.example/1.mp4?signature=hush"
+
+
+async def begin(stage: Stage, **ask: Any) -> tuple[VideoJob, Way]:
+    job = await stage.submit(**ask)
+    way = stage.filming.find_way(job)
+    assert way is not None
+    stage.provider.asked.clear()
+    return job, way
+
+
+def make_runway(*answers: Answer) -> Stage:
+    """A channel whose provider says where its files are, and stops tasks."""
+    stage = Stage(play(*answers), "runway", models=())
+    stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "gen4.5"),)))
+    return stage
+
+
+# ---- the way to a task
+
+
+def test_a_task_is_found_by_its_channel_and_the_key_that_began_it() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()), api_keys=("key-1", "key-2"))
+        job, way = await begin(stage)
+        assert write_print(way.key) == job.key_print
+        assert (way.channel.name, way.endpoint.wire, way.model, way.mark) == ("up", "openai_videos", "m", job.id)
+        for key in ("key-1", "key-2"):
+            theirs = stage.filming.find_way(attrs.evolve(job, key_print=write_print(key)))
+            assert theirs is not None
+            assert theirs.key == key
+        replaced = stage.filming.find_way(attrs.evolve(job, key_print=write_print("an old key")))
+        assert replaced is not None
+        assert replaced.key == "key-1", "keys are replaced, and the account stays"
+
+    run(scene())
+
+
+def test_a_fingerprint_does_not_give_its_key_away() -> None:
+    assert write_print("") == ""
+    assert write_print("key-1") == write_print("key-1") != write_print("key-2")
+    assert len(write_print("x" * 500)) == 12
+    assert "key" not in write_print("key-1")
+
+
+def test_a_channel_without_a_key_is_asked_without_one() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()), api_keys=())
+        job, way = await begin(stage)
+        assert (way.key, job.key_print) == ("", "")
+        await stage.filming.poll(way, job)
+        assert "Authorization" not in stage.provider.asked[0].headers
+
+    run(scene())
+
+
+def test_there_is_no_way_where_the_channel_is_no_more_or_leads_elsewhere() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        job, _ = await begin(stage)
+        assert stage.filming.find_way(attrs.evolve(job, channel="another")) is None
+        assert stage.filming.find_way(attrs.evolve(job, provider="openai")) is None
+        assert stage.filming.find_way(attrs.evolve(job, wire="kling_videos")) is None
+        known = stage.filming.find_way(attrs.evolve(job, upstream_model="a model that is no more"))
+        assert known is not None
+
+    run(scene())
+
+
+# ---- asking after it
+
+
+def test_what_is_said_of_a_task_is_read_with_how_long_to_wait() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), task("in_progress", progress=40, headers={"openai-poll-after-ms": "2500"})))
+        job, way = await begin(stage)
+        polled = await stage.filming.poll(way, job)
+        assert polled == Polled(Take("processing", progress=40), 2.5)
+        (asked,) = stage.provider.asked
+        assert (asked.method, asked.path, asked.body) == ("GET", f"/videos/{ID}", None)
+        assert asked.headers["Authorization"] == "Bearer key-of-up"
+        assert not asked.plan.once, "asking again does no harm"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (refuse(404), UpstreamRefused),
+        (refuse(429, Retry_After="9"), UpstreamLimited),
+        (refuse(500), UpstreamError),
+        (Said(b"<html></html>", 200), UpstreamError),
+        (Said({}, breaks=UpstreamError("The body broke", phase="body")), UpstreamError),
+        (Said({}, 500, breaks=UpstreamError("The body broke", phase="body")), UpstreamError),
+        (UpstreamTimeout("Connecting took too long", phase="connect"), UpstreamTimeout),
+    ],
+)
+def test_an_answer_that_is_none_is_a_fault_and_its_connection_is_given_back(
+    answer: Answer, kind: type[UpstreamFault]
+) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), answer))
+        job, way = await begin(stage)
+        with pytest.raises(UpstreamFault) as met:
+            await stage.filming.poll(way, job)
+        assert type(met.value) is kind
+        assert kind is not UpstreamLimited or met.value.rest_s == 9.0
+        assert all(reply.closed for reply in stage.provider.replies)
+
+    run(scene())
+
+
+def test_an_answer_is_not_waited_for_for_ever() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), Said({}, wait_s=10**9)))
+        job, way = await begin(stage)
+        began = stage.loop.time()
+        with pytest.raises(UpstreamTimeout):
+            await stage.filming.poll(way, job)
+        assert stage.loop.time() - began == pytest.approx(POLL_TIMEOUT_S)
+
+    run(scene())
+
+
+# ---- beginning it
+
+
+def test_what_cannot_be_said_is_another_channels_to_say_and_nothing_is_sent() -> None:
+    async def scene() -> None:
+        stage = make_runway(Said({"id": RUNWAY_ID}))
+        job, _ = await begin(stage, seconds=5, size="1280x720")
+        stage.router.models = (Capability("*", remixes=True),)  # so the operator says, who is wrong
+        with pytest.raises(UpstreamFault) as met:
+            await stage.submit(remix_of=attrs.evolve(job, state="completed"))
+        assert isinstance(met.value, NotExpressible)
+        assert (met.value.param, met.value.status, met.value.retryable) == ("video_id", 400, True)
+        assert stage.provider.asked == []
+
+    run(scene())
+
+
+def test_a_remix_is_asked_for_by_the_providers_own_name_of_the_original() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        original = attrs.evolve((await begin(stage))[0], state="completed", upstream_id="video_of_theirs/1")
+        remix = await stage.submit(remix_of=original)
+        (asked,) = stage.provider.asked
+        assert (asked.method, asked.path) == ("POST", "/videos/video_of_theirs%2F1/remix")
+        assert asked.body == {"prompt": "a cat"}
+        assert (remix.remixed_from, remix.seconds, remix.size) == (original.id, original.seconds, original.size)
+        assert asked.headers["Idempotency-Key"] == remix.id
+
+    run(scene())
+
+
+def test_an_unknown_beginning_says_so_to_its_caller_and_to_whoever_tries_again() -> None:
+    fault = SubmitUnknown(UpstreamTimeout("The provider took too long", phase="headers"))
+    assert (fault.status, fault.public_code, fault.phase) == (504, "upstream_timeout", "headers")
+    assert (fault.retryable, fault.should_retry) == (False, False)
+    assert fault.message == "The provider took too long; whether the job was begun is not known"
+
+
+# ---- a picture to start from
+
+
+def ask_reference(asked: Asked) -> Any:
+    return asked.body["input_reference"]["image_url"]
+
+
+def test_an_address_is_the_providers_to_fetch_where_it_does() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        await stage.submit(reference=Reference(url=URL))
+        assert ask_reference(stage.provider.asked[0]) == URL
+
+    run(scene())
+
+
+def test_only_who_fetches_no_addresses_has_them_fetched() -> None:
+    assert not must_fetch("openai_videos")
+    assert must_fetch("gemini_videos")
+
+
+def test_a_place_in_a_network_of_somebodys_own_is_not_the_providers_to_fetch() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        for url in ("http://10.0.0.5/1.png", "http://127.0.0.1:8080/1.png", "http://[::1]/1.png", "http://host/1.png"):
+            with pytest.raises(InvalidRequest) as refused:
+                await stage.submit(reference=Reference(url=url))
+            assert refused.value.param == "input_reference"
+        assert (stage.provider.asked, stage.held, stage.store.tried) == ([], 0, [])
+
+    run(scene())
+
+
+def test_a_file_goes_along_as_it_is() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        file: Upload = upload(PNG, "input_reference")
+        await stage.submit(reference=Reference(file))
+        plan = stage.provider.asked[0].plan
+        assert plan.headers["Content-Type"].startswith("multipart/form-data; boundary=gateway-video_")
+
+    run(scene())
+
+
+# ---- the file
+
+
+def test_the_key_goes_to_the_channels_own_server_and_nowhere_else() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        job, way = await begin(stage)
+        await stage.filming.open(way, job, "video", "bytes=0-9")
+        (ask,) = stage.files.asked
+        assert (ask.url, ask.trusted_origin, ask.wanted) == (
+            f"http://up/v1/videos/{ID}/content",
+            "http://up/v1",
+            "bytes=0-9",
+        )
+        assert dict(ask.signature) == {"Authorization": "Bearer key-of-up"}
+        runway = make_runway(Said({"id": RUNWAY_ID}))
+        made, there = await begin(runway, seconds=5, size="1280x720")
+        await runway.filming.open(there, attrs.evolve(made, clue=FILE), "video")
+        (ask,) = runway.files.asked
+        assert (ask.url, ask.signature) == (FILE, ())
+        assert "hush" not in repr(ask)
+
+    run(scene())
+
+
+def test_an_address_that_has_expired_is_asked_for_anew() -> None:
+    async def scene() -> None:
+        fresh = FILE.replace("hush", "fresh")
+        stage = make_runway(Said({"id": RUNWAY_ID}), Said({"id": RUNWAY_ID, "status": "SUCCEEDED", "output": [fresh]}))
+        job, way = await begin(stage, seconds=5, size="1280x720")
+        stage.files.reels = [UpstreamError("The file was answered with status 403"), Reel([b"x"])]
+        found = await stage.filming.open_anew(way, attrs.evolve(job, clue=FILE), "video")
+        assert isinstance(found, Reel)
+        assert [ask.url for ask in stage.files.asked] == [FILE, fresh]
+        stage.files.reels = [ContentGone("It is not there")]
+        with pytest.raises(ContentGone):
+            await stage.filming.open_anew(way, attrs.evolve(job, clue=fresh), "video")
+        assert len(stage.files.asked) == 3, "the same address is not asked twice"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (refuse(404), ContentGone),
+        (refuse(410), ContentGone),
+        (refuse(400), UpstreamError),
+        (refuse(429), UpstreamError),
+        (refuse(500), UpstreamError),
+    ],
+)
+def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(answer: Said, kind: type[UpstreamFault]) -> None:
+    """Where the address of a file has to be asked for, a refusal is the provider's matter, as it is of the file."""
+
+    async def scene() -> None:
+        stage = Stage(play(Said({"task_id": "1", "base_resp": {"status_code": 0}}), answer), "minimax", models=())
+        stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "MiniMax-Hailuo-2.3"),)))
+        job, way = await begin(stage, seconds=6)
+        with pytest.raises(UpstreamFault) as met:
+            await stage.filming.open(way, attrs.evolve(job, clue="205258526306433"), "video")
+        assert type(met.value) is kind
+        assert stage.files.asked == []
+
+    run(scene())
+
+
+# ---- stopped, forgotten
+
+
+def test_a_task_is_stopped_and_forgotten_where_that_is_offered_and_nobody_is_troubled_where_it_fails() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        job, way = await begin(stage)
+        assert not await stage.filming.cancel(way, job), "the convention has no word for it"
+        assert stage.provider.asked == []
+        assert await stage.filming.delete(way, job)
+        assert [(asked.method, asked.path) for asked in stage.provider.asked] == [("DELETE", f"/videos/{ID}")]
+        for answer in (refuse(404), refuse(500), UpstreamError("It broke"), Said({}, wait_s=10**6)):
+            stage.provider.clerk = play(answer)
+            with capture_logs() as lines:
+                assert not await stage.filming.delete(way, job)
+            assert [(line["event"], line["video_id"]) for line in lines] == [("task_not_dropped", job.id)]
+        runway = make_runway(Said({"id": RUNWAY_ID}))
+        made, there = await begin(runway, seconds=5, size="1280x720")
+        assert await runway.filming.cancel(there, made)
+
+    run(scene())
+
+
+def test_many_are_asked_at_the_same_time() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(), attrs.evolve(task("in_progress"), wait_s=10.0)))
+        job, way = await begin(stage)
+        began = stage.loop.time()
+        await asyncio.gather(*(stage.filming.poll(way, job) for _ in range(50)))
+        assert stage.loop.time() - began == pytest.approx(10.0)
+
+    run(scene())

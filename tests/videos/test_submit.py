@@ -1,0 +1,555 @@
+"""A call becomes a job: on record before anybody is asked, begun by one provider, once, or by nobody at no cost."""
+
+import asyncio
+from typing import Any
+
+import attrs
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.domain.account import Caller
+from gateway.domain.balance import Quota
+from gateway.domain.capability import Capability
+from gateway.domain.video import VideoJob
+from gateway.errors import (
+    Conflict,
+    ContentBlocked,
+    ContentForbidden,
+    Fault,
+    QuotaExhausted,
+    RateLimited,
+    ShuttingDown,
+    StoreUnavailable,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamFault,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.media.word_filter import WordList
+from gateway.videos.jobs import INSIST_S, LEASE_MS
+from gateway.videos.provider_api import SubmitUnknown, write_print
+from gateway.videos.submit import Ticket
+from tests.support.video_services import (
+    A_SECOND,
+    CALLER,
+    FULL_HD,
+    ID,
+    KNOWN,
+    Answer,
+    Asked,
+    Said,
+    Stage,
+    limited,
+    play,
+    refuse,
+    run,
+    task,
+)
+
+LOST = UpstreamError("The provider broke the connection", phase="headers")
+LATE = UpstreamTimeout("The provider took too long to answer", phase="headers")
+FAR = UpstreamError("The provider could not be reached", phase="connect")
+HELD = 4 * A_SECOND
+
+
+async def see(stage: Stage, **ask: Any) -> Fault:
+    """The fault that a call ends in."""
+    with pytest.raises(Fault) as met:
+        await stage.submit(**ask)
+    return met.value
+
+
+async def check_nothing_left(stage: Stage) -> None:
+    """No job, no hold, no turn."""
+    assert await stage.store.list_open() == []
+    assert stage.videos.list_held() == {}
+    assert (stage.held, stage.admission.open_holds, stage.relay.running) == (0, 0, 0)
+
+
+# ---- on record before it is asked
+
+
+def test_a_job_and_its_hold_are_on_record_before_its_provider_is_asked() -> None:
+    async def scene() -> None:
+        seen: list[tuple[VideoJob, int]] = []
+
+        def clerk(_asked: Asked) -> Answer:
+            (job,) = stage.store._jobs.values()
+            seen.append((job, stage.held))
+            return task()
+
+        stage = Stage(clerk)
+        job = await stage.submit(webhook_url="https://hooks/1")
+        ((asked, held),) = seen
+        assert stage.store.tried == ["create", "advance", "advance"]
+        assert (asked.state, asked.channel, asked.provider, asked.wire) == (
+            "submitting",
+            "up",
+            "custom",
+            "openai_videos",
+        )
+        assert (asked.upstream_model, asked.key_print) == ("m", write_print("key-of-up"))
+        assert (asked.owner, asked.lease_until_ms) == (stage.videos.owner, asked.created_ms + LEASE_MS)
+        assert (asked.seconds, asked.size, asked.prompt) == ("4", "1280x720", "a cat")
+        assert (asked.held_nanos, held, asked.receipt.ending) == (HELD, HELD, "interrupted")
+        assert asked.deadline_ms == asked.created_ms + 24 * 3_600_000
+        assert asked.webhook_url == "https://hooks/1"
+        assert asked.id == job.id
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [("queued", "queued"), ("in_progress", "processing"), ("odd", "processing")]
+)
+def test_a_job_that_was_begun_is_nobodys_and_due_in_two_seconds(status: str, state: str) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(status)))
+        ticket = stage.order()
+        job = await stage.submissions.submit(ticket)
+        assert job == await stage.find(job)
+        assert (job.state, job.upstream_id, job.owner, job.lease_until_ms) == (state, ID, "", 0)
+        assert job.due_ms == stage.now_ms + 2_000
+        assert (job.receipt.ending, job.receipt.status, job.receipt.reserved_nanos) == ("completed", 200, HELD)
+        assert (ticket.row, ticket.job) == (job.receipt, job)
+        assert stage.rung == ["begun"]
+        assert stage.videos.list_held() == {job.id: HELD}
+        assert await stage.rows() == [], "its row is written with its end"
+        assert stage.relay.running == 0
+
+    run(scene())
+
+
+def test_the_provider_is_asked_in_its_own_words_and_knows_the_job_by_name() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()), model_map=(("m", "their-model"),))
+        job = await stage.submit(size="1920x1080", seconds=8)
+        (asked,) = stage.provider.asked
+        assert asked.body == {
+            "seed": 7, "model": "their-model", "prompt": "a cat", "seconds": "8", "size": "1920x1080",
+        }  # fmt: skip
+        assert asked.headers["Idempotency-Key"] == job.id
+        assert asked.plan.once, "a connection that breaks is no reason to send it again"
+        assert (job.seconds, job.size, job.held_nanos, job.cost_nanos) == ("8", "1920x1080", 8 * FULL_HD, 8 * FULL_HD)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds", "charged"),
+    [
+        ({"seconds": "8", "size": "1280x720"}, "8", 8), ({"seconds": 6}, "6", 6), ({}, "", 10),
+        ({"seconds": "6.2"}, "7", 7), ({"seconds": "nan"}, "", 10), ({"seconds": "-1"}, "", 10),
+        ({"seconds": "1e9"}, "", 10), ({"seconds": "inf"}, "", 10), ({"seconds": "60"}, "60", 60),
+        ({"seconds": "8", "size": "1920x1080"}, "8", 24),
+    ],
+)  # fmt: skip
+def test_where_nobody_said_how_long_the_provider_does_and_what_it_says_is_charged(
+    told: dict[str, Any], seconds: str, charged: int
+) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task(**told)), models=())
+        job = await stage.submit()
+        assert (job.seconds, job.cost_nanos, job.held_nanos) == (seconds, charged * A_SECOND, 10 * A_SECOND)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, "https://key/hook"), ("https://mine/hook", "https://mine/hook")])
+def test_the_keys_own_webhook_is_told_where_the_call_names_none(asked: str | None, told: str) -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        caller = attrs.evolve(CALLER, key=attrs.evolve(CALLER.key, webhook_url="https://key/hook"))
+        job = await stage.submissions.submit(stage.order(caller, webhook_url=asked))
+        assert job.webhook_url == told
+
+    run(scene())
+
+
+# ---- a provider says no
+
+
+REFUSALS: list[tuple[Answer, type[UpstreamFault], bool]] = [
+    (refuse(400), UpstreamRefused, False),
+    (refuse(404), UpstreamRefused, True),
+    (refuse(400, code="moderation_blocked"), ContentBlocked, False),
+    (refuse(401), UpstreamDenied, True),
+    (refuse(402), UpstreamDenied, True),
+    (refuse(429), UpstreamLimited, True),
+    (refuse(500), UpstreamError, True),
+    (refuse(503), UpstreamError, True),
+    (FAR, UpstreamError, True),
+    (UpstreamTimeout("Connecting took too long", phase="connect"), UpstreamTimeout, True),
+]
+
+
+@pytest.mark.parametrize(("answer", "kind", "elsewhere"), REFUSALS)
+def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_may(
+    answer: Answer, kind: type[UpstreamFault], elsewhere: bool
+) -> None:
+    async def scene() -> None:
+        alone = Stage(play(answer))
+        fault = await see(alone)
+        assert isinstance(fault, kind)
+        await check_nothing_left(alone)
+        (row,) = await alone.rows()
+        assert (row.cost_nanos, row.reserved_nanos, row.attempts, row.channel) == (0, HELD, 1, "up")
+        assert row.error_code == fault.public_code
+        assert row.ending == ("refused" if isinstance(fault, UpstreamRefused) else "upstream_failed")
+        assert alone.store._jobs == {}
+
+        both = Stage(play(answer, task()), "custom", "custom")
+        if not elsewhere:
+            assert isinstance(await see(both), kind)
+            assert len(both.provider.asked) == 1
+            return
+        job = await both.submit()
+        assert (job.channel, job.state, job.receipt.attempts) == ("up1", "queued", 2)
+        assert len({asked.headers["Idempotency-Key"] for asked in both.provider.asked}) == 1
+        assert [asked.headers["Authorization"][-3:] for asked in both.provider.asked] == ["-up", "up1"]
+        assert job.receipt.tried.startswith("up=")
+
+    run(scene())
+
+
+def test_a_channel_that_has_no_words_for_it_is_passed_over_unasked() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()), "minimax", "custom", models=())
+        hailuo = attrs.evolve(stage.channels[0], model_map=(("m", "MiniMax-Hailuo-2.3"),))
+        stage.use(hailuo, stage.channels[1])
+        job = await stage.submit(size="1920x1080", seconds=10)  # it has either, and not both
+        assert (job.channel, job.wire, len(stage.provider.asked)) == ("up1", "openai_videos", 1)
+        stage.use(hailuo)
+        fault = await see(stage, size="1920x1080", seconds=10)
+        assert (fault.status, fault.public_code, fault.param) == (400, "invalid_request", "seconds")
+        assert len(stage.provider.asked) == 1
+        assert stage.videos.list_held() == {job.id: 10 * FULL_HD}
+
+    run(scene())
+
+
+# ---- nobody knows whether it was begun
+
+
+UNKNOWN: list[Answer] = [
+    LOST,
+    LATE,
+    UpstreamError("The provider's answer is no HTTP", phase="headers"),
+    Said(b"<html>Bad gateway</html>", 502),
+    Said({}, 504),
+    Said({}, 408),
+    Said(b"", 524),
+    Said(b"<html>welcome</html>", 200),
+    Said(b"", 200),
+    Said({"status": "queued"}, 200),
+    Said({"id": "../x", "status": "queued"}, 201),
+    Said({}, 200, breaks=UpstreamError("The body broke off", phase="body")),
+]
+
+
+@pytest.mark.parametrize("answer", UNKNOWN)
+def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_again(answer: Answer) -> None:
+    async def scene() -> None:
+        stage = Stage(play(answer, task()), "custom", "custom")
+        with capture_logs() as lines:
+            fault = await see(stage)
+        assert isinstance(fault, SubmitUnknown)
+        assert (fault.should_retry, fault.retryable) == (False, False)
+        assert fault.status in {502, 504}
+        assert "not known" in fault.message
+        assert len(stage.provider.asked) == 1
+        (job,) = stage.store._jobs.values()
+        assert (job.state, job.error_code, job.cost_nanos, job.due_ms) == ("failed", "submit_unknown", 0, None)
+        (row,) = await stage.rows()
+        assert (row.cost_nanos, row.reserved_nanos, row.ending) == (0, HELD, "upstream_failed")
+        assert (row.error_code, row.channel, row.attempts) == ("submit_unknown", "up", 1)
+        assert await stage.store.list_contradictions() == []
+        await check_nothing_left(stage)
+        assert stage.rung == ["ended"]
+        assert "submit_unknown" in {line["event"] for line in lines}
+
+    run(scene())
+
+
+def test_a_provider_that_never_answers_is_waited_for_as_long_as_its_channel_says() -> None:
+    async def scene() -> None:
+        stage = Stage(play(Said({}, wait_s=10**9)), "custom", "custom")
+        began = stage.loop.time()
+        assert isinstance(await see(stage), SubmitUnknown)
+        assert stage.loop.time() - began == pytest.approx(1_800.0)
+        assert len(stage.provider.asked) == 1
+
+    run(scene())
+
+
+def test_a_stop_in_the_middle_of_a_submit_is_no_reason_to_believe_that_it_was_not_made() -> None:
+    async def scene() -> None:
+        stage = Stage(play(Said({}, wait_s=10**6)))
+        submitting = asyncio.create_task(stage.submit())
+        await asyncio.sleep(1)
+        stage.relay.break_off()
+        with pytest.raises(SubmitUnknown):
+            await submitting
+        (job,) = stage.store._jobs.values()
+        assert job.error_code == "submit_unknown"
+        fault = await see(stage)
+        assert isinstance(fault, ShuttingDown)
+        assert len(stage.store._jobs) == 1, "and nothing more is begun"
+        await check_nothing_left(stage)
+
+    run(scene())
+
+
+# ---- before anything is asked
+
+
+def broke(**quota: Any) -> Caller:
+    return attrs.evolve(CALLER, key=attrs.evolve(CALLER.key, quota=Quota(HELD - 1, "lifetime", **quota)))
+
+
+def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        ticket = stage.order(broke())
+        with pytest.raises(QuotaExhausted):
+            await stage.submissions.submit(ticket)
+        assert stage.provider.asked == []
+        assert ticket.row is not None
+        assert (ticket.row.ending, ticket.row.status) == ("refused", 403)
+        assert list(stage.outbox.look()) == [ticket.row]
+        await check_nothing_left(stage)
+
+    run(scene())
+
+
+def test_a_turn_at_the_rate_limits_ends_with_the_submit_and_not_with_the_job() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        caller = limited(max_concurrency=1)
+        stage.provider.clerk = play(attrs.evolve(task(), wait_s=5.0))
+        first, second, third = (stage.order(caller) for _ in range(3))
+        submitting = asyncio.create_task(stage.submissions.submit(first))
+        await asyncio.sleep(1)
+        with pytest.raises(RateLimited):
+            await stage.submissions.submit(second)
+        await submitting
+        await stage.submissions.submit(third)
+        assert None not in {first.standing, third.standing}
+        assert len(stage.videos.list_held()) == 2
+
+    run(scene())
+
+
+def test_an_account_has_so_many_jobs_under_way_and_no_more_until_one_has_ended() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        stage.rules = attrs.evolve(stage.rules, max_open=2)
+        first = await stage.submit()
+        await stage.submit()
+        assert isinstance(await see(stage), RateLimited)
+        other = attrs.evolve(CALLER, account=attrs.evolve(CALLER.account, id=2), key=attrs.evolve(CALLER.key, id=8))
+        await stage.submissions.submit(stage.order(other))
+        assert (stage.provider.begun, stage.videos.count_open(1), stage.held) == (3, 2, 2 * HELD)
+        await stage.videos.complete(first)
+        assert stage.videos.count_open(1) == 1
+        await stage.submit()
+        again = stage.make_videos()
+        await again.open()
+        assert (again.count_open(1), again.count_open(2), again.count_open(3)) == (2, 1, 0)
+
+    run(scene())
+
+
+def test_what_came_to_nothing_is_not_under_way() -> None:
+    async def scene() -> None:
+        stage = Stage(play(refuse(400)))
+        stage.rules = attrs.evolve(stage.rules, max_open=1)
+        for _ in range(3):
+            assert isinstance(await see(stage), UpstreamRefused)
+        stage.store.refused = {"create": 2}
+        for _ in range(2):
+            assert isinstance(await see(stage), StoreUnavailable)
+        stage.provider.clerk = play(LOST)
+        for _ in range(2):
+            assert isinstance(await see(stage), SubmitUnknown)
+        assert stage.videos.count_open(1) == 0
+
+    run(scene())
+
+
+def test_a_store_that_fails_at_the_beginning_lets_nobody_be_asked() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        stage.store.refused = {"create": 1}
+        caller = limited(max_concurrency=1)
+        with pytest.raises(StoreUnavailable):
+            await stage.submissions.submit(stage.order(caller))
+        assert stage.provider.asked == []
+        await check_nothing_left(stage)
+        await stage.submissions.submit(stage.order(caller))
+
+    run(scene())
+
+
+def test_a_store_that_fails_before_the_submit_lets_nobody_be_asked_and_the_job_be_dropped() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        stage.store.refused = {"advance": 1, "drop": 2}
+        assert isinstance(await see(stage), StoreUnavailable)
+        assert stage.provider.asked == []
+        assert len(await stage.rows()) == 1
+        await check_nothing_left(stage)
+
+    run(scene())
+
+
+def test_what_nobody_may_ask_for_is_refused_before_anything_is_held() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        stage.submissions.words = WordList({"forbidden fruit": "forbidden fruit"})
+        call = stage.order().call
+        stage.submissions.check(call)
+        assert call.video is not None
+        for spoilt in (
+            attrs.evolve(call, video=attrs.evolve(call.video, prompt="Forbidden  FRUIT")),
+            attrs.evolve(call, body={"negative_prompt": "no forbidden fruit"}),
+        ):
+            with pytest.raises(ContentForbidden) as refused:
+                stage.submissions.check(spoilt)
+            assert (refused.value.status, refused.value.should_retry) == (400, False)
+
+    run(scene())
+
+
+def test_no_room_on_the_disk_is_a_reason_to_begin_nothing_unless_nothing_is_kept() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+        stage.shelf.full = True
+        with pytest.raises(StoreUnavailable):
+            stage.submissions.check(stage.order().call)
+        stage.rules = attrs.evolve(stage.rules, keep=False)
+        stage.submissions.check(stage.order().call)
+
+    run(scene())
+
+
+# ---- after it was begun
+
+
+def test_what_was_begun_is_recorded_as_soon_as_the_store_is_well_again() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+
+        def fail(asked: Asked) -> Answer:
+            stage.store.refused = {"advance": 3}
+            return task()
+
+        stage.provider.clerk = fail
+        job = await stage.submit()
+        assert (await stage.find(job)).upstream_id == ID
+        assert stage.rung == ["begun"]
+        assert stage.provider.begun == 1
+
+    run(scene())
+
+
+def test_a_caller_does_not_wait_for_ever_for_a_store_but_its_job_is_not_lost() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()))
+
+        def fail(asked: Asked) -> Answer:
+            stage.store.refused = {"advance": 100}
+            return task()
+
+        stage.provider.clerk = fail
+        began = stage.loop.time()
+        job = await stage.submit()
+        assert stage.loop.time() - began == pytest.approx(INSIST_S)
+        assert (job.state, job.upstream_id) == ("queued", ID)
+        assert (await stage.find(job)).state == "submitting"
+        await asyncio.sleep(60)
+        assert (await stage.find(job)).upstream_id == ID
+
+    run(scene())
+
+
+# ---- cancelled meanwhile
+
+
+def test_a_job_that_is_cancelled_before_it_is_begun_is_not_begun() -> None:
+    async def scene() -> None:
+        stage = Stage(play(refuse(500), task()), "custom", "custom")
+
+        def cancel_first(asked: Asked) -> Answer:
+            (job,) = stage.store._jobs.values()
+            cancelling.append(asyncio.ensure_future(stage.videos.cancel(job.id)))
+            return attrs.evolve(refuse(500), wait_s=1.0)
+
+        cancelling: list[Any] = []
+        stage.provider.clerk = cancel_first
+        fault = await see(stage)
+        assert isinstance(fault, Conflict)
+        assert len(stage.provider.asked) == 1
+        assert (await cancelling[0]).error_code == "cancelled"
+        (row,) = await stage.rows()
+        assert (row.ending, row.cost_nanos, row.error_code) == ("interrupted", 0, "cancelled")
+        await check_nothing_left(stage)
+
+    run(scene())
+
+
+def test_a_job_that_is_cancelled_while_it_is_being_begun_stays_so_and_its_provider_is_told() -> None:
+    async def scene() -> None:
+        stage = Stage(play(Said({"id": "17f20503-6c24-4c16-946b-35dbbce2af2f"}, wait_s=5.0)), "runway", models=())
+        stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "gen4.5"),)))
+        submitting = asyncio.create_task(stage.submit(seconds=5, size="1280x720"))
+        await asyncio.sleep(1)
+        (job,) = stage.store._jobs.values()
+        await stage.videos.cancel(job.id)
+        told = await submitting
+        assert (told.state, told.error_code) == ("failed", "cancelled")
+        assert [asked.method for asked in stage.provider.asked] == ["POST", "DELETE"]
+        assert len(await stage.rows()) == 1
+        await check_nothing_left(stage)
+
+    run(scene())
+
+
+# ---- bugs of ours
+
+
+def test_a_bug_in_the_middle_of_a_submit_leaves_the_job_to_whoever_looks_at_it_next() -> None:
+    async def scene() -> None:
+        stage = Stage(play(RuntimeError("a bug")))
+        with pytest.raises(RuntimeError):
+            await stage.submit()
+        await asyncio.sleep(1)
+        (job,) = stage.store._jobs.values()
+        assert (job.state, job.owner) == ("submitting", "")
+        assert stage.videos.list_held() == {job.id: HELD}
+        assert await stage.watch.look(await stage.claim(job)) is None
+        assert (await stage.find(job)).error_code == "submit_unknown"
+        await check_nothing_left(stage)
+
+    run(scene())
+
+
+def test_a_ticket_has_nothing_before_its_call_was_granted() -> None:
+    async def scene() -> None:
+        ticket = Stage(play(task())).order()
+        assert attrs.astuple(ticket, recurse=False)[3:] == (None, None, None, None)
+        assert isinstance(ticket, Ticket)
+
+    run(scene())
+
+
+def test_a_model_whose_length_is_known_is_asked_for_it() -> None:
+    async def scene() -> None:
+        stage = Stage(play(task()), models=(attrs.evolve(KNOWN, sizes=None), Capability("x")))
+        await stage.submit()
+        assert stage.provider.asked[0].body["seconds"] == "4"
+        assert "size" not in stage.provider.asked[0].body
+
+    run(scene())

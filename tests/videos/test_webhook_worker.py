@@ -1,0 +1,430 @@
+"""Webhooks are told when they are due, again until they are taken or a day is over, and none at another's cost."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.domain.webhook import PATIENCE_S, RETRY_AFTER_S, Delivery
+from gateway.errors import EgressRefused, StoreUnavailable, UpstreamTimeout
+from gateway.storage.memory_videos import MemoryDeliveryStore
+from gateway.videos.webhook_sender import TIMEOUT_S, Teller
+from gateway.videos.webhook_worker import AT_ONE_HOST, EACH, LEASE_MS, LONGEST_REST_S, MOST, REST_S, DeliverWebhooks
+from tests.support.worker_loop import run_hurried
+
+EPOCH_S = 1_800_000_000.0
+TICK_S = 0.002
+"""Records are kept in milliseconds."""
+LATE_S = REST_S + 0.5
+Manner = Callable[[], Awaitable[int]]
+
+
+async def take() -> int:
+    """As a receiver that is well answers."""
+    await asyncio.sleep(0.05)
+    return 200
+
+
+async def hang() -> int:
+    """As one that never answers is given up."""
+    await asyncio.sleep(TIMEOUT_S)
+    raise UpstreamTimeout("The webhook's receiver took too long to answer", phase="headers")
+
+
+def say(*statuses: int) -> Manner:
+    """One status after another, and the last again and again."""
+    left = list(statuses)
+
+    async def answer() -> int:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return answer
+
+
+class Receivers:
+    """Everybody's servers, by their hosts; the way to them, and what came there."""
+
+    def __init__(self, **manners: Manner) -> None:
+        self.manners = manners
+        self.came: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+        self.under_way: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+
+    async def post(self, url: str, _body: bytes, headers: Mapping[str, str], _timeout_s: float) -> int:
+        host = urlsplit(url).hostname or "" if "[" not in url else ""
+        self.came[host].append((headers["webhook-id"], asyncio.get_running_loop().time()))
+        for place in (host, "together"):
+            self.under_way[place] += 1
+            self.most[place] = max(self.most[place], self.under_way[place])
+        try:
+            return await self.manners[host]()
+        finally:
+            self.under_way -= Counter([host, "together"])
+
+    @property
+    def told(self) -> Counter[str]:
+        """How often each delivery was."""
+        return Counter(name for came in self.came.values() for name, _ in came)
+
+
+class MoodyStore(MemoryDeliveryStore):
+    """A store that fails as often as it is told to; it remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims_fail = self.notes_fail = 0
+        self.looked_at: list[float] = []
+        self.noted: list[Delivery] = []
+
+    async def claim_deliveries(
+        self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
+    ) -> Sequence[Delivery]:
+        self.looked_at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0)
+        if self.claims_fail:
+            self.claims_fail -= 1
+            raise StoreUnavailable("not now")
+        return await super().claim_deliveries(owner, now_ms, lease_ms=lease_ms, most=most, each=each)
+
+    async def note_delivery(self, delivery: Delivery) -> None:
+        await asyncio.sleep(0)
+        if self.notes_fail:
+            self.notes_fail -= 1
+            raise StoreUnavailable("not now")
+        self.noted.append(delivery)
+        await super().note_delivery(delivery)
+
+
+class House:
+    """The job between its store and its receivers, in the time of a loop in a hurry."""
+
+    def __init__(self, **manners: Manner) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.began = self.loop.time()
+        self.store = MoodyStore()
+        self.receivers = Receivers(**manners)
+        self.job = self.make_job()
+        self.running: asyncio.Task[None] | None = None
+
+    def make_job(self, owner: str = "me") -> DeliverWebhooks:
+        teller = Teller(self.receivers, lambda _key_id: b"secret", self.clock)  # type: ignore[arg-type]
+        return DeliverWebhooks(self.store, teller, owner, self.clock)
+
+    def clock(self) -> float:
+        return EPOCH_S + self.loop.time()
+
+    @property
+    def passed_s(self) -> float:
+        return self.loop.time() - self.began
+
+    def put(self, host: str, *names: object, account: int = 1) -> None:
+        """Jobs that ended now."""
+        now_ms = round(self.clock() * 1000)
+        for name in names:
+            self.store.add(
+                Delivery(
+                    id=f"evt_{name}",
+                    video_id=f"video_{name}",
+                    account_id=account,
+                    key_id=7,
+                    url=f"https://{host}/hook?secret",
+                    event="video.completed",
+                    body=b"{}",
+                    created_ms=now_ms,
+                    due_ms=now_ms,
+                )
+            )
+
+    async def look(self, name: object) -> Delivery:
+        return {one.id: one for one in await self.store.list_deliveries(video_id=None, limit=999)}[f"evt_{name}"]
+
+    async def run(self, seconds: float) -> None:
+        if self.running is None:
+            self.running = asyncio.create_task(self.job.run())
+        await asyncio.sleep(seconds)
+        assert not self.running.done()
+
+    async def stop(self) -> None:
+        if self.running is not None:
+            self.running.cancel()
+            await asyncio.gather(self.running, return_exceptions=True)
+            self.running = None
+
+
+def play(scene: Callable[..., Coroutine[Any, Any, None]], **manners: Manner) -> list[Any]:
+    """Run ``scene`` in a house; what was logged meanwhile."""
+
+    async def main() -> None:
+        house = House(**manners)
+        try:
+            await scene(house)
+        finally:
+            await house.stop()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with capture_logs() as told:
+        run_hurried(main())
+    return told
+
+
+def test_what_is_due_is_told_once() -> None:
+    async def scene(house: House) -> None:
+        house.put("well", *range(5))
+        await house.run(3600)
+        assert house.receivers.told == {f"evt_{number}": 1 for number in range(5)}
+        for number in range(5):
+            found = await house.look(number)
+            assert (found.status, found.attempts, found.answer, found.owner) == ("delivered", 1, 200, "")
+
+    assert play(scene, well=take) == []
+
+
+def test_what_is_refused_is_told_again_with_the_same_id() -> None:
+    async def scene(house: House) -> None:
+        house.put("moody", "a")
+        await house.run(60)
+        (first, began), (second, again) = house.receivers.came["moody"]
+        assert first == second == "evt_a"
+        assert RETRY_AFTER_S[0] - TICK_S <= again - began <= RETRY_AFTER_S[0] + LATE_S
+        found = await house.look("a")
+        assert (found.status, found.attempts, found.answer, found.error) == ("delivered", 2, 200, None)
+
+    assert play(scene, moody=say(500, 200)) == []
+
+
+def test_whoever_never_answers_is_told_for_a_day_and_then_no_more() -> None:
+    async def scene(house: House) -> None:
+        house.put("dead", "a")
+        await house.run(2 * PATIENCE_S)
+        times = [at for _, at in house.receivers.came["dead"]]
+        assert len(times) == 1 + len(RETRY_AFTER_S)
+        for wait_s, (before, after) in zip(RETRY_AFTER_S, pairwise(times), strict=True):
+            assert wait_s - TICK_S <= after - before - TIMEOUT_S <= wait_s + LATE_S
+        found = await house.look("a")
+        assert (found.status, found.attempts, found.due_ms) == ("failed", len(times), None)
+
+    (line,) = play(scene, dead=hang)
+    assert (line["event"], line["log_level"], line["delivery_id"], line["attempts"]) == (
+        "delivery_failed", "warning", "evt_a", 1 + len(RETRY_AFTER_S),
+    )  # fmt: skip
+    assert "secret" not in str(line)
+    assert "dead" not in str(line)
+
+
+def test_two_deliveries_to_a_dead_host_do_not_hold_up_a_third() -> None:
+    async def scene(house: House) -> None:
+        house.put("dead", 1, 2)
+        house.put("well", 3)
+        await house.run(1)
+        assert (await house.look(3)).status == "delivered"
+        assert house.receivers.under_way == {"dead": 2, "together": 2}
+
+    assert play(scene, well=take, dead=hang) == []
+
+
+def test_many_for_a_dead_host_do_not_hold_up_another_and_have_their_turns() -> None:
+    """And the store is not asked to put them off again and again."""
+    count = 90
+
+    async def scene(house: House) -> None:
+        house.put("dead", *range(count))
+        house.put("well", "x")
+        await house.run(4)
+        assert (await house.look("x")).status == "delivered"
+        house.put("well", "y")
+        house.job.wake()
+        await house.run(1)
+        assert (await house.look("y")).status == "delivered"
+        await house.run(8 * count * TIMEOUT_S / AT_ONE_HOST)  # later attempts come between the first ones
+        told = house.receivers.told
+        assert all(told[f"evt_{number}"] for number in range(count))
+        assert house.receivers.most["dead"] == AT_ONE_HOST
+        assert len(house.store.noted) < 4 * sum(told.values())
+        house.receivers.manners["dead"] = take
+        await house.run(2 * PATIENCE_S)
+        assert house.job._hosts == {}
+
+    assert play(scene, well=take, dead=hang) == []
+
+
+def test_many_for_one_host_that_is_well_are_told_without_being_put_off() -> None:
+    async def scene(house: House) -> None:
+        house.put("well", *range(200))
+        await house.run(200 * 0.05 / AT_ONE_HOST + 1.5)
+        assert set(house.receivers.told.values()) == {1}
+        assert len(house.receivers.told) == len(house.store.noted) == 200
+        assert house.receivers.most["well"] == AT_ONE_HOST
+
+    assert play(scene, well=take) == []
+
+
+def test_many_dead_hosts_of_one_account_do_not_hold_up_another_account() -> None:
+    count = 80
+
+    async def scene(house: House) -> None:
+        for number in range(count):
+            house.put(f"dead{number}", number)
+        house.put("well", "x", account=2)
+        await house.run(1)
+        assert (await house.look("x")).status == "delivered"
+        house.put("well", "y", account=2)
+        house.job.wake()
+        await house.run(1)
+        assert (await house.look("y")).status == "delivered"
+        assert house.receivers.under_way["together"] == EACH
+        await house.run(count / EACH * (TIMEOUT_S + REST_S) * 2)
+        assert all(house.receivers.told[f"evt_{number}"] for number in range(count))
+        assert house.receivers.most["together"] == EACH + 1  # the other account's
+
+    play(scene, well=take, **{f"dead{number}": hang for number in range(count)})
+
+
+def test_one_host_is_not_held_up_for_an_account_by_what_another_has_there() -> None:
+    async def scene(house: House) -> None:
+        house.put("both", *range(90))
+        await house.run(5)
+        house.receivers.manners["both"] = take
+        house.put("both", "x", account=2)
+        house.job.wake()
+        await house.run(1)
+        assert (await house.look("x")).status == "delivered"
+        assert house.receivers.under_way["both"] == AT_ONE_HOST
+
+    assert play(scene, both=hang) == []
+
+
+def test_no_more_than_some_are_told_at_once_and_every_one_in_its_lease() -> None:
+    async def scene(house: House) -> None:
+        for number in range(3 * MOST):
+            house.put(f"dead{number}", number, account=number)
+        await house.run(3 * TIMEOUT_S + 10)
+        assert house.receivers.most["together"] == MOST
+        assert min(house.receivers.told[f"evt_{number}"] for number in range(3 * MOST)) >= 1
+        for one in house.store.noted:
+            assert one.attempts > 0  # none of them was put off: each has a host of its own
+
+    play(scene, **{f"dead{number}": hang for number in range(3 * MOST)})
+
+
+def test_whoever_is_woken_looks_at_once_and_otherwise_seldom() -> None:
+    async def scene(house: House) -> None:
+        await house.run(300)
+        looks = house.store.looked_at
+        assert all(LONGEST_REST_S <= after - before < LONGEST_REST_S + 1 for before, after in pairwise(looks))
+        house.put("well", "a")
+        house.job.wake()
+        await house.run(0.5)
+        assert (await house.look("a")).status == "delivered"
+
+    play(scene, well=take)
+
+
+def test_what_is_due_later_is_waited_for_and_no_longer_than_a_while() -> None:
+    """Another process may have put something there."""
+
+    async def scene(house: House) -> None:
+        await house.run(1)
+        house.put("well", "a")
+        await house.run(LONGEST_REST_S + 1)
+        assert (await house.look("a")).status == "delivered"
+
+    play(scene, well=take)
+
+
+def test_a_store_that_fails_is_asked_again_and_said_once() -> None:
+    async def scene(house: House) -> None:
+        house.put("well", "a")
+        house.store.claims_fail = 5
+        await house.run(10)
+        assert (await house.look("a")).status == "delivered"
+
+    (line,) = play(scene, well=take)
+    assert (line["event"], line["error"]) == ("deliveries_not_claimed", "not now")
+
+
+def test_an_outcome_that_cannot_be_stored_is_kept_and_not_told_again() -> None:
+    """Not even after the lease of it is over."""
+
+    async def scene(house: House) -> None:
+        house.put("well", "a")
+        house.store.notes_fail = 3 * LEASE_MS // 1000
+        await house.run(2 * LEASE_MS / 1000)
+        assert (await house.look("a")).status == "pending"
+        await house.run(2 * LEASE_MS / 1000)
+        assert (await house.look("a")).status == "delivered"
+        assert house.receivers.told == {"evt_a": 1}
+
+    (line,) = play(scene, well=take)
+    assert (line["event"], line["delivery_id"], line["error"]) == ("delivery_not_stored", "evt_a", "not now")
+
+
+def test_what_a_stop_cuts_off_is_told_again_by_the_next_start() -> None:
+    async def scene(house: House) -> None:
+        house.put("dead", "a")
+        house.put("dead", *range(EACH))
+        await house.run(5)
+        await house.stop()
+        assert not house.receivers.under_way
+        house.receivers.manners["dead"] = take
+        house.job = house.make_job("another")
+        await house.run(1)
+        assert (await house.look("a")).status == "pending"  # whoever has it is believed to be alive
+        await house.run(LEASE_MS / 1000 + 1)
+        found = await house.look("a")
+        assert (found.status, found.attempts) == ("delivered", 1)
+        assert house.receivers.told["evt_a"] == 2
+
+    assert play(scene, dead=hang) == []
+
+
+@pytest.mark.parametrize("after_s", [0, 0.5])
+def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
+    """Also where it was stopped before anything had begun of what it had taken on."""
+
+    async def scene(house: House) -> None:
+        house.put("dead", *range(MOST))
+        await house.run(0)
+        while not house.job._hand:  # noqa: ASYNC110 - what is waited for is one step of the loop
+            await asyncio.sleep(0)
+        await asyncio.sleep(after_s)
+        await house.stop()
+        house.receivers.manners["dead"] = take
+        await house.run(3 * LEASE_MS / 1000)
+        assert {(await house.look(number)).status for number in range(MOST)} == {"delivered"}
+
+    assert play(scene, dead=hang) == []
+
+
+def test_an_address_that_nobody_can_read_is_tried_once() -> None:
+    async def refuse() -> int:
+        raise EgressRefused("The webhook's address is not a plain http or https URL")
+
+    async def scene(house: House) -> None:
+        house.put("[", "a")
+        await house.run(3)
+        found = await house.look("a")
+        assert (found.status, found.attempts) == ("failed", 1)
+
+    (line,) = play(scene, **{"": refuse})
+    assert (line["event"], line["attempts"]) == ("delivery_failed", 1)
+    assert "not a plain" in line["error"]
+
+
+def test_a_bug_reaches_the_runner() -> None:
+    async def fail() -> int:
+        raise ZeroDivisionError
+
+    async def scene(house: House) -> None:
+        house.put("odd", "a")
+        house.put("dead", "b")
+        with pytest.raises(ExceptionGroup) as raised:
+            await house.job.run()
+        assert isinstance(raised.value.exceptions[0], ZeroDivisionError)
+        assert not house.receivers.under_way
+
+    play(scene, odd=fail, dead=hang)
