@@ -8,45 +8,45 @@ from functools import partial
 import attrs
 from aiohttp import web
 
-from gateway.auth.accounts import Administration
-from gateway.auth.api_keys import Directory
+from gateway.auth.accounts import AccountService
+from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.background import JobRunner
-from gateway.billing.quota import Admission
-from gateway.billing.rate_limiter import MemoryCounters
-from gateway.billing.retention_worker import RetireRequests
+from gateway.billing.quota import QuotaService
+from gateway.billing.rate_limiter import InMemoryRateLimiter
+from gateway.billing.retention_worker import RetentionWorker
 from gateway.billing.settlement import Settlement
 from gateway.books import Books, open_books
 from gateway.cinema import Cinema, Materials, open_cinema
-from gateway.config.live_settings import LiveSettings, open_in_force
+from gateway.config.live_settings import SettingsService, open_in_force
 from gateway.config.loader import read_words_file
-from gateway.config.reload import InForce, Reloader, Ruled, build_channels, build_models, build_tariff
+from gateway.config.reload import LiveConfig, Reloader, Ruled, build_channels, build_models, build_tariff
 from gateway.demo.server import DEMO_MODELS, DemoUpstream
 from gateway.domain.audit_log import GATEWAY
 from gateway.domain.channel import Channel
 from gateway.domain.ip_address import read_networks
-from gateway.domain.model_info import Listed
+from gateway.domain.model_info import ModelInfo
 from gateway.errors import StoreUnavailable
 from gateway.lobby import Lobby, open_lobby
-from gateway.media.cleanup_worker import SweepMedia
-from gateway.media.image_delivery import Gallery
-from gateway.media.images import Images
-from gateway.media.signed_links import Keeper
-from gateway.options import Site, Welcome
-from gateway.proxy.failover import Relay
-from gateway.routing.channels import Fetch, Fleet, Found
+from gateway.media.cleanup_worker import MediaCleanup
+from gateway.media.image_delivery import ImageDelivery
+from gateway.media.images import ImageService
+from gateway.media.signed_links import SignedLinks
+from gateway.options import AppOptions, StartupInfo
+from gateway.proxy.failover import Proxy
+from gateway.routing.channels import ChannelService, Fetch, Found
 from gateway.routing.discovery import find_keyed, find_local
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
-from gateway.routing.probe_worker import ProbeChannels
+from gateway.routing.probe_worker import ChannelProber
 from gateway.routing.router import Router
-from gateway.routing.sync_worker import SyncModels
+from gateway.routing.sync_worker import ModelSyncer
 from gateway.server.admin.operation import hang
-from gateway.server.admin.request_history import History
-from gateway.server.admin.route_explain import Explainer
+from gateway.server.admin.request_history import RequestHistory
+from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.admin.routes import list_doors
 from gateway.server.console.routes import add_console
-from gateway.server.context import INVITATIONS, OFFICE, PROBE, RECEPTION, ROOMS, Gate, Office, Rooms
+from gateway.server.context import INVITATIONS, OFFICE, PROBE, RECEPTION, ROOMS, DrainState, Office, Rooms
 from gateway.server.handlers.health import add_probes
 from gateway.server.handlers.media import KEEPER, add_media_routes
 from gateway.server.middlewares import sign_response
@@ -55,21 +55,21 @@ from gateway.server.openapi.routes import add_docs
 from gateway.server.routes import add_routes
 from gateway.server.shutdown import drain
 from gateway.server.threshold import cross
-from gateway.storage.accounts import SqlAccountStore
-from gateway.storage.api_keys import SqlKeyStore
-from gateway.storage.audit_log import SqlAuditTrail
-from gateway.storage.channels import SqlChannelStore
-from gateway.storage.database import StoreRefused
-from gateway.storage.encryption import Seal, SealBroken
-from gateway.storage.media_files import FileMediaStore
-from gateway.storage.request_log import SqlRequestLog
-from gateway.storage.retention import SqlRetirement
-from gateway.storage.settings import SqlSettingStore
-from gateway.storage.traffic import SqlTraffic
-from gateway.storage.upload_spool import Spool
-from gateway.upstream.client import EitherUpstream
-from gateway.upstream.interface import Upstream
-from gateway.upstream.safe_fetch import GuardedFetcher
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.channels import ChannelRepository
+from gateway.storage.database import DatabaseStartupError
+from gateway.storage.encryption import DecryptionFailed, SecretBox
+from gateway.storage.media_files import MediaFiles
+from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.retention import RetentionRepository
+from gateway.storage.settings import SettingRepository
+from gateway.storage.traffic import TrafficRepository
+from gateway.storage.upload_spool import UploadSpool
+from gateway.upstream.client import FallbackHttpClient
+from gateway.upstream.interface import HttpClient
+from gateway.upstream.safe_fetch import SafeFetcher
 from gateway.ward import open_ward
 
 FIRST_ACCOUNT = "local"
@@ -79,10 +79,10 @@ UPLOADS = 16
 """So many times what one request may upload may wait on the disk at a time."""
 
 
-WELCOME = web.AppKey("welcome", Welcome)
+WELCOME = web.AppKey("welcome", StartupInfo)
 
 
-def build(site: Site) -> web.Application:
+def build(site: AppOptions) -> web.Application:
     """The application. Its parts start with it and stop with it."""
     app = web.Application(
         middlewares=[cross],
@@ -100,7 +100,7 @@ def build(site: Site) -> web.Application:
     return app
 
 
-async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
+async def _live(app: web.Application, *, site: AppOptions) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         try:
             books = await open_books(site, stack)
@@ -108,8 +108,8 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
             site = attrs.evolve(site, config=in_force.config)
             administration, secret = await _open_administration(site, in_force, books)
         except (StoreUnavailable, OSError) as error:
-            raise StoreRefused(f"The data folder {site.folder.path} cannot be used: {error}") from error
-        upstream, jobs = EitherUpstream(ordinary=site.config.server.client == "ordinary"), JobRunner()
+            raise DatabaseStartupError(f"The data folder {site.folder.path} cannot be used: {error}") from error
+        upstream, jobs = FallbackHttpClient(ordinary=site.config.server.client == "ordinary"), JobRunner()
         stack.push_async_callback(upstream.close)
         stack.push_async_callback(jobs.stop)
         ways = await _open_ways(site, in_force, books, upstream, stack)
@@ -122,18 +122,18 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
         lobby = open_lobby(books.database, ways.seal, site.clock)
         stack.callback(lobby.close)
         app[RECEPTION], app[INVITATIONS] = lobby.reception, lobby.invitations
-        stored = SqlSettingStore(books.database)
+        stored = SettingRepository(books.database)
         ruled = _list_ruled(administration, ways, studio, cinema)
-        trail = SqlAuditTrail(books.database)
+        trail = AuditLogRepository(books.database)
         reloader = Reloader(in_force, site.read_config, stored, ruled, trail=trail, clock=site.clock)
-        settings = LiveSettings(in_force, reloader, stored, clock=site.clock)
+        settings = SettingsService(in_force, reloader, stored, clock=site.clock)
         app[OFFICE] = _open_office(
             site, books, administration, ways, reloader, settings=settings, cinema=cinema, lobby=lobby
         )
         stack.push_async_callback(app[OFFICE].finish)
         open_ward(app, books, site.folder.path, jobs)
         demo = any(channel.origin == "demo" for channel in ways.catalog.channels)
-        app[WELCOME] = Welcome(secret, tuple(listed.id for listed in ways.catalog.list_models()), demo)
+        app[WELCOME] = StartupInfo(secret, tuple(listed.id for listed in ways.catalog.list_models()), demo)
         _start_jobs(jobs, books, ways, app[OFFICE])
         _start_sweeps(jobs, site, in_force, books, studio)
         if site.declare:  # who only looks may know other channels, and must not end the jobs of those it does not
@@ -145,16 +145,16 @@ async def _live(app: web.Application, *, site: Site) -> AsyncIterator[None]:
 class _Hall:
     """The rooms that every call walks through, whatever it asks for."""
 
-    admission: Admission
-    relay: Relay
+    admission: QuotaService
+    relay: Proxy
     settlement: Settlement
 
 
-def _build_hall(site: Site, books: Books, upstream: Upstream, ways: "_Ways", studio: "_Studio") -> _Hall:
-    admission = Admission(books.bank, MemoryCounters(time.monotonic), books.journal, books.outbox)
+def _build_hall(site: AppOptions, books: Books, upstream: HttpClient, ways: "_Ways", studio: "_Studio") -> _Hall:
+    admission = QuotaService(books.bank, InMemoryRateLimiter(time.monotonic), books.journal, books.outbox)
     return _Hall(
         admission,
-        Relay(upstream, ways.switchboard, studio.images, clock=site.clock),
+        Proxy(upstream, ways.switchboard, studio.images, clock=site.clock),
         Settlement(admission, books.journal, books.outbox),
     )
 
@@ -163,13 +163,15 @@ def _build_hall(site: Site, books: Books, upstream: Upstream, ways: "_Ways", stu
 class _Ends:
     """Where a call comes out of the house, and what it has walked through."""
 
-    upstream: Upstream
+    upstream: HttpClient
     ways: "_Ways"
     studio: "_Studio"
     hall: _Hall
 
 
-async def _open_cinema(site: Site, in_force: InForce, books: Books, ends: _Ends, stack: AsyncExitStack) -> Cinema:
+async def _open_cinema(
+    site: AppOptions, in_force: LiveConfig, books: Books, ends: _Ends, stack: AsyncExitStack
+) -> Cinema:
     materials = Materials(
         database=books.database,
         left=books.left,
@@ -192,7 +194,7 @@ async def _open_cinema(site: Site, in_force: InForce, books: Books, ends: _Ends,
     try:
         cinema = await open_cinema(materials, stack)
     except (StoreUnavailable, OSError) as error:
-        raise StoreRefused(f"The data folder {site.folder.path} cannot be used: {error}") from error
+        raise DatabaseStartupError(f"The data folder {site.folder.path} cannot be used: {error}") from error
     cinema.submissions.words = ends.studio.images.words
     return cinema
 
@@ -207,7 +209,9 @@ class _Inside:
     cinema: Cinema
 
 
-def _build_rooms(site: Site, in_force: InForce, books: Books, directory: Directory, inside: _Inside) -> Rooms:
+def _build_rooms(
+    site: AppOptions, in_force: LiveConfig, books: Books, directory: ApiKeyAuthenticator, inside: _Inside
+) -> Rooms:
     server, studio, ways, cinema = site.config.server, inside.studio, inside.ways, inside.cinema
     inside.hall.settlement.find_abandoned = in_force.find_abandoned
     return Rooms(
@@ -220,7 +224,7 @@ def _build_rooms(site: Site, in_force: InForce, books: Books, directory: Directo
         settlement=inside.hall.settlement,
         accounting=books.accounting,
         outbox=books.outbox,
-        gate=Gate(),
+        gate=DrainState(),
         clock=site.clock,
         max_body_mb=server.max_body_mb,
         images=studio.images,
@@ -245,32 +249,34 @@ def _build_rooms(site: Site, in_force: InForce, books: Books, directory: Directo
 class _Ways:
     """The ways to providers."""
 
-    catalog: Catalog
-    switchboard: Switchboard
-    fleet: Fleet
+    catalog: ModelCatalog
+    switchboard: LoadBalancer
+    fleet: ChannelService
     router: Router
     fetch: Fetch
-    seal: Seal
+    seal: SecretBox
 
 
-async def _open_ways(site: Site, in_force: InForce, books: Books, upstream: Upstream, stack: AsyncExitStack) -> _Ways:
+async def _open_ways(
+    site: AppOptions, in_force: LiveConfig, books: Books, upstream: HttpClient, stack: AsyncExitStack
+) -> _Ways:
     """The file's channels and the stored ones; without any, whatever can be found; without that, the demo."""
-    catalog, switchboard = Catalog(clock=site.clock), Switchboard(time.monotonic)
+    catalog, switchboard = ModelCatalog(clock=site.clock), LoadBalancer(time.monotonic)
     switchboard.settings = site.config.routing.settings()
     master = bytes.fromhex(site.config.store.master_key) or site.folder.secret("master.key")
-    seal, fetch = Seal(master), partial(_fetch_models, upstream, site.clock)
-    fleet = Fleet(
+    seal, fetch = SecretBox(master), partial(_fetch_models, upstream, site.clock)
+    fleet = ChannelService(
         catalog,
         switchboard,
-        SqlChannelStore(books.database, seal),
+        ChannelRepository(books.database, seal),
         fetch=fetch,
         discover=partial(_discover, site, upstream, stack),
         clock=site.clock,
     )
     try:
         await fleet.declare(build_channels(site.config))
-    except SealBroken as broken:
-        raise StoreRefused(str(broken)) from None
+    except DecryptionFailed as broken:
+        raise DatabaseStartupError(str(broken)) from None
     return _Ways(catalog, switchboard, fleet, Router(catalog, switchboard, build_tariff(in_force.settled)), fetch, seal)
 
 
@@ -278,27 +284,27 @@ async def _open_ways(site: Site, in_force: InForce, books: Books, upstream: Upst
 class _Studio:
     """What pictures and uploads need beyond the ways to providers."""
 
-    store: FileMediaStore
-    keeper: Keeper
-    images: Images
-    spool: Spool
-    fetcher: GuardedFetcher
+    store: MediaFiles
+    keeper: SignedLinks
+    images: ImageService
+    spool: UploadSpool
+    fetcher: SafeFetcher
 
 
-def _open_studio(site: Site, in_force: InForce, upstream: Upstream, stack: AsyncExitStack) -> _Studio:
+def _open_studio(site: AppOptions, in_force: LiveConfig, upstream: HttpClient, stack: AsyncExitStack) -> _Studio:
     """The media store, the guarded way to what providers name, and the place where uploads wait."""
-    store = FileMediaStore(site.folder.path / "media")
-    keeper = Keeper(store, site.folder.secret("media.key"), ttl_s=in_force.find_link_ttl_s, clock=site.clock)
-    fetcher = GuardedFetcher(allow=in_force.find_allowed_networks)
+    store = MediaFiles(site.folder.path / "media")
+    keeper = SignedLinks(store, site.folder.secret("media.key"), ttl_s=in_force.find_link_ttl_s, clock=site.clock)
+    fetcher = SafeFetcher(allow=in_force.find_allowed_networks)
     stack.push_async_callback(fetcher.close)
-    images = Images(upstream, Gallery(fetcher, keeper), clock=site.clock, pace=site.task_pace)
+    images = ImageService(upstream, ImageDelivery(fetcher, keeper), clock=site.clock, pace=site.task_pace)
     images.words = read_words_file(site.config)
     stack.push_async_callback(images.close)
-    spool = Spool(site.folder.path / "uploads", limit_bytes=UPLOADS * site.config.server.max_upload_mb * MIB)
+    spool = UploadSpool(site.folder.path / "uploads", limit_bytes=UPLOADS * site.config.server.max_upload_mb * MIB)
     return _Studio(store, keeper, images, spool, fetcher)
 
 
-def _list_ruled(administration: Administration, ways: _Ways, studio: _Studio, cinema: Cinema) -> Ruled:
+def _list_ruled(administration: AccountService, ways: _Ways, studio: _Studio, cinema: Cinema) -> Ruled:
     return Ruled(
         administration=administration,
         fleet=ways.fleet,
@@ -311,20 +317,20 @@ def _list_ruled(administration: Administration, ways: _Ways, studio: _Studio, ci
 
 
 def _open_office(
-    site: Site,
+    site: AppOptions,
     books: Books,
-    administration: Administration,
+    administration: AccountService,
     ways: _Ways,
     reloader: Reloader,
     *,
-    settings: LiveSettings,
+    settings: SettingsService,
     cinema: Cinema,
     lobby: Lobby,
 ) -> Office:
     books.accounting.jobs = cinema.videos
     administration.check_account_may_go = lobby.members.check_account_may_go
     lobby.members.changing = administration.changing
-    log = SqlRequestLog(books.database)
+    log = RequestLogRepository(books.database)
     return Office(
         administration=administration,
         members=lobby.members,
@@ -332,47 +338,53 @@ def _open_office(
         accounting=books.accounting,
         catalog=ways.catalog,
         fleet=ways.fleet,
-        explainer=Explainer(ways.catalog, ways.switchboard, ways.router, books.accounting, site.clock),
+        explainer=RouteExplainer(ways.catalog, ways.switchboard, ways.router, books.accounting, site.clock),
         requests=log,
-        history=History(log, SqlTraffic(books.database), administration.directory, ways.catalog, ways.router),
+        history=RequestHistory(
+            log, TrafficRepository(books.database), administration.directory, ways.catalog, ways.router
+        ),
         videos=cinema.videos,
         deliveries=cinema.deliveries,
         find_secret=cinema.find_secret,
         reload=reloader.reload,
         reload_logged=reloader.reload_logged,
         sync_interval=reloader.find_sync_interval_s,
-        trail=SqlAuditTrail(books.database),
+        trail=AuditLogRepository(books.database),
         token=site.folder.admin_token(),
     )
 
 
 def _start_jobs(jobs: JobRunner, books: Books, ways: _Ways, office: Office) -> None:
     jobs.start("flush_ledger", books.flush.run)
-    jobs.start("sync_models", SyncModels(ways.catalog, ways.fleet, interval=office.sync_interval).run)
-    jobs.start("probe_channels", ProbeChannels(ways.catalog, ways.switchboard, ways.fetch).run)
+    jobs.start("sync_models", ModelSyncer(ways.catalog, ways.fleet, interval=office.sync_interval).run)
+    jobs.start("probe_channels", ChannelProber(ways.catalog, ways.switchboard, ways.fetch).run)
 
 
-def _start_sweeps(jobs: JobRunner, site: Site, in_force: InForce, books: Books, studio: _Studio) -> None:
-    jobs.start("sweep_media", SweepMedia(studio.store, in_force.find_media_rules, books.expiry.now).run)
+def _start_sweeps(jobs: JobRunner, site: AppOptions, in_force: LiveConfig, books: Books, studio: _Studio) -> None:
+    jobs.start("sweep_media", MediaCleanup(studio.store, in_force.find_media_rules, books.expiry.now).run)
     if site.declare:  # who only looks may have been told to keep less
-        retire = RetireRequests(SqlRetirement(books.database), books.outbox, in_force.find_keep_days, books.expiry.now)
+        retire = RetentionWorker(
+            RetentionRepository(books.database), books.outbox, in_force.find_keep_days, books.expiry.now
+        )
         jobs.start("retire_requests", retire.run)
 
 
-async def _open_administration(site: Site, in_force: InForce, books: Books) -> tuple[Administration, str | None]:
+async def _open_administration(
+    site: AppOptions, in_force: LiveConfig, books: Books
+) -> tuple[AccountService, str | None]:
     """The accounts and keys, and the secret of the first one where this is the first start."""
-    accounts, keys = SqlAccountStore(books.database), SqlKeyStore(books.database)
-    directory = Directory(accounts, keys, pepper=site.folder.secret("pepper"), clock=site.clock)
-    administration = Administration(accounts, keys, directory, books.accounting, clock=site.clock)
+    accounts, keys = AccountRepository(books.database), ApiKeyRepository(books.database)
+    directory = ApiKeyAuthenticator(accounts, keys, pepper=site.folder.secret("pepper"), clock=site.clock)
+    administration = AccountService(accounts, keys, directory, books.accounting, clock=site.clock)
     administration.webhook_hosts = in_force.find_webhook_hosts
     return administration, await _declare(administration, site)
 
 
-async def _fetch_models(upstream: Upstream, clock: Callable[[], float], channel: Channel) -> list[Listed]:
+async def _fetch_models(upstream: HttpClient, clock: Callable[[], float], channel: Channel) -> list[ModelInfo]:
     return await fetch_models(upstream, channel, now_s=int(clock()))
 
 
-async def _declare(administration: Administration, site: Site) -> str | None:
+async def _declare(administration: AccountService, site: AppOptions) -> str | None:
     """Bring the file's accounts and keys into the store; with none anywhere, make the first and return its secret."""
     if site.declare:
         await administration.declare(site.config.account, site.config.key)
@@ -386,7 +398,7 @@ async def _declare(administration: Administration, site: Site) -> str | None:
     return secret
 
 
-async def _discover(site: Site, upstream: Upstream, stack: AsyncExitStack) -> list[Found]:
+async def _discover(site: AppOptions, upstream: HttpClient, stack: AsyncExitStack) -> list[Found]:
     """Channels where none is configured: provider keys of the environment and local servers, else the demo."""
     found: list[Found] = []
     if site.discover:

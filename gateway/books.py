@@ -6,21 +6,21 @@ from pathlib import Path
 import attrs
 import structlog
 
-from gateway.billing.accounting import Accounting
-from gateway.billing.flush_worker import FlushLedger
-from gateway.billing.quota import Bank
+from gateway.billing.accounting import AccountingService
+from gateway.billing.flush_worker import LedgerFlusher
+from gateway.billing.quota import Balances
 from gateway.billing.recovery import open_bank, recover
-from gateway.billing.write_queue import Outbox
-from gateway.options import Site
-from gateway.retention_clock import TOLD_S, ExpiryClock
+from gateway.billing.write_queue import WriteQueue
+from gateway.options import AppOptions
+from gateway.retention_clock import TOLD_S, RetentionClock
 from gateway.storage.data_folder import DATABASE, JOURNAL, check_database_present
 from gateway.storage.database import Database, open_database
 from gateway.storage.identity import check_secrets
 from gateway.storage.integrity_check import check_before_start
-from gateway.storage.journal import FileJournal
-from gateway.storage.ledger import SqlLedger
-from gateway.storage.retention import SqlRetirement
-from gateway.storage.startup_state import Leftovers, find_leftovers
+from gateway.storage.journal import RequestJournal
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.retention import RetentionRepository
+from gateway.storage.startup_state import StartupState, find_leftovers
 
 CHECK_S = 0.2
 CHECK_KILLED_S = 10.0
@@ -35,13 +35,13 @@ class Books:
     """The store and what is kept in memory of it."""
 
     database: Database
-    journal: FileJournal
-    outbox: Outbox
-    bank: Bank
-    accounting: Accounting
-    flush: FlushLedger
-    left: Leftovers
-    expiry: ExpiryClock
+    journal: RequestJournal
+    outbox: WriteQueue
+    bank: Balances
+    accounting: AccountingService
+    flush: LedgerFlusher
+    left: StartupState
+    expiry: RetentionClock
 
     async def check_writable(self) -> None:
         """Raise ``StoreUnavailable`` where a request could not be recorded now."""
@@ -50,16 +50,16 @@ class Books:
         await self.database.check_writable()
 
 
-async def open_books(site: Site, stack: AsyncExitStack) -> Books:
+async def open_books(site: AppOptions, stack: AsyncExitStack) -> Books:
     """Open the store, bring in what a crash has left, read every balance. ``stack`` closes it, rows stored first."""
     database = await _open_database(site)
     stack.push_async_callback(database.close)
     master_key = bytes.fromhex(site.config.store.master_key)
     await check_secrets(site.folder, database, master_key=master_key, renew=site.renew_secrets)
-    ledger, outbox = SqlLedger(database), Outbox()
-    journal = FileJournal(site.folder.private_file(JOURNAL))
+    ledger, outbox = LedgerRepository(database), WriteQueue()
+    journal = RequestJournal(site.folder.private_file(JOURNAL))
     stack.callback(journal.close)
-    flush = FlushLedger(outbox, ledger, journal)
+    flush = LedgerFlusher(outbox, ledger, journal)
     stack.push_async_callback(flush.finish)
     expiry = await _open_expiry_clock(site, database)
     now_ms = int(site.clock() * 1000)
@@ -68,16 +68,16 @@ async def open_books(site: Site, stack: AsyncExitStack) -> Books:
     await recover(journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
     journal.renew()
     bank = await open_bank(ledger, site.clock)
-    accounting = Accounting(bank, ledger, outbox, clock=site.clock)
+    accounting = AccountingService(bank, ledger, outbox, clock=site.clock)
     stack.push_async_callback(accounting.close)
     left = await find_leftovers(database)
     return Books(database, journal, outbox, bank, accounting, flush, left, expiry)
 
 
-async def _open_expiry_clock(site: Site, database: Database) -> ExpiryClock:
+async def _open_expiry_clock(site: AppOptions, database: Database) -> RetentionClock:
     """The clock that records are deleted by; says so if it is far from the newest of them."""
-    newest_ms = await SqlRetirement(database).find_newest_ms()
-    expiry = ExpiryClock(site.clock, None if newest_ms is None else newest_ms / 1000)
+    newest_ms = await RetentionRepository(database).find_newest_ms()
+    expiry = RetentionClock(site.clock, None if newest_ms is None else newest_ms / 1000)
     days = round(abs(expiry.ahead_s) / 86_400, 1)
     if expiry.ahead_s > TOLD_S:
         reason = f"The clock is {days} days after the newest record: nothing is deleted for its age for a day"
@@ -87,7 +87,7 @@ async def _open_expiry_clock(site: Site, database: Database) -> ExpiryClock:
     return expiry
 
 
-async def _open_database(site: Site) -> Database:
+async def _open_database(site: AppOptions) -> Database:
     """The database, after a look at whether it is there, whole, and a gateway's own."""
     folder = site.folder
     url = site.config.store.url or f"sqlite:///{folder.path / DATABASE}"

@@ -9,36 +9,36 @@ from pathlib import Path
 import attrs
 
 from gateway.background import JobRunner
-from gateway.billing.quota import Admission, Bank
+from gateway.billing.quota import Balances, QuotaService
 from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import Outbox
-from gateway.cleanup import SweepRecords
-from gateway.config.reload import InForce
+from gateway.billing.write_queue import WriteQueue
+from gateway.cleanup import RecordCleanup
+from gateway.config.reload import LiveConfig
 from gateway.domain.webhook import derive_secret
-from gateway.media.cleanup_worker import SweepMedia
-from gateway.proxy.failover import Relay
-from gateway.proxy.idempotency import Replays
-from gateway.routing.model_catalog import Catalog
+from gateway.media.cleanup_worker import MediaCleanup
+from gateway.proxy.failover import Proxy
+from gateway.proxy.idempotency import IdempotencyService
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.response_owners import ResponseOwners
 from gateway.storage.database import Database
-from gateway.storage.idempotency import SqlReplayStore
-from gateway.storage.media_files import FileMediaStore
-from gateway.storage.members import SqlMemberStore
-from gateway.storage.response_owners import SqlResponseOwners
-from gateway.storage.startup_state import Leftovers
-from gateway.storage.upload_spool import Spool
-from gateway.storage.videos import SqlVideoStore
-from gateway.storage.webhook_deliveries import SqlDeliveryStore
-from gateway.upstream.interface import Fetcher, Upstream
-from gateway.videos.content import Footage
+from gateway.storage.idempotency import IdempotencyRepository
+from gateway.storage.media_files import MediaFiles
+from gateway.storage.members import MemberRepository
+from gateway.storage.response_owners import ResponseOwnerRepository
+from gateway.storage.startup_state import StartupState
+from gateway.storage.upload_spool import UploadSpool
+from gateway.storage.videos import VideoRepository
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
+from gateway.upstream.interface import Fetcher, HttpClient
+from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
-from gateway.videos.poll_worker import PollVideos
-from gateway.videos.provider_api import Filming
+from gateway.videos.poll_worker import VideoPoller
+from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
-from gateway.videos.submit import Submissions
-from gateway.videos.tracker import Watch
-from gateway.videos.webhook_sender import Teller
-from gateway.videos.webhook_worker import DeliverWebhooks
+from gateway.videos.submit import VideoSubmitter
+from gateway.videos.tracker import VideoTracker
+from gateway.videos.webhook_sender import WebhookSender
+from gateway.videos.webhook_worker import WebhookWorker
 
 
 @attrs.frozen
@@ -54,19 +54,19 @@ class Materials:
     """
 
     database: Database
-    left: Leftovers
+    left: StartupState
     folder: Path
     webhook_key: bytes
-    in_force: InForce
-    upstream: Upstream
+    in_force: LiveConfig
+    upstream: HttpClient
     fetcher: Fetcher
-    spool: Spool
-    catalog: Catalog
-    bank: Bank
-    outbox: Outbox
-    admission: Admission
+    spool: UploadSpool
+    catalog: ModelCatalog
+    bank: Balances
+    outbox: WriteQueue
+    admission: QuotaService
     settlement: Settlement
-    relay: Relay
+    relay: Proxy
     clock: Callable[[], float]
     expiry: Callable[[], float]
     pace: float
@@ -77,11 +77,11 @@ class Cinema:
     """What others need of it."""
 
     videos: Videos
-    submissions: Submissions
-    footage: Footage
-    replays: Replays
+    submissions: VideoSubmitter
+    footage: VideoContent
+    replays: IdempotencyService
     response_owners: ResponseOwners
-    deliveries: SqlDeliveryStore
+    deliveries: WebhookDeliveryRepository
     find_secret: Callable[[int], bytes]
     runner: JobRunner
     jobs: tuple[tuple[str, Callable[[], Awaitable[None]]], ...]
@@ -96,9 +96,9 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
     """Build it; what earlier processes have left of jobs is taken over. Raises ``StoreUnavailable``."""
     clock = make_steady(materials.clock)
     in_force = materials.in_force
-    filming = Filming(materials.upstream, materials.fetcher, materials.catalog, clock=clock)
+    filming = VideoProviderApi(materials.upstream, materials.fetcher, materials.catalog, clock=clock)
     videos = Videos(
-        SqlVideoStore(materials.database),
+        VideoRepository(materials.database),
         materials.bank,
         materials.outbox,
         filming,
@@ -106,26 +106,28 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
         clock=clock,
         pace=materials.pace,
     )
-    store = FileMediaStore(materials.folder)
-    footage = Footage(store, filming)
-    deliveries, members = SqlDeliveryStore(materials.database), SqlMemberStore(materials.database)
-    replays = Replays(SqlReplayStore(materials.database), videos.owner, clock, expiry=materials.expiry)
+    store = MediaFiles(materials.folder)
+    footage = VideoContent(store, filming)
+    deliveries, members = WebhookDeliveryRepository(materials.database), MemberRepository(materials.database)
+    replays = IdempotencyService(
+        IdempotencyRepository(materials.database), videos.owner, clock, expiry=materials.expiry
+    )
     await _take_over(left := materials.left, videos, replays, deliveries)
     owners = _open_response_owners(materials, stack)
     stack.push_async_callback(videos.close)
     runner = JobRunner()
     stack.push_async_callback(runner.stop)  # before ``videos.close``: what is stopped claims nothing again
     find_secret = partial(derive_secret, materials.webhook_key)
-    poll = PollVideos(videos, Watch(videos, footage, materials.expiry), polls=in_force.find_polls)
-    teller = Teller(materials.fetcher, find_secret, clock, materials.clock)
-    deliver = DeliverWebhooks(deliveries, teller, videos.owner, clock)
+    poll = VideoPoller(videos, VideoTracker(videos, footage, materials.expiry), polls=in_force.find_polls)
+    teller = WebhookSender(materials.fetcher, find_secret, clock, materials.clock)
+    deliver = WebhookWorker(deliveries, teller, videos.owner, clock)
     poll.idle, deliver.idle = not left.videos, not left.deliveries
     videos.begun, videos.ended, videos.cancelled = poll.wake, deliver.wake, poll.drop
-    sweep = SweepRecords(replays, deliveries, videos.store, members, materials.expiry, owners=owners)
+    sweep = RecordCleanup(replays, deliveries, videos.store, members, materials.expiry, owners=owners)
     jobs = (
         ("poll_videos", poll.run),
         ("deliver_webhooks", deliver.run),
-        ("sweep_videos", SweepMedia(store, in_force.find_footage_rules, materials.expiry).run),
+        ("sweep_videos", MediaCleanup(store, in_force.find_footage_rules, materials.expiry).run),
         ("sweep_records", sweep.run),
     )
     submissions = _build_submissions(materials, videos, footage)
@@ -133,12 +135,14 @@ async def open_cinema(materials: Materials, stack: AsyncExitStack) -> Cinema:
 
 
 def _open_response_owners(materials: Materials, stack: AsyncExitStack) -> ResponseOwners:
-    owners = ResponseOwners(SqlResponseOwners(materials.database), materials.clock)
+    owners = ResponseOwners(ResponseOwnerRepository(materials.database), materials.clock)
     stack.push_async_callback(owners.close)
     return owners
 
 
-async def _take_over(left: Leftovers, videos: Videos, replays: Replays, deliveries: SqlDeliveryStore) -> None:
+async def _take_over(
+    left: StartupState, videos: Videos, replays: IdempotencyService, deliveries: WebhookDeliveryRepository
+) -> None:
     if left.videos:
         await videos.open()
     if left.replays:
@@ -147,8 +151,8 @@ async def _take_over(left: Leftovers, videos: Videos, replays: Replays, deliveri
         await deliveries.free_deliveries(videos.owner)
 
 
-def _build_submissions(materials: Materials, videos: Videos, footage: Footage) -> Submissions:
-    return Submissions(
+def _build_submissions(materials: Materials, videos: Videos, footage: VideoContent) -> VideoSubmitter:
+    return VideoSubmitter(
         videos,
         materials.admission,
         materials.settlement,

@@ -10,7 +10,7 @@ from gateway.domain.member import MemberStore
 from gateway.domain.video import VideoStore
 from gateway.domain.webhook import DeliveryStore
 from gateway.errors import StoreUnavailable
-from gateway.proxy.idempotency import Replays
+from gateway.proxy.idempotency import IdempotencyService
 from gateway.routing.response_owners import ResponseOwners
 
 FIRST_AFTER_S = 30.0
@@ -24,7 +24,7 @@ MOST = 100
 log = structlog.stdlib.get_logger(__name__)
 
 
-class SweepRecords:
+class RecordCleanup:
     """The job.
 
     Args:
@@ -38,7 +38,7 @@ class SweepRecords:
 
     def __init__(
         self,
-        replays: Replays,
+        replays: IdempotencyService,
         deliveries: DeliveryStore,
         videos: VideoStore,
         members: MemberStore,

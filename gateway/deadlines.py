@@ -14,7 +14,7 @@ GAP_S = 1e-5
 looking takes a hundredth of the time."""
 
 
-class Due(Protocol):
+class Deadline(Protocol):
     """Who waits for something. ``due_at``: loop time; it may be put off meanwhile."""
 
     due_at: float
@@ -24,24 +24,24 @@ class Due(Protocol):
         ...
 
 
-class Sweep:
+class DeadlineTimer:
     """Everybody who waits. One of the event loop it is first used in."""
 
     def __init__(self) -> None:
-        self._waiting: set[Due] = set()
+        self._waiting: set[Deadline] = set()
         self._handle: asyncio.TimerHandle | None = None
         self._armed_at = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enter(self, one: Due) -> None:
+    def enter(self, one: Deadline) -> None:
         """Watch over ``one``, which leaves again by itself."""
         self._waiting.add(one)
         if self._handle is None or one.due_at < self._armed_at:
             self._arm(one.due_at)
 
-    def leave(self, one: Due) -> None:
+    def leave(self, one: Deadline) -> None:
         """No more. The timer stays: the next one who waits may find it armed."""
         self._waiting.discard(one)
 
@@ -63,7 +63,7 @@ class Sweep:
                 self._arm(max(min(one.due_at for one in self._waiting), now + GAP_S * len(self._waiting)))
 
 
-class Patience:
+class Timeout:
     """A bound on what a task waits for: ``asyncio.timeout``, with the sweep for a timer. A plain ``with``.
 
     Args:
@@ -75,7 +75,7 @@ class Patience:
 
     __slots__ = ("_cancelling", "_out", "_patience_s", "_sweep", "_task", "due_at")
 
-    def __init__(self, sweep: Sweep, patience_s: float) -> None:
+    def __init__(self, sweep: DeadlineTimer, patience_s: float) -> None:
         self._sweep = sweep
         self._patience_s = patience_s
         self._task: asyncio.Task[object] | None = None

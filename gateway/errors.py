@@ -1,12 +1,12 @@
 """What can be wrong with a request. The table from a fault's code to its HTTP status: ``error_status.py``.
 
-A fault is the plain condition (``UpstreamTimeout``), raised anywhere below the doors and answered in
+A fault is the plain condition (``ProviderTimeout``), raised anywhere below the doors and answered in
 one place: ``server/middlewares.py`` before the first byte, ``proxy/failover.py`` after it.
 """
 
 from typing import ClassVar, Literal
 
-from gateway.domain.rate_limit import UNLIMITED, Standing
+from gateway.domain.rate_limit import UNLIMITED, RateLimitStatus
 from gateway.error_status import STATUS
 
 LONGEST_RETRY_S = 5
@@ -15,7 +15,7 @@ GATEWAY_TYPE = "new_api_error"
 """``error.type`` of everything the gateway itself says."""
 
 
-class Fault(Exception):  # noqa: N818 - a fault is a condition with a code, the house word for it
+class GatewayError(Exception):
     """A condition with a code; the public error object is written from it.
 
     Attributes:
@@ -50,19 +50,19 @@ class Fault(Exception):  # noqa: N818 - a fault is a condition with a code, the 
             self.should_retry = False
 
 
-class InternalError(Fault):
+class InternalError(GatewayError):
     """A bug of ours; the log has the whole of it."""
 
     code = "internal_error"
 
 
-class InvalidRequest(Fault):
+class InvalidRequest(GatewayError):
     """The request's form or a field of it is wrong; ``param`` names the field."""
 
     code = "invalid_request"
 
 
-class SensitiveWords(Fault):
+class SensitiveWords(GatewayError):
     """The gateway's own list of words forbids what a picture was to show; nothing was asked of anybody."""
 
     code = "sensitive_words_detected"
@@ -71,7 +71,7 @@ class SensitiveWords(Fault):
         super().__init__(message, param=param, should_retry=False)
 
 
-class ContentForbidden(Fault):
+class ContentForbidden(GatewayError):
     """The gateway's own list of words forbids what a video was to show; nothing was asked of anybody."""
 
     code = "content_policy_violation"
@@ -80,37 +80,37 @@ class ContentForbidden(Fault):
         super().__init__(message, param=param, should_retry=False)
 
 
-class InvalidApiKey(Fault):
+class InvalidApiKey(GatewayError):
     """No key, not a key, or a key nobody has."""
 
     code = "invalid_api_key"
 
 
-class KeyDisabled(Fault):
+class KeyDisabled(GatewayError):
     """A known key that was disabled, or whose account was."""
 
     code = "key_disabled"
 
 
-class KeyExpired(Fault):
+class KeyExpired(GatewayError):
     """A known key past its expiry."""
 
     code = "key_expired"
 
 
-class ModelNotAllowed(Fault):
+class ModelNotAllowed(GatewayError):
     """The key is restricted to other models."""
 
     code = "model_not_allowed"
 
 
-class GroupNotAllowed(Fault):
+class GroupNotAllowed(GatewayError):
     """The key's group is not one of its account's, or no channel of it serves the model."""
 
     code = "group_not_allowed"
 
 
-class QuotaExhausted(Fault):
+class QuotaExceeded(GatewayError):
     """A cap of the key or the account does not cover the request; ``status`` is 403 for good, 429 until a reset."""
 
     code = "insufficient_quota"
@@ -120,67 +120,67 @@ class QuotaExhausted(Fault):
         self.status = status
 
 
-class IpNotAllowed(Fault):
+class IpNotAllowed(GatewayError):
     """The key may not be used from the caller's address, or that address is unknown."""
 
     code = "ip_not_allowed"
 
 
-class ModelNotFound(Fault):
+class ModelNotFound(GatewayError):
     """No channel serves the model."""
 
     code = "model_not_found"
 
 
-class NotFound(Fault):
+class NotFound(GatewayError):
     """No such path, or no such thing for this caller."""
 
     code = "not_found"
 
 
-class MethodNotAllowed(Fault):
+class MethodNotAllowed(GatewayError):
     """The path exists, with other methods."""
 
     code = "method_not_allowed"
 
 
-class RequestTimeout(Fault):
+class RequestTimeout(GatewayError):
     """The caller did not finish sending its body in time."""
 
     code = "request_timeout"
 
 
-class Conflict(Fault):
+class Conflict(GatewayError):
     """The thing exists already, or is in a state that forbids this."""
 
     code = "conflict"
 
 
-class IdempotencyConflict(Fault):
+class IdempotencyConflict(GatewayError):
     """A call of the same ``Idempotency-Key`` is under way, or was another one."""
 
     code = "idempotency_conflict"
 
 
-class TaskNotReady(Fault):
+class TaskNotReady(GatewayError):
     """The job has no video yet, or has not ended."""
 
     code = "task_not_ready"
 
 
-class RequestTooLarge(Fault):
+class RequestTooLarge(GatewayError):
     """The body is over ``server.max_body_mb``; a form over ``max_upload_mb``, or a file of it over ``max_file_mb``."""
 
     code = "request_too_large"
 
 
-class UnsupportedMediaType(Fault):
+class UnsupportedMediaType(GatewayError):
     """The body is not of a type or encoding this path reads."""
 
     code = "unsupported_media_type"
 
 
-class RateLimited(Fault):
+class RateLimited(GatewayError):
     """A rate limit of the key or the account is reached.
 
     Attributes:
@@ -189,12 +189,12 @@ class RateLimited(Fault):
 
     code = "rate_limit_exceeded"
 
-    def __init__(self, message: str, *, standing: Standing = UNLIMITED, retry_after_s: int = 1) -> None:
+    def __init__(self, message: str, *, standing: RateLimitStatus = UNLIMITED, retry_after_s: int = 1) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.standing = standing
 
 
-class ApiNotImplemented(Fault):
+class ApiNotImplemented(GatewayError):
     """A path of the convention that this gateway does not serve."""
 
     code = "api_not_implemented"
@@ -203,19 +203,19 @@ class ApiNotImplemented(Fault):
         super().__init__(message, should_retry=False)
 
 
-class Overloaded(Fault):
+class Overloaded(GatewayError):
     """The gateway sheds load (draining, or out of a bounded resource)."""
 
     code = "overloaded"
 
 
-class StoreUnavailable(Fault):
+class StoreUnavailable(GatewayError):
     """The store cannot be written to, or read, at the moment."""
 
     code = "overloaded"
 
 
-class NoAvailableChannel(Fault):
+class NoHealthyChannel(GatewayError):
     """Channels serve the model, and every one of them is cooling down or full."""
 
     code = "no_available_channel"
@@ -226,7 +226,7 @@ Blame = Literal["channel", "key", "model", "nobody"]
 limit); or nobody there, for the mistake was the caller's or ours."""
 
 
-class UpstreamFault(Fault):
+class ProviderError(GatewayError):
     """The provider's side failed. ``retryable``: another channel may do better.
 
     Attributes:
@@ -253,7 +253,7 @@ class UpstreamFault(Fault):
         self.phase = phase
 
 
-class UpstreamError(UpstreamFault):
+class ProviderBadResponse(ProviderError):
     """Garbage, a broken connection, or a status that is the provider's own trouble."""
 
     def __init__(self, message: str, *, phase: str = "answer", should_retry: bool | None = None) -> None:
@@ -261,18 +261,18 @@ class UpstreamError(UpstreamFault):
         self.passing = phase == "headers"
 
 
-class EgressRefused(UpstreamError):  # noqa: N818 - a condition, as the faults are
+class EgressRefused(ProviderBadResponse):
     """What is written in a URL is enough for nothing to be asked there, or sent; it says so tomorrow, too."""
 
 
-class ContentGone(UpstreamFault):
+class ProviderContentGone(ProviderError):
     """The provider says that a file is not there, or no more."""
 
     blame: Blame = "nobody"
     answered = True
 
 
-class UpstreamDenied(UpstreamFault):
+class ProviderAuthError(ProviderError):
     """The provider does not accept the gateway's key, or that key's account has nothing left."""
 
     blame: Blame = "key"
@@ -280,13 +280,13 @@ class UpstreamDenied(UpstreamFault):
     declined = True
 
 
-class UpstreamTimeout(UpstreamFault):
+class ProviderTimeout(ProviderError):
     """A deadline towards the provider passed: connect, first byte, idle or total."""
 
     code = "upstream_timeout"
 
 
-class UpstreamRefused(UpstreamFault):
+class ProviderRejected(ProviderError):
     """The provider found fault with the caller's request; its own 4xx goes to the caller.
 
     ``type``, ``param`` and ``code`` are the provider's where it spoke the convention, else ``upstream_error``.
@@ -313,7 +313,7 @@ class UpstreamRefused(UpstreamFault):
         self.type = type or "upstream_error"
 
 
-class ImageBlocked(UpstreamRefused):
+class ImageBlocked(ProviderRejected):
     """The provider's safety filter took offence at a picture, or at what was asked of it. Another one's would, too."""
 
     def __init__(self, message: str) -> None:
@@ -322,7 +322,7 @@ class ImageBlocked(UpstreamRefused):
         self.should_retry = False
 
 
-class ContentBlocked(UpstreamRefused):
+class ContentBlocked(ProviderRejected):
     """The provider's filter took offence at what a video was to show. Another one's would, too."""
 
     def __init__(self, message: str) -> None:
@@ -331,20 +331,20 @@ class ContentBlocked(UpstreamRefused):
         self.should_retry = False
 
 
-class UpstreamLimited(UpstreamRefused):
+class ProviderRateLimited(ProviderRejected):
     """The provider's own rate limit (429): another channel may have room."""
 
     retryable = True
     blame: Blame = "model"
 
 
-class ContextExceeded(UpstreamRefused):
+class ContextExceeded(ProviderRejected):
     """The prompt is longer than what the model takes there: a channel with a larger context may take it."""
 
     retryable = True
 
 
-class NotExpressible(UpstreamRefused):
+class UnsupportedByProvider(ProviderRejected):
     """The language a channel speaks has no words for what was asked: another channel's may have. Nothing was sent."""
 
     retryable = True
@@ -355,7 +355,7 @@ class NotExpressible(UpstreamRefused):
         self.public_code = InvalidRequest.code
 
 
-class ShuttingDown(UpstreamFault):
+class ShuttingDown(ProviderError):
     """The gateway is being stopped under a running request."""
 
     code = "overloaded"
@@ -363,7 +363,7 @@ class ShuttingDown(UpstreamFault):
     blame: Blame = "nobody"
 
 
-class RequestCancelled(UpstreamFault):
+class RequestCancelled(ProviderError):
     """Somebody who may has ended a running request: no other attempt follows."""
 
     code = "request_cancelled"
@@ -371,5 +371,5 @@ class RequestCancelled(UpstreamFault):
     blame: Blame = "nobody"
 
 
-class ClientGone(Exception):  # noqa: N818 - a condition, as the faults are
+class ClientDisconnected(Exception):  # noqa: N818 - a condition, as the faults are
     """The caller left, or does not read: nothing can be answered any more."""

@@ -6,22 +6,22 @@ from collections.abc import Callable
 import attrs
 
 from gateway.auth.invitations import Invitations
-from gateway.auth.login_throttle import Delays
+from gateway.auth.login_throttle import LoginThrottle
 from gateway.auth.members import Members
-from gateway.auth.passwords import Passphrases
-from gateway.auth.sessions import Reception
-from gateway.auth.totp import SecondFactor
-from gateway.storage.accounts import SqlAccountStore
+from gateway.auth.passwords import PasswordService
+from gateway.auth.sessions import SessionService
+from gateway.auth.totp import Totp
+from gateway.storage.accounts import AccountRepository
 from gateway.storage.database import Database
-from gateway.storage.encryption import Seal
-from gateway.storage.members import SqlMemberStore
+from gateway.storage.encryption import SecretBox
+from gateway.storage.members import MemberRepository
 
 
 @attrs.frozen
 class Lobby:
     """What others need of it."""
 
-    reception: Reception
+    reception: SessionService
     invitations: Invitations
     members: Members
 
@@ -30,10 +30,10 @@ class Lobby:
         self.reception.passphrases.close()
 
 
-def open_lobby(database: Database, seal: Seal, clock: Callable[[], float]) -> Lobby:
+def open_lobby(database: Database, seal: SecretBox, clock: Callable[[], float]) -> Lobby:
     """Build it. Nothing is asked of the store before somebody comes."""
-    members, accounts = SqlMemberStore(database), SqlAccountStore(database)
-    reception = Reception(members, Passphrases(), SecondFactor(seal), Delays(time.monotonic), clock=clock)
+    members, accounts = MemberRepository(database), AccountRepository(database)
+    reception = SessionService(members, PasswordService(), Totp(seal), LoginThrottle(time.monotonic), clock=clock)
     return Lobby(
         reception,
         Invitations(members, accounts, reception, clock=clock),

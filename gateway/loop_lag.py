@@ -4,10 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from gateway.monitoring import LAG_EVERY_S, Lag
+from gateway.monitoring import LAG_EVERY_S, EventLoopLag
 
 
-class MeasureLag:
+class LoopLagMeter:
     """The job.
 
     Args:
@@ -15,7 +15,7 @@ class MeasureLag:
         clock: seconds of a monotonic clock. Not the loop's own: uvloop's stands still while a callback runs.
     """
 
-    def __init__(self, lag: Lag, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, lag: EventLoopLag, clock: Callable[[], float] = time.monotonic) -> None:
         self._lag = lag
         self._clock = clock
 

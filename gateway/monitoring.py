@@ -15,13 +15,13 @@ from typing import Any
 import attrs
 
 from gateway import __version__
-from gateway.billing.write_queue import Outbox
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account_spec import write_time
 from gateway.domain.ledger import Journal
-from gateway.domain.statistics import Recent, find_percentile
+from gateway.domain.statistics import RingBuffer, find_percentile
 from gateway.errors import StoreUnavailable
-from gateway.proxy.active_requests import Running
-from gateway.routing.load_balancer import Switchboard
+from gateway.proxy.active_requests import ActiveRequests
+from gateway.routing.load_balancer import LoadBalancer
 from gateway.storage.database import Database
 from gateway.storage.schema import REVISION
 from gateway.videos.jobs import Videos
@@ -39,11 +39,11 @@ _US = 1_000_000
 Fields = dict[str, Any]
 
 
-class Lag:
+class EventLoopLag:
     """How late the event loop came to what was due, of late."""
 
     def __init__(self) -> None:
-        self._samples = Recent(round(LAG_KEPT_S / LAG_EVERY_S))
+        self._samples = RingBuffer(round(LAG_KEPT_S / LAG_EVERY_S))
 
     def note(self, late_s: float) -> None:
         """It came that late; a timer that was early was in time."""
@@ -57,7 +57,7 @@ class Lag:
 
 
 @attrs.define
-class Folder:
+class FolderUsage:
     """A folder of files, and how much was in it when somebody last looked."""
 
     path: Path
@@ -73,7 +73,7 @@ class Folder:
 
 
 @attrs.frozen
-class Organs:
+class MonitoredParts:
     """What is looked at.
 
     Attributes:
@@ -81,20 +81,20 @@ class Organs:
         journal_path: the file of ``journal``.
     """
 
-    lag: Lag
-    running: Running
-    switchboard: Switchboard
+    lag: EventLoopLag
+    running: ActiveRequests
+    switchboard: LoadBalancer
     database: Database
     check_writable: Callable[[], Awaitable[None]]
-    outbox: Outbox
+    outbox: WriteQueue
     journal: Journal
     journal_path: Path
-    media: Folder
-    footage: Folder
+    media: FolderUsage
+    footage: FolderUsage
     videos: Videos
 
 
-class Vitals:
+class ProcessMonitor:
     """Describes the process.
 
     Args:
@@ -102,7 +102,7 @@ class Vitals:
         clock: Unix seconds.
     """
 
-    def __init__(self, organs: Organs, clock: Callable[[], float]) -> None:
+    def __init__(self, organs: MonitoredParts, clock: Callable[[], float]) -> None:
         self._organs = organs
         self._clock = clock
         self._started_s = clock()

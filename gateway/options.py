@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from gateway.config.merge import Declared
+from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
 from gateway.domain.setting import Source
 from gateway.storage.data_folder import DataFolder
 
 
 @attrs.define
-class Welcome:
+class StartupInfo:
     """What the operator is told at start.
 
     Attributes:
@@ -27,7 +27,7 @@ class Welcome:
 
 
 @attrs.frozen
-class Site:
+class AppOptions:
     """What the house is built on.
 
     Attributes:
@@ -53,5 +53,5 @@ class Site:
     task_pace: float = 1.0
     clock: Callable[[], float] = time.time
     sources: Mapping[str, Source] | None = None
-    read_config: Callable[[], Declared] | None = None
+    read_config: Callable[[], FileConfig] | None = None
     renew_secrets: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Strict reading of tables (TOML, JSON) into attrs classes: every problem at once, each with its path.
 
-The types of a class say what a value must be, a ``Check`` in a field's metadata what else it must keep. Nothing is
+The types of a class say what a value must be, a ``Constraint`` in a field's metadata what else it must keep. Nothing is
 converted but what cannot be misread: an integer where a float or an amount is expected, text from the environment.
 """
 
@@ -29,7 +29,7 @@ Problem = tuple[str, str]
 """The path of a key and what is wrong with it."""
 
 
-class Problems(Exception):  # noqa: N818 - several
+class ValidationErrors(Exception):  # noqa: N818 - several
     """Everything that is wrong with a table."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -44,7 +44,7 @@ class EnvText(str):
 
 
 @attrs.frozen
-class Check:
+class Constraint:
     """A rule of one key: ``test`` says whether a value (never None) keeps it, ``expected`` says it in words.
 
     Attributes:
@@ -60,15 +60,15 @@ class Check:
     above: int | None = None
 
 
-def must(expected: str, test: Callable[[Any], bool]) -> Mapping[str, Check]:
+def must(expected: str, test: Callable[[Any], bool]) -> Mapping[str, Constraint]:
     """Field metadata: the value must pass ``test``."""
-    return MappingProxyType({_CHECK: Check(test, expected)})
+    return MappingProxyType({_CHECK: Constraint(test, expected)})
 
 
-def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Check]:
+def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Constraint]:
     """Field metadata: a number from ``low`` to ``high``."""
     expected = f"a number from {low} to {high}" if high < _MAX_COUNT else f"a number of at least {low}"
-    return MappingProxyType({_CHECK: Check(lambda value: low <= value <= high, expected, low, high)})
+    return MappingProxyType({_CHECK: Constraint(lambda value: low <= value <= high, expected, low, high)})
 
 
 def about(words: str, check: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
@@ -82,18 +82,18 @@ def find_about(field: "attrs.Attribute[Any]") -> str:
     return words
 
 
-def find_check(field: "attrs.Attribute[Any]") -> Check | None:
+def find_check(field: "attrs.Attribute[Any]") -> Constraint | None:
     """The rule of a field, None where its type says everything."""
-    check: Check | None = field.metadata.get(_CHECK)
+    check: Constraint | None = field.metadata.get(_CHECK)
     return check
 
 
-POSITIVE = MappingProxyType({_CHECK: Check(lambda value: value > 0, "a number greater than 0", above=0)})
-NOT_NEGATIVE = MappingProxyType({_CHECK: Check(lambda value: value >= 0, "a number of at least 0", low=0)})
+POSITIVE = MappingProxyType({_CHECK: Constraint(lambda value: value > 0, "a number greater than 0", above=0)})
+NOT_NEGATIVE = MappingProxyType({_CHECK: Constraint(lambda value: value >= 0, "a number of at least 0", low=0)})
 
 
 def read_table(table: Any, kind: type[T]) -> T:
-    """``table`` -> an instance of ``kind``. Raises ``Problems``."""
+    """``table`` -> an instance of ``kind``. Raises ``ValidationErrors``."""
     made: T = _CONVERTER.structure(table, kind)
     return made
 
@@ -124,12 +124,12 @@ def _structure_class(value: Any, cls: type[Any]) -> Any:
     if hasattr(cls, "find_table_problems"):  # what concerns more than one table of it, seen even past other problems
         problems += cls.find_table_problems(value)
     if problems:
-        raise Problems(problems)
+        raise ValidationErrors(problems)
     instance = cls(**made)
     if hasattr(instance, "find_problems"):  # what concerns more than one key of the table
         problems += instance.find_problems()
     if problems:
-        raise Problems(problems)
+        raise ValidationErrors(problems)
     return instance
 
 
@@ -137,7 +137,7 @@ def _read_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any])
     kind: Any = field.type
     try:
         made[field.name] = _CONVERTER.structure(value, kind)
-    except Problems as error:
+    except ValidationErrors as error:
         yield from ((join_path(field.name, where), what) for where, what in error.problems)
         return
     except ValueError as error:
@@ -168,12 +168,12 @@ def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
     for index, item in enumerate(value):
         try:
             items.append(_CONVERTER.structure(item, item_type))
-        except Problems as error:
+        except ValidationErrors as error:
             problems += [(join_path(f"[{index}]", where), what) for where, what in error.problems]
         except ValueError as error:
             problems.append((f"[{index}]", str(error)))
     if problems:
-        raise Problems(problems)
+        raise ValidationErrors(problems)
     return tuple(items)
 
 

@@ -9,20 +9,20 @@ from gateway.billing.abandoned import may_have_done
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge
 from gateway.domain.frozen import frozen
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.request_log import (
     ANSWERED,
     INTERRUPTED_STATUS,
     Ending,
-    RequestRow,
-    StartedCall,
-    Tried,
+    FailedAttempt,
+    RequestRecord,
+    RequestStart,
     write_error,
     write_tried,
 )
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import Fault
-from gateway.routing.target import Attempt, Option
+from gateway.errors import GatewayError
+from gateway.routing.target import Attempt, Target
 
 CLIENT_CLOSED_STATUS = 499
 """The status of a row whose caller left before it was answered; no caller ever sees it."""
@@ -57,9 +57,9 @@ class Delivery:
         bought: the last one that failed and may have been done all the same.
     """
 
-    option: Option | None = None
+    option: Target | None = None
     attempts: int = 0
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[FailedAttempt, ...] = ()
     began_at: float = 0.0
     usage: Usage = NO_USAGE
     first_byte_at: float | None = None
@@ -76,13 +76,13 @@ class Delivery:
         self.attempts += 1
         self.began_at = now
 
-    def note_failed(self, attempt: Attempt, fault: Fault, now: float) -> None:
+    def note_failed(self, attempt: Attempt, fault: GatewayError, now: float) -> None:
         """It has failed, and nothing of it was sent."""
         if attempt.pending and may_have_done(fault, now - self.began_at):
             self.bought = attempt
         attempt.pending = False
         ms = round((now - self.began_at) * 1000)
-        self.tried += (Tried(attempt.channel.name, fault.public_code or fault.code, ms),)
+        self.tried += (FailedAttempt(attempt.channel.name, fault.public_code or fault.code, ms),)
 
 
 @frozen
@@ -92,7 +92,7 @@ class Outcome:
     ending: Ending
     now: float
     now_ms: int
-    fault: Fault | None = None
+    fault: GatewayError | None = None
 
 
 NOTHING_CHARGED = Charge(0, 0)
@@ -105,13 +105,13 @@ _SILENT = Delivery()
 
 def write_row(
     arrival: Arrival,
-    call: Call | None,
+    call: InferenceRequest | None,
     outcome: Outcome,
     *,
     delivery: Delivery = _SILENT,
     charge: Charge = NOTHING_CHARGED,
     reserved_nanos: int = 0,
-) -> RequestRow:
+) -> RequestRecord:
     """The row of a request that has ended; ``call`` None: its body was never read."""
     usage, option, fault = delivery.usage, delivery.option, outcome.fault
     account, key = arrival.caller.account, arrival.caller.key
@@ -125,7 +125,7 @@ def write_row(
     tried = _write_trail(delivery, outcome) if delivery.attempts > 1 else ""
     error = write_error(fault.message) if fault else ""
     # In the order of the fields: so many arguments with their names take twice the time of the row itself.
-    return RequestRow(
+    return RequestRecord(
         *(arrival.id, arrival.started_ms, outcome.now_ms, arrival.operation, account.id),
         *(account.name, key.id, key.name, model, option.line.channel.name if option else None),
         *(status, outcome.ending, fault.public_code if fault else None, stream, delivery.attempts),
@@ -141,7 +141,7 @@ def _write_trail(delivery: Delivery, outcome: Outcome) -> str:
     if delivery.option is not None and len(tried) < delivery.attempts:
         fault = outcome.fault
         code = fault.public_code or fault.code if fault else _OUTCOME.get(outcome.ending, outcome.ending)
-        tried.append(Tried(delivery.option.channel.name, code, round((outcome.now - delivery.began_at) * 1000)))
+        tried.append(FailedAttempt(delivery.option.channel.name, code, round((outcome.now - delivery.began_at) * 1000)))
     return write_tried(tried)
 
 
@@ -156,10 +156,12 @@ def write_attempts(delivery: Delivery) -> dict[str, str]:
     return headers
 
 
-def write_interrupted(arrival: Arrival, call: Call, option: Option | None, reserved_nanos: int) -> StartedCall:
+def write_interrupted(
+    arrival: Arrival, call: InferenceRequest, option: Target | None, reserved_nanos: int
+) -> RequestStart:
     """What is left of a call that is about to be made, if nothing more should ever be heard of it."""
     account, key = arrival.caller.account, arrival.caller.key
-    return StartedCall(
+    return RequestStart(
         arrival.id,
         arrival.started_ms,
         arrival.operation,

@@ -13,7 +13,7 @@ TOLD_S = 24 * 3_600.0
 SLACK_S = 60.0
 
 
-class ExpiryClock:
+class RetentionClock:
     """Unix seconds.
 
     Args:

@@ -17,7 +17,7 @@ from gateway import __version__
 from gateway.app import WELCOME, build
 from gateway.config.server_schema import ServerSection
 from gateway.errors import StoreUnavailable
-from gateway.options import Site, Welcome
+from gateway.options import AppOptions, StartupInfo
 from gateway.server.connection_limits import find_limits
 from gateway.server.context import INVITATIONS, OFFICE, ROOMS
 from gateway.server.protocol import GatewayRunner
@@ -34,14 +34,14 @@ _YOUNG = 10_000
 log = structlog.stdlib.get_logger(__name__)
 
 
-class PortTaken(Exception):  # noqa: N818 - says what is
+class PortInUse(Exception):  # noqa: N818 - says what is
     """The address cannot be listened on; the message is for the operator."""
 
 
-def run(site: Site, greet: Callable[[str, Welcome], None]) -> None:
+def run(site: AppOptions, greet: Callable[[str, StartupInfo], None]) -> None:
     """Serve until a signal ends it. ``greet`` is called once, with the address, when requests are answered.
 
-    Raises ``PortTaken``, ``store.engine.StoreRefused``.
+    Raises ``PortInUse``, ``store.engine.StoreRefused``.
     """
     with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
         runner.run(_serve(site, greet))
@@ -55,7 +55,7 @@ def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(site: Site, greet: Callable[[str, Welcome], None]) -> None:
+async def _serve(site: AppOptions, greet: Callable[[str, StartupInfo], None]) -> None:
     server = site.config.server
     sockets = _bind(server.host, server.port)
     app = build(site)
@@ -102,9 +102,9 @@ def _make_runner(app: web.Application, server: ServerSection) -> GatewayRunner:
     )
 
 
-async def _welcome(app: web.Application) -> Welcome:
+async def _welcome(app: web.Application) -> StartupInfo:
     """What the operator is told, and with it how the console's first administrator gets in, where it has none."""
-    welcome: Welcome = app[WELCOME]
+    welcome: StartupInfo = app[WELCOME]
     with contextlib.suppress(StoreUnavailable):
         welcome = attrs.evolve(welcome, setup_token=await app[INVITATIONS].find_setup_token())
     return welcome
@@ -164,7 +164,7 @@ def write_address(host: str, port: int) -> str:
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for every address of ``host``; with port 0, for its first. Raises ``PortTaken``."""
+    """A listening socket for every address of ``host``; with port 0, for its first. Raises ``PortInUse``."""
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -179,5 +179,5 @@ def _bind(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for sock in sockets:
             sock.close()
-        raise PortTaken(f"Cannot listen on {host}:{port}: {error.strerror or error}") from None
+        raise PortInUse(f"Cannot listen on {host}:{port}: {error.strerror or error}") from None
     return sockets

@@ -6,18 +6,18 @@ from aiohttp import web
 
 from gateway.background import JobRunner
 from gateway.books import Books
-from gateway.loop_lag import MeasureLag
-from gateway.monitoring import Folder, Lag, Organs, Vitals
-from gateway.server.admin.active_requests import LIVE, LiveView
+from gateway.loop_lag import LoopLagMeter
+from gateway.monitoring import EventLoopLag, FolderUsage, MonitoredParts, ProcessMonitor
+from gateway.server.admin.active_requests import LIVE, ActiveRequestsFeed
 from gateway.server.admin.health import VITALS
 from gateway.server.context import ROOMS
-from gateway.storage.integrity_worker import CheckStore
+from gateway.storage.integrity_worker import IntegrityWorker
 
 
 def open_ward(app: web.Application, books: Books, folder: Path, jobs: JobRunner) -> None:
     """Watch what has been built; ``folder`` is the data folder."""
-    rooms, lag = app[ROOMS], Lag()
-    organs = Organs(
+    rooms, lag = app[ROOMS], EventLoopLag()
+    organs = MonitoredParts(
         lag=lag,
         running=rooms.running,
         switchboard=rooms.switchboard,
@@ -26,11 +26,11 @@ def open_ward(app: web.Application, books: Books, folder: Path, jobs: JobRunner)
         outbox=books.outbox,
         journal=books.journal,
         journal_path=folder / "requests.journal",
-        media=Folder(folder / "media"),
-        footage=Folder(folder / "videos"),
+        media=FolderUsage(folder / "media"),
+        footage=FolderUsage(folder / "videos"),
         videos=rooms.videos,
     )
-    app[VITALS] = Vitals(organs, rooms.clock)
-    app[LIVE] = LiveView(rooms.running)
-    jobs.start("check_store", CheckStore(books.database).run)
-    jobs.start("measure_lag", MeasureLag(lag).run)
+    app[VITALS] = ProcessMonitor(organs, rooms.clock)
+    app[LIVE] = ActiveRequestsFeed(rooms.running)
+    jobs.start("check_store", IntegrityWorker(books.database).run)
+    jobs.start("measure_lag", LoopLagMeter(lag).run)

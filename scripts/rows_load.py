@@ -28,18 +28,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.billing.retention_worker import MOST
 from gateway.domain.audit_log import OPERATOR
-from gateway.domain.request_log import RequestFilter, RequestRow, write_error
+from gateway.domain.request_log import RequestFilter, RequestRecord, write_error
 from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_up
 from gateway.server.admin.export import FORMATS
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import write_row
 from gateway.storage.database import Database, open_database
 from gateway.storage.ledger import write_addition, write_insert
-from gateway.storage.request_log import SqlRequestLog
-from gateway.storage.retention import SqlRetirement
+from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.retention import RetentionRepository
 from gateway.storage.row_mapping import REQUEST_COLUMNS, request_values
 from gateway.storage.schema import requests, usage_hours
-from gateway.storage.traffic import SqlTraffic
+from gateway.storage.traffic import TrafficRepository
 
 LIMIT_MS = 100.0
 DAY_MS = 86_400_000
@@ -96,14 +96,14 @@ class World:
             models = {bisect(model_ends, dice.random()) for _ in range(dice.choice((1, 2, 3, 4)))}
             self._keys.append(Key(number, int(ACCOUNTS * dice.random() ** 2) + 1, tuple(models)))
 
-    def make(self, count: int) -> Iterator[RequestRow]:
+    def make(self, count: int) -> Iterator[RequestRecord]:
         """So many rows in the order in which they were settled."""
         at_ms, step_ms = float(START_MS), DAYS * DAY_MS / count
         for number in range(count):
             at_ms += 2 * step_ms * self._dice.random()
             yield self._make_one(number, int(at_ms))
 
-    def _make_one(self, number: int, settled_ms: int) -> RequestRow:
+    def _make_one(self, number: int, settled_ms: int) -> RequestRecord:
         throw = self._dice.random
         key = self._keys[bisect(self._key_ends, throw())]
         model = key.models[min(int(throw() ** 3 * len(key.models)), len(key.models) - 1)]
@@ -120,7 +120,7 @@ class World:
             status, ending, code, message, asked = FAULTS[int(luck / FAILING * len(FAULTS))]
             message = write_error(message.format(int(throw() * 1_000)))
             completion = 0
-        return RequestRow(
+        return RequestRecord(
             id=f"req_{number:08x}{self._dice.getrandbits(64):016x}",
             started_ms=settled_ms - total_ms,
             settled_ms=settled_ms,
@@ -244,7 +244,7 @@ class Clock:
 
 async def weigh_lists(database: Database, clock: Clock) -> None:
     """Every question, a page of 50 rows each, and one of 1,000."""
-    log = SqlRequestLog(database)
+    log = RequestLogRepository(database)
     newest = (await log.list_requests(RequestFilter(), 1)).newest
     print("lists, 50 rows")
     for name, wanted in list_questions(newest).items():
@@ -254,7 +254,7 @@ async def weigh_lists(database: Database, clock: Clock) -> None:
 
 async def weigh_sums(database: Database, clock: Clock) -> None:
     """Facets and charts, of all days and of few."""
-    traffic, until = SqlTraffic(database), (START_MS + DAYS * DAY_MS) // HOUR_MS
+    traffic, until = TrafficRepository(database), (START_MS + DAYS * DAY_MS) // HOUR_MS
     chosen: dict[str, dict[str, Any]] = {
         "": {}, ", a key": {"key_id": 1}, ", an account": {"account_id": 1}, ", failures": {"verdict": "error"},
     }  # fmt: skip
@@ -276,7 +276,7 @@ async def weigh_sums(database: Database, clock: Clock) -> None:
 
 async def weigh_export(database: Database) -> None:
     """What a row of an export costs, and the longest that everything else waits for a page."""
-    log = SqlRequestLog(database)
+    log = RequestLogRepository(database)
     print("exports")
     for name, form in FORMATS.items():
         rows, size, longest = 0, 0, 0.0
@@ -293,7 +293,7 @@ async def weigh_export(database: Database) -> None:
 
 async def weigh_retirement(database: Database) -> None:
     """What a commit of the job costs."""
-    retirement, after, costs, retired = SqlRetirement(database), 0, [], 0
+    retirement, after, costs, retired = RetentionRepository(database), 0, [], 0
     for _ in range(20):
         began = time.process_time()
         done = await retirement.retire_requests(START_MS + DAY_MS, after, MOST)
@@ -306,7 +306,7 @@ async def run(path: Path, count: int) -> int:
     """Make the store where there is none, and ask."""
     url = f"sqlite:///{path}"
     database = await open_database(url)
-    newest = (await SqlRequestLog(database).list_requests(RequestFilter(), 1)).newest
+    newest = (await RequestLogRepository(database).list_requests(RequestFilter(), 1)).newest
     if not newest:
         await database.close()
         fill(path, count)

@@ -23,9 +23,9 @@ from playwright.async_api import async_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.storage.database import open_database
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.ledger import LedgerRepository
 
 ROOT = Path(__file__).parent.parent
 WIDTH, HEIGHT = 1440, 900
@@ -36,7 +36,7 @@ MODELS = (("gpt-5.1", 9_000), ("claude-sonnet-4.5", 7_500), ("gemini-2.5-pro", 4
 """And what a token of each costs in nano-USD, about."""
 KEYS = ((1, "first"), (2, "blog search"), (3, "support bot"))
 LINK = re.compile(r"http://\S+/console/setup#\S+")
-_EMPTY = RequestRow(
+_EMPTY = RequestRecord(
     id="", started_ms=0, settled_ms=0, operation="chat", account_id=1, account="local", key_id=1, key_name="first",
     model="", channel="openai", status=200, ending="completed", error_code=None, stream=True, attempts=1,
     prompt_tokens=0, completion_tokens=0, cached_tokens=0, usage_source="upstream", cost_nanos=0, reserved_nanos=0,
@@ -44,7 +44,7 @@ _EMPTY = RequestRow(
 )  # fmt: skip
 
 
-def make_week(until_ms: int) -> Iterator[RequestRow]:
+def make_week(until_ms: int) -> Iterator[RequestRecord]:
     """Requests of a week, more of them by day than by night and on workdays."""
     dice, number = random.Random(7), 0
     for hour in range(HOURS):
@@ -56,7 +56,7 @@ def make_week(until_ms: int) -> Iterator[RequestRow]:
             yield make_one(dice, number, at_ms + dice.randrange(HOUR_MS))
 
 
-def make_one(dice: random.Random, number: int, at_ms: int) -> RequestRow:
+def make_one(dice: random.Random, number: int, at_ms: int) -> RequestRecord:
     """One request; a few fail."""
     (model, nanos), (key_id, key_name) = dice.choices(MODELS, (8, 7, 4, 5, 1, 3))[0], dice.choices(KEYS, (2, 3, 4))[0]
     tokens = round(dice.lognormvariate(6, 0.8))
@@ -75,7 +75,7 @@ async def store_week(path: Path) -> None:
     rows = sorted(make_week(int(time.time() * 1000)), key=lambda row: row.settled_ms)
     try:
         for first in range(0, len(rows), 500):
-            await SqlLedger(database).post(rows[first : first + 500])
+            await LedgerRepository(database).post(rows[first : first + 500])
     finally:
         await database.close()
 

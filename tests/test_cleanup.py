@@ -12,13 +12,13 @@ from gateway.cleanup import (
     MOST,
     SWEEP_EVERY_S,
     VIDEOS_KEPT_MS,
-    SweepRecords,
+    RecordCleanup,
 )
 from gateway.domain.account import Account
-from gateway.domain.idempotency import KEEP_MS, Replay
-from gateway.domain.member import IDLE_MS, Link, Member, Proof, Session
+from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
+from gateway.domain.member import IDLE_MS, Credential, InviteLink, Member, Session
 from gateway.errors import StoreUnavailable
-from gateway.proxy.idempotency import Replays
+from gateway.proxy.idempotency import IdempotencyService
 from gateway.storage.memory import MemoryStore
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_members import MemoryMemberStore
@@ -53,8 +53,8 @@ class Shelf:
         self.videos = Videos(MemoryStore(), self.deliveries)
         self.books = MemoryStore()
         self.members = MemoryMemberStore(self.books, MemoryAuditTrail())
-        replays = Replays(self, "me", self.clock)  # type: ignore[arg-type]
-        self.job = SweepRecords(replays, self.deliveries, self.videos, self.members, self.clock)
+        replays = IdempotencyService(self, "me", self.clock)  # type: ignore[arg-type]
+        self.job = RecordCleanup(replays, self.deliveries, self.videos, self.members, self.clock)
 
     def clock(self) -> float:
         return NOW_S
@@ -70,7 +70,7 @@ class Shelf:
         for age_ms in (0, KEEP_MS, KEEP_MS + 1):
             name = f"of {age_ms}"
             await self.replays.begin_replay(
-                Replay(5, name, "ab", f"req_{age_ms}", created_ms=NOW_MS - age_ms, owner="me")
+                IdempotencyRecord(5, name, "ab", f"req_{age_ms}", created_ms=NOW_MS - age_ms, owner="me")
             )
         for name, ended_ms in (("live", None), ("young", NOW_MS - DAY_MS), ("old", NOW_MS - DELIVERIES_KEPT_MS - 1)):
             status = "pending" if ended_ms is None else "delivered"
@@ -114,8 +114,8 @@ async def test_sessions_and_links_go_once_they_are_no_longer_good() -> None:
     account = await shelf.books.add_account(Account(0, "acme"))
     ann = await shelf.members.add_member(Member(0, account.id, "ann", "member", passphrase="hash"))
     for name, seen_ms in ((b"idle", NOW_MS - IDLE_MS), (b"used", NOW_MS - IDLE_MS + 1)):
-        await shelf.members.add_session(Session(name, ann.id, seen_ms, seen_ms), Proof("hash"))
-        await shelf.members.add_link(Link(name, "invite", account.id, "viewer", 0, seen_ms + IDLE_MS))
+        await shelf.members.add_session(Session(name, ann.id, seen_ms, seen_ms), Credential("hash"))
+        await shelf.members.add_link(InviteLink(name, "invite", account.id, "viewer", 0, seen_ms + IDLE_MS))
     with capture_logs() as lines:
         await shelf.job.sweep()
     assert [session.digest for session in await shelf.members.list_sessions(ann.id)] == [b"used"]

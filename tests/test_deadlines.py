@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.deadlines import GAP_S, Patience, Sweep
+from gateway.deadlines import GAP_S, DeadlineTimer, Timeout
 from tests.support.skip_rules import run_skipping
 
 TIMES = st.lists(st.floats(0, 100, allow_nan=False), min_size=1, max_size=30)
@@ -15,7 +15,7 @@ TIMES = st.lists(st.floats(0, 100, allow_nan=False), min_size=1, max_size=30)
 class Waiting:
     """Waits until ``due_at``, and then ``again`` for so long."""
 
-    def __init__(self, sweep: Sweep, due_at: float, again: float | None = None) -> None:
+    def __init__(self, sweep: DeadlineTimer, due_at: float, again: float | None = None) -> None:
         self.sweep, self.due_at, self.again = sweep, due_at, again
         self.met: list[float] = []
 
@@ -30,7 +30,7 @@ class Waiting:
 @given(times=TIMES)
 def test_everybody_is_met_once_and_in_time(times: list[float]) -> None:
     async def scene() -> list[Waiting]:
-        sweep = Sweep()
+        sweep = DeadlineTimer()
         everybody = [Waiting(sweep, time) for time in times]
         for one in everybody:
             sweep.enter(one)
@@ -45,7 +45,7 @@ def test_everybody_is_met_once_and_in_time(times: list[float]) -> None:
 
 def test_who_puts_it_off_is_met_again_and_who_left_is_not() -> None:
     async def scene() -> None:
-        sweep = Sweep()
+        sweep = DeadlineTimer()
         again, gone = Waiting(sweep, 1.0, 5.0), Waiting(sweep, 2.0)
         sweep.enter(again)
         sweep.enter(gone)
@@ -59,7 +59,7 @@ def test_who_puts_it_off_is_met_again_and_who_left_is_not() -> None:
 
 def test_a_nearer_deadline_is_met_though_the_timer_was_armed_for_a_far_one() -> None:
     async def scene() -> None:
-        sweep = Sweep()
+        sweep = DeadlineTimer()
         sweep.enter(Waiting(sweep, 600.0))
         await asyncio.sleep(1)
         near = Waiting(sweep, 2.0)
@@ -72,7 +72,7 @@ def test_a_nearer_deadline_is_met_though_the_timer_was_armed_for_a_far_one() -> 
 
 def test_one_that_is_met_may_send_another_away() -> None:
     async def scene() -> None:
-        sweep = Sweep()
+        sweep = DeadlineTimer()
         second = Waiting(sweep, 1.0)
 
         class First(Waiting):
@@ -95,7 +95,7 @@ def test_patience_runs_out_as_a_timeout_does(patience_s: float) -> None:
     async def scene() -> float:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with pytest.raises(TimeoutError), Patience(Sweep(), patience_s):
+        with pytest.raises(TimeoutError), Timeout(DeadlineTimer(), patience_s):
             await asyncio.sleep(1_000)
         task = asyncio.current_task()
         assert task is not None
@@ -107,8 +107,8 @@ def test_patience_runs_out_as_a_timeout_does(patience_s: float) -> None:
 
 def test_who_is_done_in_time_hears_nothing_of_it() -> None:
     async def scene() -> None:
-        sweep = Sweep()
-        with Patience(sweep, 5):
+        sweep = DeadlineTimer()
+        with Timeout(sweep, 5):
             await asyncio.sleep(1)
         assert not len(sweep)
         await asyncio.sleep(100)
@@ -118,12 +118,12 @@ def test_who_is_done_in_time_hears_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("cancelled_at", [1.0, 5.0], ids=["before", "at the very moment it runs out"])
 def test_a_cancel_from_elsewhere_is_not_lost(cancelled_at: float) -> None:
-    async def wait(sweep: Sweep) -> None:
-        with Patience(sweep, 5):
+    async def wait(sweep: DeadlineTimer) -> None:
+        with Timeout(sweep, 5):
             await asyncio.sleep(1_000)
 
     async def scene() -> None:
-        sweep = Sweep()
+        sweep = DeadlineTimer()
         waiting = asyncio.create_task(wait(sweep))
         asyncio.get_running_loop().call_later(cancelled_at, waiting.cancel)
         with pytest.raises((asyncio.CancelledError, TimeoutError)):
@@ -136,8 +136,8 @@ def test_a_cancel_from_elsewhere_is_not_lost(cancelled_at: float) -> None:
 
 def test_a_fault_goes_before_the_timeout() -> None:
     async def scene() -> None:
-        sweep = Sweep()
-        with pytest.raises(KeyError), Patience(sweep, 5):
+        sweep = DeadlineTimer()
+        with pytest.raises(KeyError), Timeout(sweep, 5):
             raise KeyError("its own")
         assert not len(sweep)
 
@@ -146,7 +146,7 @@ def test_a_fault_goes_before_the_timeout() -> None:
 
 def test_an_end_is_no_cancel_for_who_waits_no_more() -> None:
     async def scene() -> None:
-        patience = Patience(Sweep(), 5)
+        patience = Timeout(DeadlineTimer(), 5)
         with patience:
             patience.end()
         await asyncio.sleep(1)
@@ -156,7 +156,7 @@ def test_an_end_is_no_cancel_for_who_waits_no_more() -> None:
 
 def test_one_that_fails_is_not_the_end_for_the_others() -> None:
     async def scene() -> None:
-        sweep, loop = Sweep(), asyncio.get_running_loop()
+        sweep, loop = DeadlineTimer(), asyncio.get_running_loop()
         loop.set_exception_handler(lambda *_told: None)
 
         class Broken(Waiting):

@@ -6,25 +6,25 @@ from typing import Any
 import pytest
 
 from gateway import errors as module
-from gateway.domain.rate_limit import UNLIMITED, Allowance, Standing
+from gateway.domain.rate_limit import UNLIMITED, RateLimitStatus, RateLimitWindow
 from gateway.error_status import STATUS
 from gateway.errors import (
     GATEWAY_TYPE,
     Conflict,
     ContentBlocked,
-    Fault,
+    GatewayError,
     ImageBlocked,
-    NoAvailableChannel,
-    NotExpressible,
+    NoHealthyChannel,
     Overloaded,
-    QuotaExhausted,
+    ProviderError,
+    ProviderRejected,
+    QuotaExceeded,
     RateLimited,
     StoreUnavailable,
-    UpstreamFault,
-    UpstreamRefused,
+    UnsupportedByProvider,
 )
 
-FAULTS = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, Fault)]
+FAULTS = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if issubclass(kind, GatewayError)]
 
 PUBLIC = {
     400: {"invalid_request", "unsupported_operation", "sensitive_words_detected", "content_policy_violation"},
@@ -48,12 +48,12 @@ PUBLIC = {
 """The public table, by status."""
 
 
-CHOOSING = (UpstreamRefused, QuotaExhausted)
+CHOOSING = (ProviderRejected, QuotaExceeded)
 """Faults whose status is said when they are raised."""
 
 
-def make(kind: type[Fault]) -> Fault:
-    chooses = issubclass(kind, CHOOSING) and kind not in {NotExpressible, ImageBlocked, ContentBlocked}
+def make(kind: type[GatewayError]) -> GatewayError:
+    chooses = issubclass(kind, CHOOSING) and kind not in {UnsupportedByProvider, ImageBlocked, ContentBlocked}
     extra: dict[str, Any] = {"status": 418} if chooses else {}
     return kind("why", **extra)
 
@@ -66,81 +66,81 @@ def test_the_codes_have_the_statuses_of_the_public_table() -> None:
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_every_fault_can_be_shown(kind: type[Fault]) -> None:
+def test_every_fault_can_be_shown(kind: type[GatewayError]) -> None:
     assert kind.code in STATUS
     fault = make(kind)
     assert (fault.message, str(fault)) == ("why", "why")
-    if not isinstance(fault, UpstreamRefused):
+    if not isinstance(fault, ProviderRejected):
         status = 418 if isinstance(fault, CHOOSING) else STATUS[kind.code]
         assert (fault.status, fault.public_code, fault.type) == (status, kind.code, GATEWAY_TYPE)
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_every_fault_says_what_it_is(kind: type[Fault]) -> None:
+def test_every_fault_says_what_it_is(kind: type[GatewayError]) -> None:
     assert kind.__doc__
 
 
 def test_a_refusal_of_the_providers_keeps_its_words_and_its_status() -> None:
-    fault = UpstreamRefused("why", status=422, type="t", param="p", code="c")
+    fault = ProviderRejected("why", status=422, type="t", param="p", code="c")
     assert (fault.status, fault.type, fault.param, fault.public_code) == (422, "t", "p", "c")
-    bare = UpstreamRefused("why", status=418)
+    bare = ProviderRejected("why", status=418)
     assert (bare.status, bare.type, bare.param, bare.public_code) == (418, "upstream_error", None, "upstream_error")
 
 
 @pytest.mark.parametrize(("status", "wait"), [(403, None), (429, 17)])
 def test_a_cap_is_forbidden_or_too_many_and_waiting_in_a_loop_never_helps(status: int, wait: int | None) -> None:
-    fault = QuotaExhausted("why", status=status, retry_after_s=wait)
+    fault = QuotaExceeded("why", status=status, retry_after_s=wait)
     assert (fault.status, fault.retry_after_s, fault.should_retry) == (status, wait, False)
     assert (fault.public_code, fault.type) == ("insufficient_quota", GATEWAY_TYPE)
 
 
 def test_a_rate_limit_says_how_long_to_wait_and_how_the_caller_stands() -> None:
-    standing = Standing(Allowance(10, 0, 6.0))
+    standing = RateLimitStatus(RateLimitWindow(10, 0, 6.0))
     fault = RateLimited("why", standing=standing, retry_after_s=6)
     assert (fault.status, fault.retry_after_s, fault.should_retry, fault.standing) == (429, 6, None, standing)
     assert (RateLimited("why").retry_after_s, RateLimited("why").standing) == (1, UNLIMITED)
 
 
 def test_only_the_callers_own_mistakes_and_our_end_are_not_tried_elsewhere() -> None:
-    final = {kind.__name__ for kind in FAULTS if issubclass(kind, UpstreamFault) and not kind.retryable}
-    assert final == {"UpstreamRefused", "ImageBlocked", "ContentBlocked", "ShuttingDown", "RequestCancelled"}
+    final = {kind.__name__ for kind in FAULTS if issubclass(kind, ProviderError) and not kind.retryable}
+    assert final == {"ProviderRejected", "ImageBlocked", "ContentBlocked", "ShuttingDown", "RequestCancelled"}
 
 
 VERDICTS = {
-    "UpstreamFault": ("channel", False, True),
-    "UpstreamError": ("channel", False, True),
+    "ProviderError": ("channel", False, True),
+    "ProviderBadResponse": ("channel", False, True),
     "EgressRefused": ("channel", False, True),
-    "UpstreamTimeout": ("channel", False, True),
-    "UpstreamDenied": ("key", True, True),
-    "UpstreamLimited": ("model", True, True),
-    "UpstreamRefused": ("nobody", True, False),
+    "ProviderTimeout": ("channel", False, True),
+    "ProviderAuthError": ("key", True, True),
+    "ProviderRateLimited": ("model", True, True),
+    "ProviderRejected": ("nobody", True, False),
     "ImageBlocked": ("nobody", True, False),
     "ContentBlocked": ("nobody", True, False),
-    "ContentGone": ("nobody", True, True),
+    "ProviderContentGone": ("nobody", True, True),
     "ContextExceeded": ("nobody", True, True),
-    "NotExpressible": ("nobody", False, True),
+    "UnsupportedByProvider": ("nobody", False, True),
     "ShuttingDown": ("nobody", False, False),
     "RequestCancelled": ("nobody", False, False),
 }
 """What each is held against, whether the provider was asked and answered, whether another channel may do better."""
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FAULTS if issubclass(kind, UpstreamFault)])
-def test_every_fault_of_a_provider_says_what_it_is_held_against(kind: type[UpstreamFault]) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in FAULTS if issubclass(kind, ProviderError)])
+def test_every_fault_of_a_provider_says_what_it_is_held_against(kind: type[ProviderError]) -> None:
     fault = make(kind)
-    assert isinstance(fault, UpstreamFault)
+    assert isinstance(fault, ProviderError)
     assert (fault.blame, fault.answered, fault.retryable) == VERDICTS[kind.__name__]
     assert fault.rest_s is None
 
 
 def test_how_long_one_provider_asks_to_be_left_alone_is_its_own_matter() -> None:
-    one, other = make(UpstreamFault), make(UpstreamFault)
+    one, other = make(ProviderError), make(ProviderError)
     one.rest_s = 5.0  # type: ignore[attr-defined]
     assert other.rest_s is None  # type: ignore[attr-defined]
 
 
 def test_what_a_channel_has_no_words_for_is_the_callers_invalid_request_in_the_gateways_words() -> None:
-    fault = NotExpressible("The channel has no words for it", param="messages[0]")
+    fault = UnsupportedByProvider("The channel has no words for it", param="messages[0]")
     assert (fault.status, fault.type, fault.public_code, fault.param) == (
         400,
         GATEWAY_TYPE,
@@ -150,15 +150,17 @@ def test_what_a_channel_has_no_words_for_is_the_callers_invalid_request_in_the_g
 
 
 @pytest.mark.parametrize(("wait", "should_retry"), [(1, None), (5, None), (6, False), (120, False)])
-@pytest.mark.parametrize("kind", [NoAvailableChannel, Overloaded, StoreUnavailable])
-def test_a_client_library_is_not_told_to_wait_for_long(kind: type[Fault], wait: int, should_retry: bool | None) -> None:
+@pytest.mark.parametrize("kind", [NoHealthyChannel, Overloaded, StoreUnavailable])
+def test_a_client_library_is_not_told_to_wait_for_long(
+    kind: type[GatewayError], wait: int, should_retry: bool | None
+) -> None:
     """They sleep for whatever ``Retry-After`` says, and twice."""
     fault = kind("not now", retry_after_s=wait)
     assert (fault.status, fault.retry_after_s, fault.should_retry) == (503, wait, should_retry)
 
 
 def test_what_is_said_of_retrying_stands() -> None:
-    assert NoAvailableChannel("not now", retry_after_s=60, should_retry=True).should_retry
+    assert NoHealthyChannel("not now", retry_after_s=60, should_retry=True).should_retry
     assert Conflict("there already", retry_after_s=60).should_retry is None
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gateway.loop_lag import MeasureLag
+from gateway.loop_lag import LoopLagMeter
 from gateway.monitoring import (
     FOLDERS_KNOWN_S,
     LAG_EVERY_S,
     LAG_KEPT_S,
-    Folder,
-    Lag,
+    EventLoopLag,
+    FolderUsage,
     count_open_files,
     find_memory,
     find_size,
@@ -22,7 +22,7 @@ SAMPLES = round(LAG_KEPT_S / LAG_EVERY_S)
 
 
 def test_lateness_is_told_in_milliseconds_of_the_last_minutes() -> None:
-    lag = Lag()
+    lag = EventLoopLag()
     assert lag.describe() == {"p50": 0, "p99": 0, "max": 0}
     lag.note(3.0)
     for number in range(1, SAMPLES + 1):
@@ -31,7 +31,7 @@ def test_lateness_is_told_in_milliseconds_of_the_last_minutes() -> None:
 
 
 def test_a_timer_that_was_early_was_in_time() -> None:
-    lag = Lag()
+    lag = EventLoopLag()
     lag.note(-0.001)
     assert lag.describe() == {"p50": 0, "p99": 0, "max": 0}
 
@@ -39,7 +39,7 @@ def test_a_timer_that_was_early_was_in_time() -> None:
 def test_the_loop_is_looked_at_twice_a_second() -> None:
     late: list[float] = []
 
-    class Notes(Lag):
+    class Notes(EventLoopLag):
         def note(self, late_s: float) -> None:
             late.append(late_s)
             if len(late) == 3:
@@ -48,7 +48,7 @@ def test_the_loop_is_looked_at_twice_a_second() -> None:
     async def scene() -> None:
         times = iter([10.0, 10.5, 20.0, 20.75, 30.0, 32.5])
         with pytest.raises(TimeoutError):
-            await MeasureLag(Notes(), lambda: next(times)).run()
+            await LoopLagMeter(Notes(), lambda: next(times)).run()
 
     run_skipping(scene())
     assert late == [0.0, 0.25, 2.0]
@@ -57,7 +57,7 @@ def test_the_loop_is_looked_at_twice_a_second() -> None:
 async def test_a_folder_is_looked_into_once_a_minute_at_most(tmp_path: Path) -> None:
     (tmp_path / "ab").mkdir()
     (tmp_path / "ab" / "one").write_bytes(b"x" * 10)
-    folder = Folder(tmp_path)
+    folder = FolderUsage(tmp_path)
     assert await folder.measure(100.0) == {"bytes": 10, "files": 1}
     (tmp_path / "two").write_bytes(b"x")
     assert await folder.measure(100.0 + FOLDERS_KNOWN_S / 2) == {"bytes": 10, "files": 1}
@@ -65,7 +65,7 @@ async def test_a_folder_is_looked_into_once_a_minute_at_most(tmp_path: Path) -> 
 
 
 async def test_a_folder_that_is_not_there_has_no_size(tmp_path: Path) -> None:
-    assert await Folder(tmp_path / "none").measure(0.0) is None
+    assert await FolderUsage(tmp_path / "none").measure(0.0) is None
     assert find_size(tmp_path / "none") == 0
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.parsing import (
     POSITIVE,
     EnvText,
-    Problems,
+    ValidationErrors,
     between,
     did_you_mean,
     join_path,
@@ -44,7 +44,7 @@ class Outer:
 
 
 def problems(table: Any) -> dict[str, str]:
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ValidationErrors) as caught:
         read_table(table, Outer)
     found = dict(caught.value.problems)
     assert len(found) == len(caught.value.problems)
@@ -204,7 +204,7 @@ def test_any_table_is_read_or_its_problems_told(table: dict[str, Any]) -> None:
     found: list[tuple[str, str]] = []
     try:
         read_table(table, Outer)
-    except Problems as error:
+    except ValidationErrors as error:
         found = error.problems
     assert all(path.split(".")[0].split("[")[0] in table for path, _ in found)
     assert len(set(found)) == len(found)
@@ -220,7 +220,7 @@ def test_what_concerns_several_keys_is_told_by_the_class() -> None:
             return [("low", "expected less than high")] if self.low > self.high else []
 
     assert read_table({"low": 1, "high": 2}, Pair) == Pair(1, 2)
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ValidationErrors) as caught:
         read_table({"low": 3, "high": 2}, Pair)
     assert caught.value.problems == [("low", "expected less than high")]
 

@@ -6,41 +6,41 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.inference_request import Call
-from gateway.domain.request_log import MAX_ERROR, RequestRow, Tried, read_tried
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.request_log import MAX_ERROR, FailedAttempt, RequestRecord, read_tried
 from gateway.domain.usage import Usage
 from gateway.errors import (
-    Fault,
-    NotExpressible,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamLimited,
-    UpstreamRefused,
-    UpstreamTimeout,
+    GatewayError,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderTimeout,
+    UnsupportedByProvider,
 )
 from gateway.formats.openai.errors import read_fault
 from gateway.request_context import Arrival, Delivery, Ending, Outcome, write_attempts, write_interrupted, write_row
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.routing.target import Attempt
 from tests.support.billing_services import UP, caller_of, option_of
 
-CALL = Call("chat", "m", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+CALL = InferenceRequest("chat", "m", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 ARRIVAL = Arrival("req_1", caller_of(), "chat", started_ms=1_000, started_at=10.0)
 
 
 def attempt_over(name: str) -> Attempt:
     """An attempt over a channel of that name."""
     channel = attrs.evolve(UP, name=name)
-    catalog, switchboard = Catalog(clock=lambda: 0.0), Switchboard(lambda: 0.0, lambda: 0.5)
+    catalog, switchboard = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0, lambda: 0.5)
     catalog.use([channel])
     switchboard.use([channel])
-    return Router(catalog, switchboard, Tariff()).route(caller_of(), CALL).begin("1", 0)
+    return Router(catalog, switchboard, PricingPolicy()).route(caller_of(), CALL).begin("1", 0)
 
 
-def fail_all(*faults: Fault) -> Delivery:
+def fail_all(*faults: GatewayError) -> Delivery:
     """A call of which every attempt failed, each after 0.25 s."""
     delivery = Delivery()
     for number, (attempt, fault) in enumerate(zip(map(attempt_over, ("one", "two", "three")), faults, strict=False)):
@@ -49,7 +49,7 @@ def fail_all(*faults: Fault) -> Delivery:
     return delivery
 
 
-def row_of(delivery: Delivery, ending: Ending, fault: Fault | None = None, now: float = 13.0) -> RequestRow:
+def row_of(delivery: Delivery, ending: Ending, fault: GatewayError | None = None, now: float = 13.0) -> RequestRecord:
     return write_row(ARRIVAL, CALL, Outcome(ending, now, 4_000, fault), delivery=delivery)
 
 
@@ -69,7 +69,7 @@ def test_a_row_has_what_was_made_and_heard_and_spoken() -> None:
 
 
 def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_was() -> None:
-    fault = NotExpressible(f"No{chr(10)}such \ud800 field {'x' * 400}", param="a.b")
+    fault = UnsupportedByProvider(f"No{chr(10)}such \ud800 field {'x' * 400}", param="a.b")
     row = row_of(fail_all(fault), "refused", fault)
     assert row.error == f"No such ? field {'x' * 284}"
     assert len(row.error) == MAX_ERROR
@@ -81,7 +81,7 @@ def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_
 
 
 def test_a_call_that_failed_at_once_has_no_trail_for_its_row_says_it() -> None:
-    fault = UpstreamTimeout("slow")
+    fault = ProviderTimeout("slow")
     row = row_of(fail_all(fault), "upstream_failed", fault)
     assert (row.channel, row.attempts, row.error_code, row.tried) == ("one", 1, "upstream_timeout", "")
 
@@ -90,7 +90,7 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
     one, two = attempt_over("one"), attempt_over("two")
     delivery = Delivery()
     delivery.begin(one, 10.0)
-    delivery.note_failed(one, UpstreamTimeout("slow"), 12.0004)
+    delivery.note_failed(one, ProviderTimeout("slow"), 12.0004)
     delivery.begin(two, 12.5)
     row = row_of(delivery, "completed")
     assert (row.channel, row.attempts) == ("two", 2)
@@ -103,44 +103,44 @@ def test_the_trail_has_what_failed_and_then_what_answered() -> None:
         ("completed", None, "ok"),
         ("client_closed", None, "client_closed"),
         ("interrupted", None, "interrupted"),
-        ("upstream_failed", UpstreamError("broke off"), "upstream_error"),
-        ("refused", UpstreamRefused("no", status=400, code="context_length_exceeded"), "context_length_exceeded"),
+        ("upstream_failed", ProviderBadResponse("broke off"), "upstream_error"),
+        ("refused", ProviderRejected("no", status=400, code="context_length_exceeded"), "context_length_exceeded"),
     ],
 )
-def test_the_last_attempt_ends_as_the_call_does(ending: Ending, fault: Fault | None, told: str) -> None:
-    delivery = fail_all(UpstreamError("no"))
+def test_the_last_attempt_ends_as_the_call_does(ending: Ending, fault: GatewayError | None, told: str) -> None:
+    delivery = fail_all(ProviderBadResponse("no"))
     delivery.begin(attempt_over("four"), 11.0)
     assert row_of(delivery, ending, fault).tried == f"one=upstream_error:250,four={told}:2000"
 
 
 def test_a_call_whose_every_attempt_failed_has_each_of_them_once() -> None:
-    faults = (UpstreamError("no"), UpstreamLimited("slow down", status=429, code="rate_limit_exceeded"),
-              UpstreamTimeout("slow"))  # fmt: skip
+    faults = (ProviderBadResponse("no"), ProviderRateLimited("slow down", status=429, code="rate_limit_exceeded"),
+              ProviderTimeout("slow"))  # fmt: skip
     row = row_of(fail_all(*faults), "upstream_failed", faults[-1])
     assert row.tried == "one=upstream_error:250,two=rate_limit_exceeded:250,three=upstream_timeout:250"
     assert (row.channel, row.attempts, row.status) == ("three", 3, 504)
 
 
 def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
-    forged = UpstreamLimited("no", status=429, code="x:1,mine=ok:1\r\nx-evil: 1")
-    row = row_of(fail_all(forged, UpstreamError("no")), "upstream_failed", UpstreamError("no"))
+    forged = ProviderRateLimited("no", status=429, code="x:1,mine=ok:1\r\nx-evil: 1")
+    row = row_of(fail_all(forged, ProviderBadResponse("no")), "upstream_failed", ProviderBadResponse("no"))
     assert [tried.channel for tried in read_tried(row.tried)] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        (UpstreamDenied("key"), "upstream_error"),
-        (NotExpressible("audio", param="messages"), "invalid_request"),
-        (UpstreamRefused("no", status=400), "upstream_error"),
+        (ProviderAuthError("key"), "upstream_error"),
+        (UnsupportedByProvider("audio", param="messages"), "invalid_request"),
+        (ProviderRejected("no", status=400), "upstream_error"),
     ],
 )
-def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: Fault, code: str) -> None:
-    assert fail_all(fault).tried == (Tried("one", code, 250),)
+def test_an_attempt_is_told_by_the_public_code_of_its_fault(fault: GatewayError, code: str) -> None:
+    assert fail_all(fault).tried == (FailedAttempt("one", code, 250),)
 
 
 def test_the_time_of_all_attempts_and_the_last_one_are_known() -> None:
-    delivery = fail_all(UpstreamError("no"), UpstreamError("no"))
+    delivery = fail_all(ProviderBadResponse("no"), ProviderBadResponse("no"))
     assert (delivery.attempts, delivery.began_at, delivery.option and delivery.option.channel.name) == (2, 11.0, "two")
 
 
@@ -155,7 +155,7 @@ def test_an_answer_says_how_many_attempts_it_took() -> None:
 
 
 def test_the_caller_is_told_what_failed_and_not_whose_it_was() -> None:
-    delivery = fail_all(UpstreamTimeout("slow"), UpstreamLimited("no", status=429, code="rate_limit_exceeded"))
+    delivery = fail_all(ProviderTimeout("slow"), ProviderRateLimited("no", status=429, code="rate_limit_exceeded"))
     delivery.begin(attempt_over("three"), 12.0)
     headers = write_attempts(delivery)
     assert headers == {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.retention_clock import BELIEVED_AFTER_S, SLACK_S, ExpiryClock
+from gateway.retention_clock import BELIEVED_AFTER_S, SLACK_S, RetentionClock
 
 DAY_S = 86_400.0
 NEWEST = 1_800_000_000.0
@@ -18,8 +18,8 @@ class Machine:
         self.now += seconds
         self.running += seconds
 
-    def open(self, newest: float | None = NEWEST) -> ExpiryClock:
-        return ExpiryClock(lambda: self.now, newest, lambda: self.running)
+    def open(self, newest: float | None = NEWEST) -> RetentionClock:
+        return RetentionClock(lambda: self.now, newest, lambda: self.running)
 
 
 @pytest.mark.parametrize("days", [1, 3, 366])

@@ -12,9 +12,9 @@ from sqlalchemy import event
 from gateway.domain.request_log import RequestFilter
 from gateway.domain.traffic import HOUR_MS, TrafficAxis, TrafficFilter
 from gateway.storage.database import Database, open_database
-from gateway.storage.request_log import SqlRequestLog
-from gateway.storage.retention import SqlRetirement
-from gateway.storage.traffic import SqlTraffic
+from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.retention import RetentionRepository
+from gateway.storage.traffic import TrafficRepository
 from scripts import rows_load
 from scripts.rows_load import DAY_MS, DAYS, START_MS, Clock, World
 from tests.support.gateway import make_template
@@ -92,7 +92,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", QUESTIONS)
 async def test_no_list_reads_through_a_table_or_puts_rows_in_order(plans: Plans, name: str) -> None:
-    log = SqlRequestLog(plans.database, in_order=50, by_index=20)
+    log = RequestLogRepository(plans.database, in_order=50, by_index=20)
     await log.list_requests(QUESTIONS[name], 5)
     explained = await plans.explain()
     for statement, steps in explained:
@@ -105,7 +105,7 @@ async def test_no_list_reads_through_a_table_or_puts_rows_in_order(plans: Plans,
 
 
 async def test_facets_and_charts_look_at_their_hours_and_days_alone(plans: Plans) -> None:
-    traffic = SqlTraffic(plans.database)
+    traffic = TrafficRepository(plans.database)
     axes: tuple[TrafficAxis, ...] = ("day", "hour", "model", "key", "account", "status", "channel")
     for since in (UNTIL - 30 * 24, UNTIL - 30 * 24 + 5):
         wanted = TrafficFilter(since, UNTIL - 1)
@@ -118,10 +118,12 @@ async def test_facets_and_charts_look_at_their_hours_and_days_alone(plans: Plans
 
 
 async def test_what_the_script_makes_are_rows_and_their_sums(database: Database) -> None:
-    page = await SqlRequestLog(database).list_requests(RequestFilter(), ROWS)
+    page = await RequestLogRepository(database).list_requests(RequestFilter(), ROWS)
     assert [one.row for one in page] == list(World().make(ROWS))
     (total,) = [
-        sum(line.requests for line in await SqlTraffic(database).list_traffic("day", TrafficFilter(0, 2 * UNTIL)))
+        sum(
+            line.requests for line in await TrafficRepository(database).list_traffic("day", TrafficFilter(0, 2 * UNTIL))
+        )
     ]
     assert total == ROWS
     assert 0.95 < sum(one.row.ending == "completed" for one in page) / ROWS < 0.99
@@ -142,7 +144,7 @@ async def test_the_script_retires_what_it_weighs(tmp_path: Path, filled: Path, d
     del database  # which has filled it
     opened = await open_database(f"sqlite:///{shutil.copy(filled, tmp_path / 'gateway.db')}")
     await rows_load.weigh_retirement(opened)
-    done = await SqlRetirement(opened).retire_requests(START_MS + DAY_MS, 0, 10)
+    done = await RetentionRepository(opened).retire_requests(START_MS + DAY_MS, 0, 10)
     assert (done.retired, done.ended) == (0, True)
-    assert len(await SqlRequestLog(opened).list_requests(RequestFilter(), ROWS)) < ROWS
+    assert len(await RequestLogRepository(opened).list_requests(RequestFilter(), ROWS)) < ROWS
     await opened.close()

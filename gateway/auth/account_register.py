@@ -13,7 +13,7 @@ from gateway.errors import NotFound
 _NEW_ACCOUNT = Account(id=0, name="")
 
 
-class Register:
+class AccountRegister:
     """Accounts and keys as nouns.
 
     Args:

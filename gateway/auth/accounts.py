@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 import attrs
 
-from gateway.auth.account_register import Register
-from gateway.auth.api_keys import Directory
-from gateway.billing.accounting import Accounting
+from gateway.auth.account_register import AccountRegister
+from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.billing.accounting import AccountingService
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, AccountStore, ApiKey, KeyStore
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec, write_account, write_key, write_time
 from gateway.domain.audit_log import FILE, OPERATOR, Actor
 from gateway.domain.key_lock import LOCKABLE, check_deletable, check_locks, lock
 from gateway.domain.webhook import find_webhook_problem
 from gateway.errors import Conflict, InvalidRequest
-from gateway.parsing import Problems, read_table
+from gateway.parsing import ValidationErrors, read_table
 
 _ALPHABET = string.ascii_letters + string.digits
 MOST_KEYS, MOST_CHARS = 500, 4_096
@@ -37,7 +37,7 @@ T = TypeVar("T", AccountSpec, KeySpec)
 async def _let_go(_account_id: int) -> None: ...
 
 
-class Administration:
+class AccountService:
     """Accounts and keys. Every change is in force when it returns; ``directory`` is what it is in force in.
 
     Whoever asks is named with ``by``. For a member, what is another account's is not there; and a change is on record
@@ -61,12 +61,12 @@ class Administration:
         self,
         accounts: AccountStore,
         keys: KeyStore,
-        directory: Directory,
-        accounting: Accounting,
+        directory: ApiKeyAuthenticator,
+        accounting: AccountingService,
         *,
         clock: Callable[[], float],
     ) -> None:
-        self._register = Register(accounts, keys, clock=clock)
+        self._register = AccountRegister(accounts, keys, clock=clock)
         self.directory = directory
         self._accounting = accounting
         self._clock = clock
@@ -338,7 +338,7 @@ def read_spec(fields: Fields, kind: type[S]) -> S:
     """Fields of the admin API -> what they specify. Raises ``InvalidRequest`` with every problem."""
     try:
         return read_table(fields, kind)
-    except Problems as error:
+    except ValidationErrors as error:
         where, _ = error.problems[0]
         message = "; ".join(f"{path}: {what}" for path, what in error.problems)
         raise InvalidRequest(message, param=where) from None

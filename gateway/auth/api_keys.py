@@ -13,7 +13,7 @@ _SCHEME = "bearer"
 _MOST_SHOWN = 10_000
 
 
-class Directory:
+class ApiKeyAuthenticator:
     """Every key and account, by the digest of the key's secret; and by that of the one before, while it is good.
 
     Args:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import attrs
 
-from gateway.auth.sessions import Entry, Reception, Visitor, digest_reference, make_reference, write_audit
+from gateway.auth.sessions import ClientInfo, NewSession, SessionService, digest_reference, make_reference, write_audit
 from gateway.domain.account import Account, AccountStore
 from gateway.domain.audit_log import GATEWAY, KINDS, Actor
-from gateway.domain.member import LINK_GONE, MEMBER_NAME, Link, Member, MemberStore, Proof
+from gateway.domain.member import LINK_GONE, MEMBER_NAME, Credential, InviteLink, Member, MemberStore
 from gateway.errors import InvalidRequest, NotFound
 
 FIRST_ACCOUNT = "local"
@@ -17,10 +17,10 @@ FIRST_ACCOUNT = "local"
 
 
 @attrs.frozen
-class Opened:
+class OpenedInvite:
     """A link that is good. ``member`` is whose passphrase it resets; None: it is for a new one."""
 
-    link: Link
+    link: InviteLink
     account: Account
     member: Member | None
 
@@ -39,7 +39,7 @@ class Invitations:
         self,
         members: MemberStore,
         accounts: AccountStore,
-        reception: Reception,
+        reception: SessionService,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -54,7 +54,7 @@ class Invitations:
         """What makes the first administrator; None where there is one who is active."""
         return None if await self._members.is_administered() else self._setup_token
 
-    async def set_up(self, token: str, name: str, passphrase: str, visitor: Visitor) -> Entry:
+    async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
         """The first administrator, signed in. Raises ``NotFound`` where the token is not good, ``InvalidRequest``."""
         name = read_member_name(name)
         async with self._setting_up:
@@ -67,7 +67,7 @@ class Invitations:
             self._setup_token = make_reference()
         return await self._let_in(made, visitor)
 
-    async def open_link(self, token: str) -> Opened:
+    async def open_link(self, token: str) -> OpenedInvite:
         """What a link is for. Raises ``NotFound`` where it is not good."""
         link = await self._members.find_link(digest_reference(token))
         if link is None or self._now_ms() >= link.expires_ms:
@@ -78,11 +78,11 @@ class Invitations:
         disabled = account is None or account.status != "active" or (member is not None and member.status != "active")
         if account is None or disabled or (link.kind == "reset") != (member is not None):
             raise NotFound(LINK_GONE, param="token", should_retry=False)
-        return Opened(link, account, member)
+        return OpenedInvite(link, account, member)
 
     async def use_link(
-        self, token: str, name: str | None, passphrase: str, code: str | None, visitor: Visitor
-    ) -> Entry:
+        self, token: str, name: str | None, passphrase: str, code: str | None, visitor: ClientInfo
+    ) -> NewSession:
         """A new member, or one with a new passphrase, signed in; the link is used up.
 
         Whoever has a second factor needs it here too. Raises ``NotFound`` where the link is not good,
@@ -97,7 +97,9 @@ class Invitations:
         made = await self._add(Member(0, link.account_id, chosen, link.role, passphrase=kept), visitor, link.digest)
         return await self._let_in(made, visitor)
 
-    async def _reset(self, link: Link, member: Member, passphrase: str, code: str | None, visitor: Visitor) -> Entry:
+    async def _reset(
+        self, link: InviteLink, member: Member, passphrase: str, code: str | None, visitor: ClientInfo
+    ) -> NewSession:
         proof = self._reception.prove(member, code, visitor)
         kept = await self._reception.hash_passphrase(passphrase, member.name)
         after = attrs.evolve(member, passphrase=kept)
@@ -105,13 +107,13 @@ class Invitations:
         await self._members.put_member(member, after, audit, link=link.digest, end_sessions=True)
         return await self._reception.open(after, attrs.evolve(proof, passphrase=kept), visitor)
 
-    async def _add(self, member: Member, visitor: Visitor, link: bytes | None) -> Member:
+    async def _add(self, member: Member, visitor: ClientInfo, link: bytes | None) -> Member:
         now_ms = self._now_ms()
         audit = write_audit(_act(member, visitor), "member.created", member, now_ms)
         return await self._members.add_member(attrs.evolve(member, created_ms=now_ms), audit, link=link)
 
-    async def _let_in(self, member: Member, visitor: Visitor) -> Entry:
-        return await self._reception.open(member, Proof(member.passphrase, is_known=True), visitor)
+    async def _let_in(self, member: Member, visitor: ClientInfo) -> NewSession:
+        return await self._reception.open(member, Credential(member.passphrase, is_known=True), visitor)
 
     async def _choose_account(self) -> Account:
         """``local``, or else the first that is active; one is made where there is none."""
@@ -142,7 +144,7 @@ def read_member_name(typed: str) -> str:
     return name
 
 
-def _act(member: Member, visitor: Visitor) -> Actor:
+def _act(member: Member, visitor: ClientInfo) -> Actor:
     """Who comes by a link acts for itself; who it is, the store has yet to say where it is new."""
     if not member.id:
         return attrs.evolve(GATEWAY, address=visitor.address)

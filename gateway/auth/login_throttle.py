@@ -85,7 +85,7 @@ class _Table:
         return count if count is not None and self._clock() < count.at_s + FORGOTTEN_S else None
 
 
-class Delays:
+class LoginThrottle:
     """Tries of a name from an address; in memory, and forgotten with the process.
 
     Args:

@@ -12,7 +12,15 @@ from gateway.auth.sessions import digest_reference, make_reference
 from gateway.domain.account import Account, AccountStore
 from gateway.domain.account_spec import write_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
-from gateway.domain.member import LAST_ADMINISTRATOR, LINK_MS, Link, LinkKind, Member, MemberStore, find_difference
+from gateway.domain.member import (
+    LAST_ADMINISTRATOR,
+    LINK_MS,
+    InviteLink,
+    LinkKind,
+    Member,
+    MemberStore,
+    find_difference,
+)
 from gateway.domain.member_spec import InviteSpec, MemberSpec, write_member
 from gateway.errors import Conflict, NotFound
 
@@ -54,7 +62,7 @@ class Members:
         if account.status != "active":
             raise Conflict(f"The account {account.name!r} is disabled", param="account")
         expires_ms = self._now_ms() + spec.hours * _HOUR_MS
-        return await self._link(Link(b"", "invite", account.id, spec.role, 0, expires_ms), by, account.name)
+        return await self._link(InviteLink(b"", "invite", account.id, spec.role, 0, expires_ms), by, account.name)
 
     async def reset(self, member_id: int, by: Actor = OPERATOR) -> Fields:
         """A link to a new passphrase, shown this once. Raises ``NotFound``, ``Conflict``."""
@@ -62,10 +70,10 @@ class Members:
         if member.status != "active":
             raise Conflict(f"{member.name} is disabled")
         expires_ms = self._now_ms() + LINK_MS
-        link = Link(b"", "reset", member.account_id, member.role, 0, expires_ms, member.id)
+        link = InviteLink(b"", "reset", member.account_id, member.role, 0, expires_ms, member.id)
         return await self._link(link, by, member.name)
 
-    async def _link(self, link: Link, by: Actor, subject: str) -> Fields:
+    async def _link(self, link: InviteLink, by: Actor, subject: str) -> Fields:
         token = make_reference()
         made = attrs.evolve(
             link, digest=digest_reference(token), created_ms=self._now_ms(), created_by=by.name or by.kind
@@ -151,7 +159,7 @@ class Members:
     async def _name_accounts(self) -> dict[int, str]:
         return {account.id: account.name for account in await self._accounts.list_accounts()}
 
-    async def _show_links(self, links: Iterable[Link]) -> list[Fields]:
+    async def _show_links(self, links: Iterable[InviteLink]) -> list[Fields]:
         accounts = await self._name_accounts()
         members = {member.id: member.name for member in await self._members.list_members()}
         return [_show_link(link, accounts.get(link.account_id, ""), members.get(link.member_id or 0)) for link in links]
@@ -171,7 +179,7 @@ def _show(member: Member, accounts: dict[int, str]) -> Fields:
     return {**write_member(member), "account": accounts.get(member.account_id, ""), "status": member.status}
 
 
-def _show_link(link: Link, account: str, name: str | None) -> Fields:
+def _show_link(link: InviteLink, account: str, name: str | None) -> Fields:
     """A link as JSON shows it, without what makes it one. ``name``: whose passphrase it resets."""
     kind: LinkKind = link.kind
     return {

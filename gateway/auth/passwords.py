@@ -27,7 +27,7 @@ _SALT_BYTES, _HASH_BYTES = 16, 32
 
 
 @attrs.frozen
-class Cost:
+class HashCost:
     """What a hash costs who makes one, or guesses."""
 
     memory_kib: int = 19_456
@@ -35,13 +35,13 @@ class Cost:
     lanes: int = 1
 
 
-OWASP = Cost()
+OWASP = HashCost()
 
 
-class Passphrases:
+class PasswordService:
     """Makes hashes and compares with them, in threads of its own. ``close`` ends those."""
 
-    def __init__(self, cost: Cost = OWASP) -> None:
+    def __init__(self, cost: HashCost = OWASP) -> None:
         self._cost = cost
         self._under_way = 0
 

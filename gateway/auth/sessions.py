@@ -8,16 +8,16 @@ from contextlib import suppress
 import attrs
 import structlog
 
-from gateway.auth.login_throttle import Delays
-from gateway.auth.passwords import Passphrases
-from gateway.auth.totp import Enrolment, SecondFactor, find_step
+from gateway.auth.login_throttle import LoginThrottle
+from gateway.auth.passwords import PasswordService
+from gateway.auth.totp import Enrolment, Totp, find_step
 from gateway.domain.account import Account
 from gateway.domain.audit_log import Actor, AuditRow
 from gateway.domain.member import (
     ABSOLUTE_MS,
+    Credential,
     Member,
     MemberStore,
-    Proof,
     Session,
     SignedOut,
     WrongPassphrase,
@@ -35,7 +35,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 @attrs.frozen
-class Signed:
+class CurrentUser:
     """Somebody who is signed in, as the store has it at this moment."""
 
     member: Member
@@ -55,7 +55,7 @@ class Signed:
 
 
 @attrs.frozen
-class Visitor:
+class ClientInfo:
     """Who stands at the door, signed in or not.
 
     Attributes:
@@ -70,14 +70,14 @@ class Visitor:
 
 
 @attrs.frozen
-class Entry:
+class NewSession:
     """Somebody has signed in: ``reference`` is what their browser is known by from now on."""
 
     reference: str = attrs.field(repr=False)
-    signed: Signed
+    signed: CurrentUser
 
 
-class Reception:
+class SessionService:
     """Knows who is signed in.
 
     Args:
@@ -91,9 +91,9 @@ class Reception:
     def __init__(
         self,
         members: MemberStore,
-        passphrases: Passphrases,
-        factors: SecondFactor,
-        delays: Delays,
+        passphrases: PasswordService,
+        factors: Totp,
+        delays: LoginThrottle,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -109,7 +109,7 @@ class Reception:
         """Now, Unix milliseconds."""
         return int(self._clock() * 1000)
 
-    async def find(self, reference: str, *, used: bool = True) -> Signed | None:
+    async def find(self, reference: str, *, used: bool = True) -> CurrentUser | None:
         """Who is signed in with the session of that reference; None where it is over, or they may not be any more.
 
         Not ``used`` is a look that does not keep it from running out. Raises ``StoreUnavailable``.
@@ -123,9 +123,9 @@ class Reception:
         if used and self.now_ms >= session.seen_ms + SEEN_EVERY_MS:
             with suppress(StoreUnavailable):  # a full disk shuts nobody out who only looks
                 await self._members.touch_session(session.digest, self.now_ms)
-        return Signed(member, account, session)
+        return CurrentUser(member, account, session)
 
-    async def sign_in(self, name: str, passphrase: str, code: str | None, visitor: Visitor) -> Entry:
+    async def sign_in(self, name: str, passphrase: str, code: str | None, visitor: ClientInfo) -> NewSession:
         """A new session, for what its member knows and has.
 
         Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited`` with how long to wait, ``Forbidden`` where
@@ -142,7 +142,7 @@ class Reception:
             await self._renew(member, passphrase)
         return entry
 
-    async def open(self, member: Member, proof: Proof, visitor: Visitor) -> Entry:
+    async def open(self, member: Member, proof: Credential, visitor: ClientInfo) -> NewSession:
         """A session for what was shown. Raises ``WrongPassphrase``, ``Forbidden``."""
         reference, now_ms = make_reference(), self.now_ms
         agent = "".join(mark for mark in visitor.agent[:_MAX_AGENT] if mark.isprintable())
@@ -154,35 +154,37 @@ class Reception:
         signed = await self.find(reference)
         if signed is None:
             raise SignedOut("The session was ended as it began")
-        return Entry(reference, signed)
+        return NewSession(reference, signed)
 
-    async def sign_out(self, signed: Signed, visitor: Visitor) -> None:
+    async def sign_out(self, signed: CurrentUser, visitor: ClientInfo) -> None:
         """End the session that is asked with."""
         audit = write_audit(signed.act(visitor.address), "member.signed_out", signed.member, self.now_ms)
         await self._members.delete_sessions([signed.session.digest], audit)
 
-    async def list_sessions(self, signed: Signed) -> Sequence[Session]:
+    async def list_sessions(self, signed: CurrentUser) -> Sequence[Session]:
         """The member's own, those that are over left out, the newest first."""
         found = await self._members.list_sessions(signed.member.id)
         return [session for session in found if not session.is_over(self.now_ms)]
 
-    async def end_session(self, signed: Signed, session_id: str, visitor: Visitor) -> None:
+    async def end_session(self, signed: CurrentUser, session_id: str, visitor: ClientInfo) -> None:
         """End one of the member's own. Raises ``NotFound``."""
         digests = [session.digest for session in await self.list_sessions(signed) if session.id == session_id]
         if not digests or not await self._end(signed, digests, visitor):
             raise NotFound(f"You have no session with the id {session_id[:40]!r}")
 
-    async def end_others(self, signed: Signed, visitor: Visitor) -> int:
+    async def end_others(self, signed: CurrentUser, visitor: ClientInfo) -> int:
         """End every session of the member but this; how many."""
         found = await self._members.list_sessions(signed.member.id)
         digests = [session.digest for session in found if session.digest != signed.session.digest]
         return await self._end(signed, digests, visitor) if digests else 0
 
-    async def _end(self, signed: Signed, digests: Sequence[bytes], visitor: Visitor) -> int:
+    async def _end(self, signed: CurrentUser, digests: Sequence[bytes], visitor: ClientInfo) -> int:
         audit = write_audit(signed.act(visitor.address), "session.ended", signed.member, self.now_ms)
         return await self._members.delete_sessions(digests, audit)
 
-    async def change_passphrase(self, signed: Signed, current: str, passphrase: str, visitor: Visitor) -> Entry:
+    async def change_passphrase(
+        self, signed: CurrentUser, current: str, passphrase: str, visitor: ClientInfo
+    ) -> NewSession:
         """Another passphrase: the member's sessions end, and this one goes on under another reference.
 
         Raises ``WrongPassphrase``, ``RateLimited``, ``InvalidRequest``, ``Conflict``.
@@ -193,7 +195,7 @@ class Reception:
         after = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
         audit = write_audit(signed.act(visitor.address), "member.passphrase_changed", member, self.now_ms)
         await self._members.put_member(member, after, audit, end_sessions=True)
-        return await self.open(after, Proof(after.passphrase, is_known=True), visitor)
+        return await self.open(after, Credential(after.passphrase, is_known=True), visitor)
 
     async def hash_passphrase(self, passphrase: str, name: str) -> str:
         """What is kept of a new passphrase. Raises ``InvalidRequest`` where it is none, ``RateLimited``."""
@@ -202,7 +204,7 @@ class Reception:
             raise InvalidRequest(f"This passphrase will not do: {problem}", param="passphrase")
         return await self.passphrases.hash(passphrase)
 
-    async def enrol(self, signed: Signed, passphrase: str, visitor: Visitor) -> Enrolment:
+    async def enrol(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> Enrolment:
         """A second factor, to be confirmed with its first code. Raises ``Conflict`` where there is one already."""
         _check_has_none(signed.member)
         with self._delays.attempt(signed.member.name, visitor.address):
@@ -213,7 +215,7 @@ class Reception:
         self._enrolments[signed.session.digest] = enrolment, now_ms + ENROLMENT_MS
         return enrolment
 
-    async def confirm(self, signed: Signed, code: str, visitor: Visitor) -> list[str]:
+    async def confirm(self, signed: CurrentUser, code: str, visitor: ClientInfo) -> list[str]:
         """The second factor is the member's from now on; its recovery codes, shown this once.
 
         Raises ``Conflict`` where none waits for its code, or there is one: confirmed in another session while this one
@@ -232,7 +234,7 @@ class Reception:
         self._enrolments.pop(signed.session.digest, None)
         return codes
 
-    async def remove_second_factor(self, signed: Signed, passphrase: str, code: str, visitor: Visitor) -> None:
+    async def remove_second_factor(self, signed: CurrentUser, passphrase: str, code: str, visitor: ClientInfo) -> None:
         """Without it from now on. Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, ``Conflict``."""
         member = signed.member
         if not member.has_second_factor:
@@ -243,17 +245,17 @@ class Reception:
         audit = write_audit(signed.act(visitor.address), "member.second_factor_removed", member, self.now_ms)
         await self._members.put_member(member, attrs.evolve(member, totp=None, recovery=()), audit)
 
-    def prove(self, member: Member, code: str | None, visitor: Visitor) -> Proof:
+    def prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
         """What a code is worth where something else stands for the passphrase. Raises as ``sign_in``."""
         with self._delays.attempt(member.name, visitor.address):
             return self._prove(member, code, visitor)
 
-    async def _check_passphrase(self, member: Member | None, passphrase: str, visitor: Visitor) -> None:
+    async def _check_passphrase(self, member: Member | None, passphrase: str, visitor: ClientInfo) -> None:
         if not await self.passphrases.fits(None if member is None else member.passphrase, passphrase):
             _note_refusal(member, visitor)
             raise WrongPassphrase
 
-    def _prove(self, member: Member, code: str | None, visitor: Visitor) -> Proof:
+    def _prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
         try:
             return self._factors.prove(member, code, self._clock())
         except WrongPassphrase:
@@ -272,7 +274,7 @@ def _check_has_none(member: Member) -> None:
         raise Conflict("You have a second factor already: take it away first")
 
 
-def _note_refusal(member: Member | None, visitor: Visitor) -> None:
+def _note_refusal(member: Member | None, visitor: ClientInfo) -> None:
     # A name that nobody has is not written down: it may be a passphrase in the wrong field.
     log.warning("sign_in_refused", member=None if member is None else member.name, address=visitor.address)
 

@@ -9,9 +9,9 @@ from hashlib import sha256
 import attrs
 import structlog
 
-from gateway.domain.member import Member, Proof, SecondFactorNeeded, WrongPassphrase
+from gateway.domain.member import Credential, Member, SecondFactorNeeded, WrongPassphrase
 from gateway.errors import InternalError
-from gateway.storage.encryption import Seal, SealBroken
+from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 STEP_S = 30
 RECOVERY_CODES = 10
@@ -35,10 +35,10 @@ class Enrolment:
     qr_svg: str = attrs.field(repr=False)
 
 
-class SecondFactor:
+class Totp:
     """Secrets of authenticators, sealed with ``seal``."""
 
-    def __init__(self, seal: Seal) -> None:
+    def __init__(self, seal: SecretBox) -> None:
         self._seal = seal.derive("totp")
 
     def enrol(self, name: str) -> Enrolment:
@@ -59,30 +59,30 @@ class SecondFactor:
         digests = tuple(map(_digest, codes))
         return attrs.evolve(member, totp=sealed, totp_step=step, recovery=digests), codes
 
-    def prove(self, member: Member, code: str | None, now_s: float) -> Proof:
+    def prove(self, member: Member, code: str | None, now_s: float) -> Credential:
         """What the code of a member whose passphrase is right is worth.
 
         Raises ``SecondFactorNeeded`` where there is none, ``WrongPassphrase`` where it is wrong or was used before.
         """
         if not member.has_second_factor:
-            return Proof(member.passphrase, is_known=True)
+            return Credential(member.passphrase, is_known=True)
         typed = _read_code(code or "")
         if len(typed) == _DIGITS and typed.isascii() and typed.isdigit():
             step = find_step(self._open(member), typed, now_s)
             if step is None or step <= member.totp_step:
                 raise WrongPassphrase
-            return Proof(member.passphrase, step=step)
+            return Credential(member.passphrase, step=step)
         if len(typed) != _RECOVERY_BYTES * 8 // 5:
             raise SecondFactorNeeded
         digest = _digest(typed)
         if not any(hmac.compare_digest(digest, known) for known in member.recovery):
             raise WrongPassphrase
-        return Proof(member.passphrase, recovery=digest)
+        return Credential(member.passphrase, recovery=digest)
 
     def _open(self, member: Member) -> str:
         try:
             return self._seal.open(member.totp or b"", about=_about(member)).decode()
-        except SealBroken as broken:
+        except DecryptionFailed as broken:
             log.warning("second_factor_unreadable", member=member.name, error=str(broken))
             raise InternalError("Your second factor cannot be read here: use a recovery code") from None
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 import attrs
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import Fault, UpstreamFault, UpstreamTimeout
+from gateway.errors import GatewayError, ProviderError, ProviderTimeout
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.routing.target import Attempt
 
@@ -27,19 +27,19 @@ _IN_THE_MIDDLE = frozenset({"body", "stream", "cancel", "shutdown"})
 """Phases of faults that end the wait for an answer, and do not say that there is none."""
 
 
-def may_have_done(fault: Fault | None, after_s: float = 0.0) -> bool:
+def may_have_done(fault: GatewayError | None, after_s: float = 0.0) -> bool:
     """Whether a provider may have done what was written to it, if ``fault`` ended it so long after it was asked.
 
     ``fault`` None: the client left.
     """
-    if fault is None or isinstance(fault, UpstreamTimeout):
+    if fault is None or isinstance(fault, ProviderTimeout):
         return True
-    if not isinstance(fault, UpstreamFault) or fault.declined:
+    if not isinstance(fault, ProviderError) or fault.declined:
         return False
     return fault.phase in _IN_THE_MIDDLE or (fault.phase == "headers" and after_s >= WORKED_S)
 
 
-def find_least(usage: Usage, attempt: Attempt, call: Call) -> Usage:
+def find_least(usage: Usage, attempt: Attempt, call: InferenceRequest) -> Usage:
     """``usage`` of a call whose ``attempt`` was broken off, with what it used at the least."""
     option = attempt.option
     if call.picture is not None and attempt.images:  # 0: they are made in one call, whose events pass

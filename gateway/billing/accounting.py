@@ -7,15 +7,15 @@ from typing import Any, Protocol
 import attrs
 import structlog
 
-from gateway.billing.quota import Bank
-from gateway.billing.write_queue import Outbox
+from gateway.billing.quota import Balances
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import CreditSpec, write_time
 from gateway.domain.audit_log import OPERATOR, Actor, write_change
-from gateway.domain.balance import Day, Owner, Purse, read_day
-from gateway.domain.ledger import Entry, Ledger, Spending, UsageAxis, UsageFilter, UsageLine
+from gateway.domain.balance import Balance, Owner, UtcDay, read_day
+from gateway.domain.ledger import Ledger, LedgerEntry, Spending, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob, VideoStore
 from gateway.errors import InvalidRequest, StoreUnavailable
 
@@ -43,7 +43,7 @@ class Jobs(Protocol):
         ...
 
 
-class Accounting:
+class AccountingService:
     """Reads and credits purses.
 
     Args:
@@ -56,7 +56,7 @@ class Accounting:
         jobs: set by the roof, under which jobs are made.
     """
 
-    def __init__(self, bank: Bank, ledger: Ledger, outbox: Outbox, *, clock: Callable[[], float]) -> None:
+    def __init__(self, bank: Balances, ledger: Ledger, outbox: WriteQueue, *, clock: Callable[[], float]) -> None:
         self._bank = bank
         self._ledger = ledger
         self._outbox = outbox
@@ -81,7 +81,7 @@ class Accounting:
             async with self._crediting, self._outbox.writing:
                 day = read_day(self._clock())
                 # One moment, as in ``audit``: what is settled while the ledger is read is in neither sum.
-                found, again = _copy(self._bank, day), Bank(self._clock)
+                found, again = _copy(self._bank, day), Balances(self._clock)
                 pending = self._outbox.look()
                 again.load(await self._ledger.list_spending(day), day)
             again.load((_read_spending(row, day) for row in pending), day)
@@ -111,7 +111,7 @@ class Accounting:
             "resets_at": None if reset is None else write_time(reset),
         }
 
-    def find_stricter(self, key: ApiKey, account: Account) -> tuple[Purse, Day]:
+    def find_stricter(self, key: ApiKey, account: Account) -> tuple[Balance, UtcDay]:
         """The purse of the two that has less left; the key's where neither is capped."""
         (mine, day), (shared, _) = self._open(key), self._open(account)
         room, other = mine.find_room(day), shared.find_room(day)
@@ -135,7 +135,7 @@ class Accounting:
                 raise InvalidRequest("The balance would be more than this gateway can count", param="amount_usd")
             now_ms = int(self._clock() * 1000)
             account_id, key_id = _identify(owner)
-            entry = Entry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
+            entry = LedgerEntry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
             action = "account.credited" if key_id is None else "key.credited"
             detail = _write_credit(entry, balance)
             audit = by.did(action, subject or owner.name, now_ms, account_id=account_id, detail=detail)
@@ -167,7 +167,7 @@ class Accounting:
             for_jobs = {} if self.jobs is None else dict(self.jobs.list_held())
             if self.jobs is not None:
                 problems += await _find_bad_jobs(self.jobs, self._bank)
-            again = Bank(self._clock)
+            again = Balances(self._clock)
             again.load(await self._ledger.list_spending(day), day)
             totals = await self._ledger.list_totals()
         again.load((_read_spending(row, day) for row in pending), day)
@@ -191,14 +191,14 @@ class Accounting:
             "waiting_rows": len(pending),
         }
 
-    def _open(self, owner: Account | ApiKey) -> tuple[Purse, Day]:
+    def _open(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
         day = self._bank.today
         purse = self._bank.find_purse("account" if isinstance(owner, Account) else "key", owner.id)
         purse.use(owner.quota, day)
         return purse, day
 
 
-def _read_spending(row: RequestRow, day: Day) -> Spending:
+def _read_spending(row: RequestRecord, day: UtcDay) -> Spending:
     at_s, cost = row.settled_ms // 1000, row.cost_nanos
     month = cost if day.month_start_s <= at_s < day.month_end_s else 0
     return Spending(row.account_id, row.key_id, cost, month, cost if day.holds(at_s) else 0)
@@ -209,21 +209,21 @@ def _identify(owner: Account | ApiKey) -> tuple[int, int | None]:
     return (owner.id, None) if isinstance(owner, Account) else (owner.account_id, owner.id)
 
 
-def _write_entry(entry: Entry) -> Fields:
+def _write_entry(entry: LedgerEntry) -> Fields:
     fields = attrs.asdict(entry)
     del fields["request_id"]
     at_ms, amount = fields.pop("at_ms"), fields.pop("amount_nanos")
     return {**fields, "at": write_time(at_ms // 1000), "amount_usd": amount / NANOS_PER_USD}
 
 
-def _write_credit(entry: Entry, balance: int) -> str:
+def _write_credit(entry: LedgerEntry, balance: int) -> str:
     """A credit for the audit trail: what was left before it, and is after."""
     told = {"kind": entry.kind, "reference": entry.reference, "note": entry.note}
     before, after = balance / NANOS_PER_USD, (balance + entry.amount_nanos) / NANOS_PER_USD
     return write_change({"left_usd": before}, {"left_usd": after, **told})
 
 
-def _copy(bank: Bank, day: Day) -> dict[tuple[Owner, int], Sums]:
+def _copy(bank: Balances, day: UtcDay) -> dict[tuple[Owner, int], Sums]:
     """The sums of every purse that has any, as of ``day``."""
     copies: dict[tuple[Owner, int], Sums] = {}
     for owner in _OWNERS:
@@ -256,7 +256,7 @@ def _compare(found: dict[tuple[Owner, int], Sums], expected: dict[tuple[Owner, i
     return problems
 
 
-def _find_bad_purses(bank: Bank, day: Day) -> list[str]:
+def _find_bad_purses(bank: Balances, day: UtcDay) -> list[str]:
     """The rules of ``domain/balance.py``, looked at for every purse."""
     held: dict[int, int] = {}
     for hold in bank.holds:
@@ -274,7 +274,7 @@ def _find_bad_purses(bank: Bank, day: Day) -> list[str]:
     return problems
 
 
-async def _find_bad_jobs(jobs: Jobs, bank: Bank) -> list[str]:
+async def _find_bad_jobs(jobs: Jobs, bank: Balances) -> list[str]:
     """Jobs whose money is not held as they are on record, or that ended otherwise than their requests say."""
     purses: dict[tuple[Owner, int], int] = {
         (owner, owner_id): purse.held_nanos for owner in _OWNERS for owner_id, purse in bank.list_purses(owner)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import attrs
 
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, cost_nanos
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
 
 _MILLION = 1_000_000
@@ -35,7 +35,7 @@ class BillLine:
     estimated: bool = False
 
 
-def list_lines(row: RequestRow, price: Price | None, multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
+def list_lines(row: RequestRecord, price: Price | None, multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
     """The lines of a request whose model has this price now, times a multiplier; none where nothing was used.
 
     ``cached_tokens`` are no part of ``input_tokens`` here.
@@ -51,7 +51,7 @@ def list_lines(row: RequestRow, price: Price | None, multiplier_ppm: int = ONE_P
     ]
 
 
-def _read_usage(row: RequestRow) -> Usage:
+def _read_usage(row: RequestRecord) -> Usage:
     return Usage(
         row.prompt_tokens,
         row.completion_tokens,
@@ -62,7 +62,7 @@ def _read_usage(row: RequestRow) -> Usage:
     )
 
 
-def _list_parts(row: RequestRow, price: Price) -> Iterator[tuple[str, float, int, int]]:
+def _list_parts(row: RequestRecord, price: Price) -> Iterator[tuple[str, float, int, int]]:
     """What was used, how much of it, and the price in nano-USD of how many of it."""
     rates = price.find_tier(row.prompt_tokens) or price
     cached, rate = min(row.cached_tokens, row.prompt_tokens), rates.cached_input_nanos_per_million

@@ -9,7 +9,7 @@ import asyncio
 
 import structlog
 
-from gateway.billing.write_queue import Outbox
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.ledger import Journal, Ledger
 from gateway.errors import StoreUnavailable
 
@@ -26,8 +26,8 @@ RETRY_AFTER_S = 1.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-class FlushLedger:
-    """The job between ``Outbox`` and ``Ledger``.
+class LedgerFlusher:
+    """The job between ``WriteQueue`` and ``Ledger``.
 
     Args:
         outbox: rows of requests that have ended.
@@ -35,7 +35,7 @@ class FlushLedger:
         journal: told what is stored.
     """
 
-    def __init__(self, outbox: Outbox, ledger: Ledger, journal: Journal) -> None:
+    def __init__(self, outbox: WriteQueue, ledger: Ledger, journal: Journal) -> None:
         self._outbox = outbox
         self._ledger = ledger
         self._journal = journal

@@ -10,17 +10,17 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from gateway.billing.write_queue import Outbox
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
-from gateway.domain.balance import Charge, Day, Hold, Owner, Purse, hold, read_day
-from gateway.domain.inference_request import Call
+from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, hold, read_day
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.ledger import Journal, Spending
-from gateway.domain.rate_limit import Counters, Turn
-from gateway.domain.request_log import RequestRow
+from gateway.domain.rate_limit import RateLimiter, RateLimitPermit
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import estimate_tokens
-from gateway.errors import QuotaExhausted, StoreUnavailable
+from gateway.errors import QuotaExceeded, StoreUnavailable
 from gateway.request_context import Arrival, Delivery, write_interrupted
-from gateway.routing.target import Option
+from gateway.routing.target import Target
 
 BREATH_S = 0.1
 """How much later a call is made while the store is behind."""
@@ -30,14 +30,14 @@ BREATH_S = 0.1
 class Grant:
     """Leave to call: what is held for it, and its turn at the rate limits. ``row``: how it was settled, once it was."""
 
-    call: Call
-    hold: Hold
-    turn: Turn | None = None
+    call: InferenceRequest
+    hold: Reservation
+    turn: RateLimitPermit | None = None
     delivery: Delivery = attrs.Factory(Delivery)
-    row: RequestRow | None = None
+    row: RequestRecord | None = None
 
 
-class Bank:
+class Balances:
     """The purses of every key and account, and the holds that are open on them.
 
     Args:
@@ -52,18 +52,18 @@ class Bank:
         self._day = read_day(clock())
         self._known: tuple[int, ...] = (self._day.number,)
         self._latest = self._day.number
-        self._keys: dict[int, Purse] = {}
-        self._accounts: dict[int, Purse] = {}
-        self._pairs: dict[tuple[int, int], tuple[Purse, Purse]] = {}
-        self.holds: set[Hold] = set()
+        self._keys: dict[int, Balance] = {}
+        self._accounts: dict[int, Balance] = {}
+        self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
+        self.holds: set[Reservation] = set()
         self.load_day: Callable[[], None] | None = None
 
     @property
-    def today(self) -> Day:
+    def today(self) -> UtcDay:
         """The running day."""
         return self.day_at(self._clock())
 
-    def day_at(self, now_s: float) -> Day:
+    def day_at(self, now_s: float) -> UtcDay:
         """The day of a moment, in Unix seconds; of moments near to each other it is read once.
 
         If the purses may not know all that was spent on it, ``load_day`` is called until ``confirm`` is.
@@ -77,32 +77,32 @@ class Bank:
                 self.load_day()
         return day
 
-    def confirm(self, *days: Day, latest: int | None = None) -> None:
+    def confirm(self, *days: UtcDay, latest: int | None = None) -> None:
         """The purses know all that was spent on ``days``, the last of which is today. ``latest``: see ``_latest``."""
         self._day, self._known = days[-1], tuple([day.number for day in days])
         self._latest = max(self._latest, self._day.number, latest or 0)
 
-    def _knows(self, day: Day) -> bool:
+    def _knows(self, day: UtcDay) -> bool:
         """Whether the purses know all that was spent on a day: it is one of the last two, or nothing can have been."""
         if day.number <= self._latest:
             return day.number in self._known
         return day.month_start_s == self._day.month_start_s or day.month_number > self._latest
 
-    def _turn_to(self, day: Day) -> None:
+    def _turn_to(self, day: UtcDay) -> None:
         # A purse knows the last two days on which it was used: of three there is one that it may have forgotten.
         if day.number > self._latest:
             before = (self._day.number,) if self._day.number == self._latest else ()
             self._known, self._latest = (*before, day.number), day.number
         self._day = day
 
-    def _find_day(self, now_s: float) -> Day:
+    def _find_day(self, now_s: float) -> UtcDay:
         """The day of a moment. Raises ``StoreUnavailable`` while what was spent on it is being read."""
         day = self.day_at(now_s)
         if day is not self._day:
             raise StoreUnavailable("The clock was set, and what was spent on this day is being read", retry_after_s=1)
         return day
 
-    def load(self, spending: Iterable[Spending], day: Day) -> None:
+    def load(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Take in what the store knows, as of ``day``. A key's charges are its account's, too."""
         for purse, line in self._split(spending):
             today, month = purse.turn_to(day)
@@ -110,7 +110,7 @@ class Bank:
             month.add(line.month_nanos, line.month_credit_nanos)
             today.add(line.day_nanos, line.day_credit_nanos)
 
-    def load_before(self, spending: Iterable[Spending], day: Day) -> None:
+    def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Take in what was spent on ``day``, the one before that which ``load`` is of: clocks are set back, too."""
         next_day = read_day(day.end_s)
         for purse, line in self._split(spending):
@@ -119,7 +119,7 @@ class Bank:
             if next_day.month_start_s != day.month_start_s:
                 month.add(line.month_nanos, line.month_credit_nanos)
 
-    def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Purse, Spending]]:
+    def _split(self, spending: Iterable[Spending]) -> Iterator[tuple[Balance, Spending]]:
         """Every purse that a line is of, with what of the line is the purse's."""
         for line in spending:
             account = self.find_purse("account", line.account_id)
@@ -129,19 +129,19 @@ class Bank:
             yield self.find_purse("key", line.key_id), line
             yield account, attrs.evolve(line, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
-    def find_purse(self, owner: Owner, owner_id: int) -> Purse:
+    def find_purse(self, owner: Owner, owner_id: int) -> Balance:
         """The purse of a key or an account."""
         purses = self._keys if owner == "key" else self._accounts
         purse = purses.get(owner_id)
         if purse is None:
-            purse = purses[owner_id] = Purse(owner)
+            purse = purses[owner_id] = Balance(owner)
         return purse
 
-    def list_purses(self, owner: Owner) -> list[tuple[int, Purse]]:
+    def list_purses(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Every purse that was ever used, with its owner's id."""
         return list((self._keys if owner == "key" else self._accounts).items())
 
-    def hold(self, caller: Caller, nanos: int) -> Hold:
+    def hold(self, caller: Caller, nanos: int) -> Reservation:
         """Set ``nanos`` aside in the purses of the key and of its account. Raises as ``check`` does."""
         now_s = self._clock()
         day = self._day
@@ -152,32 +152,32 @@ class Bank:
         return made
 
     def check(self, caller: Caller) -> None:
-        """Raise ``QuotaExhausted`` if a purse has nothing left at all, be it held or not; ``StoreUnavailable``."""
+        """Raise ``QuotaExceeded`` if a purse has nothing left at all, be it held or not; ``StoreUnavailable``."""
         now_s = self._clock()
         day = self._find_day(now_s)
         balances = [(purse, purse.find_balance(day)) for purse in self._open(caller, day)]
         empty = [purse for purse, balance in balances if balance is not None and balance <= 0]
         hold(empty, 1, day, now_s)  # in any of these there is no room for it
 
-    def settle(self, made: Hold, cost_nanos: int, now_s: float) -> Charge:
+    def settle(self, made: Reservation, cost_nanos: int, now_s: float) -> Charge:
         """Resolve a hold; what was resolved before stays as it is."""
         self.holds.discard(made)
         return made.settle(cost_nanos, self.day_at(now_s))
 
-    def restore(self, account_id: int, key_id: int, nanos: int) -> Hold:
+    def restore(self, account_id: int, key_id: int, nanos: int) -> Reservation:
         """What an earlier process has held for a job that goes on: it is held, whatever the caps are by now."""
-        made = Hold((self.find_purse("key", key_id), self.find_purse("account", account_id)), nanos)
+        made = Reservation((self.find_purse("key", key_id), self.find_purse("account", account_id)), nanos)
         for purse in made.purses:
             purse.restore(nanos, self.today)
         self.holds.add(made)
         return made
 
-    def release(self, made: Hold) -> None:
+    def release(self, made: Reservation) -> None:
         """Resolve a hold at no cost."""
         self.holds.discard(made)
         made.settle(0, self.today)
 
-    def _open(self, caller: Caller, day: Day) -> tuple[Purse, Purse]:
+    def _open(self, caller: Caller, day: UtcDay) -> tuple[Balance, Balance]:
         """The purses of the key and of its account, under their quotas of this moment."""
         key, account = caller.key, caller.account
         pair = self._pairs.get((key.id, account.id))
@@ -192,7 +192,7 @@ class Bank:
         return pair
 
 
-class Admission:
+class QuotaService:
     """Grants calls.
 
     Args:
@@ -202,7 +202,7 @@ class Admission:
         outbox: where rows wait for the store; while it is stopped up, nothing is admitted.
     """
 
-    def __init__(self, bank: Bank, counters: Counters, journal: Journal, outbox: Outbox) -> None:
+    def __init__(self, bank: Balances, counters: RateLimiter, journal: Journal, outbox: WriteQueue) -> None:
         self._bank = bank
         self._counters = counters
         self._journal = journal
@@ -219,12 +219,12 @@ class Admission:
         Money that is held for other calls may be free again by then. ``serves_free`` tells, where there is none left,
         whether this may be a call that costs nothing.
 
-        Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``.
+        Raises ``QuotaExceeded``, ``RateLimited`` or ``StoreUnavailable``.
         """
         self._outbox.check_room()
         try:
             self._bank.check(caller)
-        except QuotaExhausted:
+        except QuotaExceeded:
             if not serves_free():
                 raise
         await self._counters.check(caller.subjects)
@@ -244,7 +244,7 @@ class Admission:
             if turn is not None:
                 self._counters.give_back(turn, 0)
 
-    async def admit(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
+    async def admit(self, arrival: Arrival, call: InferenceRequest, options: Sequence[Target]) -> Grant:
         """Set the money aside, take a turn, and note that the call is about to be made.
 
         Raises as ``open`` does.
@@ -260,14 +260,14 @@ class Admission:
                 self.give_back(grant)
         return grant
 
-    async def open(self, arrival: Arrival, call: Call, options: Sequence[Option]) -> Grant:
+    async def open(self, arrival: Arrival, call: InferenceRequest, options: Sequence[Target]) -> Grant:
         """The same for a call that is noted elsewhere.
 
         ``options`` are all that may serve it, the likeliest first: what is held covers the dearest of them, and is
         held once, however many are tried. If the caller has a cap, what the call may cost by the output that it allows
         is held too, as far as it is there: else calls that run at the same time could each spend what is left.
 
-        Raises ``QuotaExhausted``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
+        Raises ``QuotaExceeded``, ``RateLimited`` or ``StoreUnavailable``; then nothing is held.
         """
         if self._outbox.crowded:
             await self._wait_for_room()
@@ -281,7 +281,7 @@ class Admission:
         subjects = arrival.caller.subjects
         if not subjects:
             return Grant(call, held)
-        turn: Turn | None = None
+        turn: RateLimitPermit | None = None
         try:
             tokens = estimate_tokens(call.prompt_chars)
             turn = self._counters.take_at_once(subjects, tokens) or await self._counters.take(subjects, tokens)
@@ -317,7 +317,7 @@ class Admission:
         return self._bank.settle(grant.hold, cost_nanos, now_s)
 
 
-def _extend(held: Hold, call: Call, options: Sequence[Option]) -> None:
+def _extend(held: Reservation, call: InferenceRequest, options: Sequence[Target]) -> None:
     """Hold what ``call`` may cost if its answers are as long as it allows, as far as that is left."""
     allowed = call.allowed_output
     if allowed > call.output_bound:

@@ -6,14 +6,14 @@ import attrs
 
 from gateway.domain.rate_limit import (
     FULL_WAIT_S,
-    Allowance,
+    GcraBucket,
+    LimitExceeded,
     Limits,
-    Meter,
     Rate,
-    Refusal,
-    Standing,
-    Subject,
-    Turn,
+    RateLimitPermit,
+    RateLimitStatus,
+    RateLimitSubject,
+    RateLimitWindow,
     burst,
     correct_all,
     put_back,
@@ -35,8 +35,8 @@ class _Meters:
 
     def __init__(self, limits: Limits, now: float) -> None:
         self.running = 0
-        self.requests = Meter(limits.rpm or 1, now)
-        self.tokens = Meter(limits.tpm or 1, now)
+        self.requests = GcraBucket(limits.rpm or 1, now)
+        self.tokens = GcraBucket(limits.tpm or 1, now)
         self.limits = limits
 
     def use(self, limits: Limits, now: float) -> None:
@@ -53,17 +53,17 @@ class _Meters:
 
 
 @attrs.define(eq=False)
-class _Seat:
+class _CallerBuckets:
     """A caller's meters, found once: those of its subjects, and of these what is limited."""
 
-    subjects: Sequence[Subject]
+    subjects: Sequence[RateLimitSubject]
     meters: tuple[_Meters, ...]
     places: tuple[tuple[_Meters, int], ...]
     requests: tuple[Rate, ...]
     tokens: tuple[Rate, ...]
 
 
-class MemoryCounters:
+class InMemoryRateLimiter:
     """``domain.rate.Counters`` in a dictionary. Nothing waits in ``take``, so on the event loop it is atomic.
 
     Args:
@@ -74,14 +74,14 @@ class MemoryCounters:
         self._clock = clock
         self._meters: dict[tuple[str, int], _Meters] = {}
         # By the identity of the subjects, which a seat keeps alive. All are forgotten when a limit of any changes.
-        self._seats: dict[int, _Seat] = {}
+        self._seats: dict[int, _CallerBuckets] = {}
         self._sweep_at = _FEWEST_TO_SWEEP
 
-    async def take(self, subjects: Sequence[Subject], tokens: int) -> Turn:
+    async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         """One request, ``tokens`` tokens and one place of every subject, or ``RateLimited`` and nothing."""
         return self.take_at_once(subjects, tokens)
 
-    def take_at_once(self, subjects: Sequence[Subject], tokens: int) -> Turn:
+    def take_at_once(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         """The same, which never waits."""
         now = self._clock()
         seat = self._seats.get(id(subjects)) or self._find_seat(subjects, now)
@@ -100,27 +100,27 @@ class MemoryCounters:
                 raise _refuse(seat, tokens, now)
         for meters in seat.meters:
             meters.running += 1
-        return Turn(tokens, Standing(requests, spent), seat)
+        return RateLimitPermit(tokens, RateLimitStatus(requests, spent), seat)
 
-    async def check(self, subjects: Sequence[Subject]) -> None:
+    async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
         """Raise ``RateLimited`` where ``take`` would, be the tokens none."""
         now = self._clock()
         seat = self._find_seat(subjects, now)
         if _list_refusals(seat, 0, now):
             raise _refuse(seat, 0, now)
 
-    def give_back(self, turn: Turn, tokens: int) -> None:
+    def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
         """Free the places of ``turn`` and count the ``tokens`` it used, once."""
         if turn.given_back:
             return
         turn.given_back = True
-        seat: _Seat = turn.seat
+        seat: _CallerBuckets = turn.seat
         for meters in seat.meters:
             meters.running -= 1
         if tokens != turn.tokens:
             correct_all(seat.tokens, tokens - turn.tokens, self._clock())
 
-    def _find_seat(self, subjects: Sequence[Subject], now: float) -> _Seat:
+    def _find_seat(self, subjects: Sequence[RateLimitSubject], now: float) -> _CallerBuckets:
         """The seat of some subjects, with their meters under their limits of this moment."""
         seat = self._seats.get(id(subjects))
         if seat is not None:
@@ -129,7 +129,7 @@ class MemoryCounters:
             self._sweep(now)
         meters = tuple([self._find(subject, now) for subject in subjects])
         limited = [(its, subject.limits) for its, subject in zip(meters, subjects, strict=True)]
-        seat = self._seats[id(subjects)] = _Seat(
+        seat = self._seats[id(subjects)] = _CallerBuckets(
             subjects,
             meters,
             tuple([(its, most) for its, limits in limited if (most := limits.max_concurrency) is not None]),
@@ -138,7 +138,7 @@ class MemoryCounters:
         )
         return seat
 
-    def _find(self, subject: Subject, now: float) -> _Meters:
+    def _find(self, subject: RateLimitSubject, now: float) -> _Meters:
         """The subject's meters under its limits of this moment."""
         who = subject.kind, subject.id
         meters = self._meters.get(who)
@@ -160,34 +160,34 @@ class MemoryCounters:
         self._sweep_at = max(_FEWEST_TO_SWEEP, 2 * len(self._meters))
 
 
-def _refuse(seat: _Seat, tokens: int, now: float) -> RateLimited:
+def _refuse(seat: _CallerBuckets, tokens: int, now: float) -> RateLimited:
     """What stands in the way, with the longest wait; something does."""
     refusal = max(_list_refusals(seat, tokens, now), key=lambda refusal: refusal.wait_s)
     return RateLimited(
         refusal.message,
-        standing=Standing(_tell(seat.requests, now), _tell(seat.tokens, now)),
+        standing=RateLimitStatus(_tell(seat.requests, now), _tell(seat.tokens, now)),
         retry_after_s=retry_after_s(refusal.wait_s),
     )
 
 
-def _list_refusals(seat: _Seat, tokens: int, now: float) -> list[Refusal]:
+def _list_refusals(seat: _CallerBuckets, tokens: int, now: float) -> list[LimitExceeded]:
     """Every limit that is in the way of one more request, a subject's after the other's."""
-    refusals: list[Refusal] = []
+    refusals: list[LimitExceeded] = []
     for subject, meters in zip(seat.subjects, seat.meters, strict=True):
         most, rpm, tpm = subject.limits.max_concurrency, subject.limits.rpm, subject.limits.tpm
         if most is not None and meters.running >= most:
-            refusals.append(Refusal(subject, "requests at once", most, FULL_WAIT_S))
+            refusals.append(LimitExceeded(subject, "requests at once", most, FULL_WAIT_S))
         if rpm is not None and (wait := wait_s(meters.requests.tat, rpm, 1, now)):
-            refusals.append(Refusal(subject, "requests a minute", rpm, wait))
+            refusals.append(LimitExceeded(subject, "requests a minute", rpm, wait))
         if tpm is not None and (wait := wait_s(meters.tokens.tat, tpm, tokens, now)):
-            refusals.append(Refusal(subject, "tokens a minute", tpm, wait))
+            refusals.append(LimitExceeded(subject, "tokens a minute", tpm, wait))
     return refusals
 
 
-def _tell(rates: Iterable[Rate], now: float) -> Allowance | None:
+def _tell(rates: Iterable[Rate], now: float) -> RateLimitWindow | None:
     """How the strictest of some meters stands; see ``take_all``."""
     stand = [(remaining(meter.tat, limit, now), -meter.tat, limit) for meter, limit, _ in rates]
     if not stand:
         return None
     left, minus_tat, limit = min(stand)
-    return Allowance(limit, left, reset_s(-minus_tat, now))
+    return RateLimitWindow(limit, left, reset_s(-minus_tat, now))

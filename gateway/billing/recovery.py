@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 import attrs
 import structlog
 
-from gateway.billing.quota import Bank
+from gateway.billing.quota import Balances
 from gateway.domain.balance import read_day
-from gateway.domain.ledger import Journal, Ledger, Leftover, OnCrash
-from gateway.domain.request_log import RequestRow
+from gateway.domain.ledger import Journal, Ledger, OnCrash, UnfinishedRequest
+from gateway.domain.request_log import RequestRecord
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def recover(
-    leftovers: Sequence[Leftover],
+    leftovers: Sequence[UnfinishedRequest],
     ledger: Ledger,
     journal: Journal,
     *,
@@ -48,9 +48,9 @@ async def recover(
     log.info("journal_recovered", rows=len(rows), interrupted=sum(row.ending == "interrupted" for row in rows))
 
 
-async def open_bank(ledger: Ledger, clock: Callable[[], float]) -> Bank:
+async def open_bank(ledger: Ledger, clock: Callable[[], float]) -> Balances:
     """Every purse as the store knows it, today and the day before. Raises ``StoreUnavailable``."""
-    bank = Bank(clock)
+    bank = Balances(clock)
     today, yesterday = bank.today, read_day(bank.today.start_s - 1)
     bank.load_before(await ledger.list_spending(yesterday), yesterday)
     bank.load(await ledger.list_spending(today), today)
@@ -58,5 +58,5 @@ async def open_bank(ledger: Ledger, clock: Callable[[], float]) -> Bank:
     return bank
 
 
-def _interrupt(row: RequestRow, now_ms: int, *, charged: bool) -> RequestRow:
+def _interrupt(row: RequestRecord, now_ms: int, *, charged: bool) -> RequestRecord:
     return attrs.evolve(row, settled_ms=now_ms, cost_nanos=row.reserved_nanos if charged else 0)

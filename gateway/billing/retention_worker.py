@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from gateway.billing.write_queue import Outbox
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.retention import Retirement
 from gateway.domain.traffic import HOUR_MS
 from gateway.errors import StoreUnavailable
@@ -22,7 +22,7 @@ _DAY_MS = 86_400_000
 log = structlog.stdlib.get_logger(__name__)
 
 
-class RetireRequests:
+class RetentionWorker:
     """The job.
 
     Args:
@@ -37,7 +37,7 @@ class RetireRequests:
     def __init__(
         self,
         retirement: Retirement,
-        outbox: Outbox,
+        outbox: WriteQueue,
         keep_days: Callable[[], int],
         clock: Callable[[], float],
         *,

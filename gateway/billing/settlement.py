@@ -9,15 +9,15 @@ from collections.abc import Callable
 import structlog
 
 from gateway.billing.abandoned import Abandoned, find_least, may_have_done
-from gateway.billing.quota import Admission, Grant
-from gateway.billing.write_queue import Outbox
-from gateway.domain.inference_request import Call
+from gateway.billing.quota import Grant, QuotaService
+from gateway.billing.write_queue import WriteQueue
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.ledger import Journal
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
 from gateway.formats.usage_bounds import limit_usage
 from gateway.request_context import Arrival, Outcome, write_row
-from gateway.routing.target import Option
+from gateway.routing.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -34,13 +34,13 @@ class Settlement:
         find_abandoned: ``billing.abandoned``, what a call costs that is broken off; set by the roof.
     """
 
-    def __init__(self, admission: Admission, journal: Journal, outbox: Outbox) -> None:
+    def __init__(self, admission: QuotaService, journal: Journal, outbox: WriteQueue) -> None:
         self.find_abandoned: Callable[[], Abandoned] = lambda: "charge"
         self._admission = admission
         self._journal = journal
         self._outbox = outbox
 
-    def settle(self, arrival: Arrival, grant: Grant, outcome: Outcome, *, left: bool = False) -> RequestRow:
+    def settle(self, arrival: Arrival, grant: Grant, outcome: Outcome, *, left: bool = False) -> RequestRecord:
         """A granted call has ended: once. Whoever says so again is given the first row.
 
         ``left``: its client had left before, and ``outcome`` is that of its drain.
@@ -83,7 +83,7 @@ class Settlement:
             )
         return usage
 
-    def _note_bought(self, grant: Grant, outcome: Outcome) -> Option | None:
+    def _note_bought(self, grant: Grant, outcome: Outcome) -> Target | None:
         """The channel whose price holds for a call without a whole answer; what was bought there is put on record."""
         delivery = grant.delivery
         last, bought = delivery.attempt, delivery.bought
@@ -94,7 +94,7 @@ class Settlement:
         delivery.usage = find_least(delivery.usage, bought, grant.call)
         return bought.option
 
-    def refuse(self, arrival: Arrival, call: Call | None, outcome: Outcome) -> RequestRow:
+    def refuse(self, arrival: Arrival, call: InferenceRequest | None, outcome: Outcome) -> RequestRecord:
         """A call ended before it was granted: no channel was asked, and nothing is charged.
 
         While the store is far behind, nothing is kept of it: a caller refused in a loop must not take others' room.

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 
 MAX_WAITING = 20_000
@@ -13,7 +13,7 @@ before there is new work."""
 _RETRY_AFTER_S = 5
 
 
-class Outbox:
+class WriteQueue:
     """What the store does not have yet. No settled call is ever dropped; new calls are refused instead.
 
     Attributes:
@@ -23,7 +23,7 @@ class Outbox:
 
     def __init__(self, most: int = MAX_WAITING) -> None:
         self._most = most
-        self._rows: deque[RequestRow] = deque()
+        self._rows: deque[RequestRecord] = deque()
         self._arrived = asyncio.Event()
         self.failing = False
         self.writing = asyncio.Lock()
@@ -49,13 +49,13 @@ class Outbox:
                 retry_after_s=_RETRY_AFTER_S,
             )
 
-    def put(self, row: RequestRow) -> None:
+    def put(self, row: RequestRecord) -> None:
         """Add a row."""
         self._rows.append(row)
         if len(self._rows) == 1:
             self._arrived.set()
 
-    def put_back(self, rows: Sequence[RequestRow]) -> None:
+    def put_back(self, rows: Sequence[RequestRecord]) -> None:
         """Rows that could not be stored go to the front again, in their order."""
         self._rows.extendleft(reversed(rows))
         self._arrived.set()
@@ -64,7 +64,7 @@ class Outbox:
         """Until there is a row."""
         await self._arrived.wait()
 
-    def take(self, most: int) -> list[RequestRow]:
+    def take(self, most: int) -> list[RequestRecord]:
         """The oldest rows, ``most`` of them at the most."""
         if len(self._rows) > most:
             return [self._rows.popleft() for _ in range(most)]
@@ -73,6 +73,6 @@ class Outbox:
         self._arrived.clear()
         return rows
 
-    def look(self) -> Sequence[RequestRow]:
+    def look(self) -> Sequence[RequestRecord]:
         """Every row that waits now."""
         return tuple(self._rows)

@@ -21,13 +21,13 @@ import attrs
 import click
 import orjson
 
-from gateway.storage.data_folder import DataFolder, FolderBusy, FolderDamaged, find_holder, is_used
+from gateway.storage.data_folder import DataFolder, DataFolderDamaged, DataFolderLocked, find_holder, is_used
 
 if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
-    from gateway.config.merge import Declared
+    from gateway.config.merge import FileConfig
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ _LOOK_EVERY_S = 0.05
 _PAGE = 1000
 
 
-class Trouble(click.ClickException):
+class CliError(click.ClickException):
     """What the operator is told on standard error, without a traceback; the command exits with 1."""
 
     def show(self, file: Any = None) -> None:
@@ -51,14 +51,14 @@ class Trouble(click.ClickException):
         click.echo(self.message, file=file or sys.stderr)
 
 
-class NotReady(Trouble):
+class StartupError(CliError):
     """What the operator has to set right before a gateway can start here; the command exits with 2."""
 
     exit_code = 2
 
 
 @attrs.frozen
-class Place:
+class CliContext:
     """Which gateway a command is about, and how its answer is printed.
 
     Attributes:
@@ -83,7 +83,7 @@ class Place:
     busy_wait_s: float = 5.0
 
 
-class Admin:
+class AdminClient:
     """The admin API at ``url``.
 
     Args:
@@ -98,7 +98,7 @@ class Admin:
         self.offline = offline
 
     async def get(self, *path: str, query: Mapping[str, Any] | None = None) -> Json:
-        """What is at ``path``. Raises ``Trouble``, as every call here."""
+        """What is at ``path``. Raises ``CliError``, as every call here."""
         return await self.call("GET", *path, query=query)
 
     async def call(
@@ -145,10 +145,10 @@ class Admin:
         try:
             yield
         except TimeoutError:
-            raise Trouble(f"The gateway at {self.url} does not answer (waited {timeout_s:g} s)") from None
+            raise CliError(f"The gateway at {self.url} does not answer (waited {timeout_s:g} s)") from None
         except (aiohttp.ClientError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise Trouble(f"The gateway at {self.url} does not answer: {reason}") from None
+            raise CliError(f"The gateway at {self.url} does not answer: {reason}") from None
 
     async def test_channels(self, *names: str) -> list[Json]:
         """What each channel's provider answers now, side by side; without names, of every channel in use."""
@@ -201,22 +201,22 @@ def _read_answer(url: str, status: int, raw: bytes) -> Json:
     except orjson.JSONDecodeError:
         answer = None
     if not isinstance(answer, dict):
-        raise Trouble(f"What answers at {url} is not this gateway's admin API (HTTP {status})")
+        raise CliError(f"What answers at {url} is not this gateway's admin API (HTTP {status})")
     if status < 400:  # noqa: PLR2004
         return answer
     error = answer.get("error") or {}
     message, param = error.get("message") or f"HTTP {status}", error.get("param")
-    raise Trouble(f"{message} [{param}]" if param and param not in message else message)
+    raise CliError(f"{message} [{param}]" if param and param not in message else message)
 
 
-async def create_key(admin: Admin, account: str | None, fields: Json) -> Json:
+async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:
     """A new key of ``account``, or of the only one there is; without a name in ``fields`` it gets a free one."""
     if account is None:
         names = [listed["name"] for listed in (await admin.get("accounts"))["data"]]
         if not names:
-            raise Trouble("There is no account yet; add one: gateway accounts add NAME")
+            raise CliError("There is no account yet; add one: gateway accounts add NAME")
         if len(names) > 1:
-            raise Trouble(f"Whose key? Choose with --account: {', '.join(names)}")
+            raise CliError(f"Whose key? Choose with --account: {', '.join(names)}")
         account = names[0]
     if "name" not in fields:
         taken = {key["name"] for key in (await admin.get("keys"))["data"] if key["account"] == account}
@@ -225,8 +225,8 @@ async def create_key(admin: Admin, account: str | None, fields: Json) -> Json:
     return await admin.call("POST", "keys", body={"account": account, **fields})
 
 
-def ask(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """Do ``work`` with the admin API of ``place``. Raises ``Trouble``."""
+def ask(place: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Do ``work`` with the admin API of ``place``. Raises ``CliError``."""
 
     async def do() -> T:
         async with open_admin(place) as admin:
@@ -235,43 +235,43 @@ def ask(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
     return asyncio.run(do())
 
 
-def look(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """As ``ask``, for ``work`` that changes nothing. Raises ``Trouble`` if the data folder has never been used."""
+def look(place: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """As ``ask``, for ``work`` that changes nothing. Raises ``CliError`` if the data folder has never been used."""
     return ask(attrs.evolve(place, looks=True), work)
 
 
 def call(
-    place: Place,
+    place: CliContext,
     method: str,
     *path: str,
     body: Json | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
-    """One call of the admin API of ``place``. Raises ``Trouble``."""
+    """One call of the admin API of ``place``. Raises ``CliError``."""
     start = look if method == "GET" else ask
     return start(place, lambda admin: admin.call(method, *path, body=body, timeout_s=timeout_s))
 
 
-def get_settled(place: Place, *path: str, query: Mapping[str, Any] | None = None) -> Json:
-    """What is at ``path`` once the channels have had time to say what they offer. Raises ``Trouble``.
+def get_settled(place: CliContext, *path: str, query: Mapping[str, Any] | None = None) -> Json:
+    """What is at ``path`` once the channels have had time to say what they offer. Raises ``CliError``.
 
     Over a data folder that has never been used it is what the configuration says, and the folder is not made.
     """
 
-    async def work(admin: Admin) -> Json:
+    async def work(admin: AdminClient) -> Json:
         await admin.await_models()
         return await admin.get(*path, query=query)
 
     return ask_channels(place, work)
 
 
-def ask_channels(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
+def ask_channels(place: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
     """As ``ask``, about channels; of a data folder that has never been used they are those of the configuration."""
     return ask(place, work) if is_used(place.data) else probe(place, work)
 
 
-def probe(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """As ``ask``; where no gateway runs, over a data folder of its own that leaves no trace. Raises ``Trouble``."""
+def probe(place: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """As ``ask``; where no gateway runs, over a data folder of its own that leaves no trace. Raises ``CliError``."""
     if find_running(place.data) is not None:
         return ask(place, work)
     with tempfile.TemporaryDirectory(prefix="gateway-") as folder:
@@ -279,8 +279,8 @@ def probe(place: Place, work: Callable[[Admin], Awaitable[T]]) -> T:
 
 
 @asynccontextmanager
-async def open_admin(place: Place) -> AsyncIterator[Admin]:
-    """The admin API of ``place``, from the gateway that runs there or from one in this process. Raises ``Trouble``."""
+async def open_admin(place: CliContext) -> AsyncIterator[AdminClient]:
+    """The admin API of ``place``, from the gateway that runs there or from one in this process. Raises ``CliError``."""
     found = await _find(place)
     if isinstance(found, str):
         async with _connect(found, _read_token(place.data), offline=False) as admin:
@@ -294,14 +294,14 @@ async def open_admin(place: Place) -> AsyncIterator[Admin]:
 
 
 @asynccontextmanager
-async def _connect(url: str, token: str, *, offline: bool) -> AsyncIterator[Admin]:
+async def _connect(url: str, token: str, *, offline: bool) -> AsyncIterator[AdminClient]:
     import aiohttp
 
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
-        yield Admin(session, url, offline=offline)
+        yield AdminClient(session, url, offline=offline)
 
 
-async def _find(place: Place) -> str | DataFolder:
+async def _find(place: CliContext) -> str | DataFolder:
     """The address of the gateway that runs over the data folder; where none does, the folder itself, locked."""
     loop, data = asyncio.get_running_loop(), place.data
     until = loop.time() + place.busy_wait_s
@@ -309,39 +309,39 @@ async def _find(place: Place) -> str | DataFolder:
         holder = find_running(data)
         if holder is None:
             if place.looks and not is_used(data):
-                raise NotReady(f"The data folder {data} has never been used: 'gateway serve' makes it")
+                raise StartupError(f"The data folder {data} has never been used: 'gateway serve' makes it")
             try:
                 return open_folder(data)
-            except FolderBusy as busy:  # taken since
+            except DataFolderLocked as busy:  # taken since
                 holder = busy.holder
         if url := holder.get("url"):
             return str(url)
         if loop.time() > until:
             pid = holder.get("pid", "unknown")
-            raise Trouble(f"The data folder {data} is in use by process {pid}, which gives no address to ask")
+            raise CliError(f"The data folder {data} is in use by process {pid}, which gives no address to ask")
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def need_running(place: Place, verb: str) -> None:
-    """Raise ``Trouble`` where no gateway runs."""
+def need_running(place: CliContext, verb: str) -> None:
+    """Raise ``CliError`` where no gateway runs."""
     if find_running(place.data) is None:
-        raise Trouble(f"There is nothing to {verb}: no gateway runs over {place.data}")
+        raise CliError(f"There is nothing to {verb}: no gateway runs over {place.data}")
 
 
 def find_running(data: Path) -> Json | None:
-    """What the process that has the folder says of itself; None where none does. Raises ``Trouble``."""
+    """What the process that has the folder says of itself; None where none does. Raises ``CliError``."""
     try:
         return find_holder(data)
     except OSError as error:
-        raise NotReady(f"The data folder {data} cannot be read: {error.strerror}") from None
+        raise StartupError(f"The data folder {data} cannot be read: {error.strerror}") from None
 
 
 def open_folder(data: Path) -> DataFolder:
-    """The data folder, locked. Raises ``Trouble``, or ``FolderBusy``."""
+    """The data folder, locked. Raises ``CliError``, or ``DataFolderLocked``."""
     try:
         return DataFolder(data)
     except OSError as error:
-        raise NotReady(f"The data folder {data} cannot be used: {error.strerror}") from None
+        raise StartupError(f"The data folder {data} cannot be used: {error.strerror}") from None
 
 
 def _read_token(data: Path) -> str:
@@ -349,11 +349,11 @@ def _read_token(data: Path) -> str:
     try:
         return path.read_text().strip()
     except OSError as error:
-        raise Trouble(f"The admin token {path} cannot be read: {error.strerror}") from None
+        raise CliError(f"The admin token {path} cannot be read: {error.strerror}") from None
 
 
 @asynccontextmanager
-async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
+async def _serve_here(place: CliContext, folder: DataFolder) -> AsyncIterator[str]:
     """The application over ``folder``, in this process; yields its address."""
     declared = load_declared(place.config, place.environ)
     config = declared.config
@@ -364,21 +364,21 @@ async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
 
     from gateway.app import WELCOME, build
     from gateway.log import configure_log
-    from gateway.options import Site
+    from gateway.options import AppOptions
     from gateway.server.protocol import GatewayRunner
-    from gateway.storage.database import StoreRefused
+    from gateway.storage.database import DatabaseStartupError
 
     configure_log(config.server.log_format, logging.WARNING)
     # What another file declared is none of this command's business: only ``serve`` makes the store agree with one.
-    site = Site(config, folder, place.environ, discover=place.discover, declare=False, sources=declared.sources)
+    site = AppOptions(config, folder, place.environ, discover=place.discover, declare=False, sources=declared.sources)
     app = build(site)
     runner = GatewayRunner(app, access_log=None, shutdown_timeout=1.0)
     try:
         try:
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
-        except (StoreRefused, FolderDamaged) as error:
-            raise NotReady(str(error)) from None
+        except (DatabaseStartupError, DataFolderDamaged) as error:
+            raise StartupError(str(error)) from None
         if (secret := app[WELCOME].secret) and not place.scratch:
             click.echo(f"First use of {folder.path}: its first key, shown only now, is\n  {secret}", err=True)
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
@@ -386,11 +386,11 @@ async def _serve_here(place: Place, folder: DataFolder) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def load_declared(path: Path | None, environ: Mapping[str, str]) -> "Declared":
-    """The configuration. Raises ``Trouble`` with every problem of it, one a line."""
+def load_declared(path: Path | None, environ: Mapping[str, str]) -> "FileConfig":
+    """The configuration. Raises ``CliError`` with every problem of it, one a line."""
     from gateway.config.loader import ConfigError, read_declared
 
     try:
         return read_declared(path, environ)
     except ConfigError as error:
-        raise NotReady(str(error)) from None
+        raise StartupError(str(error)) from None

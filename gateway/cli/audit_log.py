@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import Json, Place, look
+from gateway.cli.admin_client import CliContext, Json, look
 from gateway.cli.options import client_command
 from gateway.cli.output import ABSENT, Cells, is_narrow, print_answer, print_cells, write_moment, write_usd, write_value
 
@@ -21,7 +21,7 @@ _PAIR = 2
 @click.option("--actor", metavar="WHO", help="Only by this member, or by: token, file, gateway.")
 @click.option("--action", metavar="WHAT", help="Only this: key.created, or key for all that was done to keys.")
 @client_command
-def changes(place: Place, **query: Any) -> None:
+def changes(place: CliContext, **query: Any) -> None:
     """Who changed what: accounts, keys, channels, members, money, settings. The newest at the end.
 
     BY is a member, or 'token': whoever has the admin token, which this command uses; 'file': what the configuration

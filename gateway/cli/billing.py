@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import Json, Place, call, look
+from gateway.cli.admin_client import CliContext, Json, call, look
 from gateway.cli.options import Amount, Command, Day, client_command
 from gateway.cli.output import print_answer
 from gateway.cli.output_billing import print_audit, print_credit, print_credits, print_usage
@@ -34,7 +34,7 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
         )
         @click.option("--note", metavar="TEXT", help="Kept with the credit.")
         @client_command
-        def command(place: Place, *, which: str, **fields: Any) -> None:
+        def command(place: CliContext, *, which: str, **fields: Any) -> None:
             body = {"kind": kind, **{name: value for name, value in fields.items() if value is not None}}
             answer = call(place, "POST", path, str(which), "credits", body=body)
             print_answer(place, answer, lambda credited: print_credit(f"the {noun} {which}", credited))
@@ -58,7 +58,7 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
         "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N"
     )
     @client_command
-    def list_credits(place: Place, *, which: str, limit: int) -> None:
+    def list_credits(place: CliContext, *, which: str, limit: int) -> None:
         listing = look(place, lambda admin: admin.get(path, str(which), "credits", query={"limit": limit}))
         print_answer(place, listing, print_credits)
 
@@ -72,7 +72,7 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
 @click.option("--key", type=int, metavar="ID", help="Only of this key.")
 @click.option("--model", help="Only of this model.")
 @client_command
-def usage(place: Place, *, since: date | None, until: date | None, days: int | None, **query: Any) -> None:
+def usage(place: CliContext, *, since: date | None, until: date | None, days: int | None, **query: Any) -> None:
     """What was used: requests, tokens and cost, with a bar for each row's share of the dearest.
 
     Days are UTC's, and a request is of the day on which it ended. Where nothing costs anything, bars are shares of
@@ -99,7 +99,7 @@ def usage(place: Place, *, since: date | None, until: date | None, days: int | N
 
 @click.command(short_help="Is every balance the sum of its entries?")
 @client_command
-def audit(place: Place) -> None:
+def audit(place: CliContext) -> None:
     """Add every balance up again from its entries, and compare. Exits with 1 where something does not agree.
 
     The gateway may be at work meanwhile. What was charged is added up three times: from the entries, from each day's

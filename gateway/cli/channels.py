@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, Admin, Json, Place, ask, ask_channels, call, get_settled
+from gateway.cli.admin_client import (
+    PROVIDER_TIMEOUT_S,
+    AdminClient,
+    CliContext,
+    Json,
+    ask,
+    ask_channels,
+    call,
+    get_settled,
+)
 from gateway.cli.options import (
     ListByDefault,
     changed_fields,
@@ -49,7 +58,7 @@ def channels() -> None:
 
 @channels.command("list")
 @channel_command
-def list_channels(place: Place) -> None:
+def list_channels(place: CliContext) -> None:
     """Every channel, and how it stands.
 
     STATE is 'down' with the seconds until it is tried again, 'trial' while one call tries it, 'up' with its share of
@@ -62,7 +71,7 @@ def list_channels(place: Place) -> None:
 @channels.command("show", short_help="Show everything about the channel NAME.")
 @click.argument("name")
 @channel_command
-def show_channel(place: Place, name: str) -> None:
+def show_channel(place: CliContext, name: str) -> None:
     """Show everything about the channel NAME; of its keys the last four characters, of its headers the names."""
     print_answer(place, get_settled(place, "channels", name), print_channel)
 
@@ -71,7 +80,7 @@ def show_channel(place: Place, name: str) -> None:
 @click.argument("name")
 @channel_options
 @channel_command
-def add_channel(place: Place, name: str, **options: Any) -> None:
+def add_channel(place: CliContext, name: str, **options: Any) -> None:
     """Add the channel NAME. Where NAME is a provider, --provider may be left out.
 
     A key that a provider usually wants is asked for where it is not given. Without --model and --sync the models are
@@ -96,7 +105,7 @@ def add_channel(place: Place, name: str, **options: Any) -> None:
     if "models" not in fields and "sync" not in fields:
         fields["sync"] = provider is not None and provider.models_path is not None
 
-    async def add(admin: Admin) -> tuple[list[Json], Json]:
+    async def add(admin: AdminClient) -> tuple[list[Json], Json]:
         before = (await admin.get("channels"))["data"]
         body = {"name": name, **fields}
         return before, await admin.call("POST", "channels", body=body, timeout_s=PROVIDER_TIMEOUT_S)
@@ -111,7 +120,7 @@ def add_channel(place: Place, name: str, **options: Any) -> None:
 @click.option("--name", "new_name", metavar="NEW", help="Rename it.")
 @channel_options
 @channel_command
-def edit_channel(place: Place, name: str, new_name: str | None, **options: Any) -> None:
+def edit_channel(place: CliContext, name: str, new_name: str | None, **options: Any) -> None:
     """Change the channel NAME; 'none' takes a setting back. What is not named stays, its keys too.
 
     \b
@@ -151,7 +160,7 @@ def _read_keys(options: Json, *, wanted: bool, of: str) -> list[str] | None:
 @channels.command("test", short_help="Does its provider answer, with every key?")
 @click.argument("name", required=False)
 @channel_command
-def test_channels(place: Place, name: str | None) -> None:
+def test_channels(place: CliContext, name: str | None) -> None:
     """Ask the provider of the channel NAME, or of all, for its models now, with every key.
 
     Exits with 1 where one fails. Without NAME disabled channels are left out.
@@ -164,7 +173,7 @@ def test_channels(place: Place, name: str | None) -> None:
 @channels.command("sync", short_help="Take in now which models its provider has.")
 @click.argument("name", required=False)
 @channel_command
-def sync_channels(place: Place, name: str | None) -> None:
+def sync_channels(place: CliContext, name: str | None) -> None:
     """Take in now which models the provider of the channel NAME has, or of all that synchronise theirs.
 
     The gateway does so by itself every ten minutes, or as routing.sync_interval_s says. A model goes once it was
@@ -175,7 +184,7 @@ def sync_channels(place: Place, name: str | None) -> None:
     exit_unless(all(channel["sync_error"] is None for channel in synced))
 
 
-def _answer_each(place: Place, answers: list[Json], for_people: Any, *, one: bool) -> None:
+def _answer_each(place: CliContext, answers: list[Json], for_people: Any, *, one: bool) -> None:
     answer = answers[0] if one else {"object": "list", "data": answers}
     print_answer(place, answer, lambda _: for_people(answers))
 
@@ -189,7 +198,7 @@ add_switches(channels, "channels", click.argument("which", metavar="NAME"), "cha
 @click.option("--key", type=int, metavar="ID", help="For this key.  [default: for anybody]")
 @click.option("--operation", help="Such as chat, messages, responses or embeddings.  [default: chat]")
 @channel_command
-def explain(place: Place, model: str | None, named: str | None, **query: Any) -> None:
+def explain(place: CliContext, model: str | None, named: str | None, **query: Any) -> None:
     """Who would serve a call of MODEL now, who would not and why, at what price, and what the caller has left.
 
     RANK is the order in which channels would be tried; those of equal priority get the calls by their CHANCE. PRICE is

@@ -17,10 +17,10 @@ from gateway import __version__
 from gateway.cli import output as cli_show
 from gateway.cli.admin_client import (
     PROVIDER_TIMEOUT_S,
+    CliContext,
+    CliError,
     Json,
-    NotReady,
-    Place,
-    Trouble,
+    StartupError,
     ask,
     call,
     create_key,
@@ -57,10 +57,10 @@ from gateway.cli.settings import groups, prices, settings
 from gateway.cli.status import health, running
 from gateway.cli.toggles import add_switches
 from gateway.cli.videos import videos
-from gateway.storage.data_folder import SECRETS, DataFolder, FolderBusy, FolderDamaged
+from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged, DataFolderLocked
 
 if TYPE_CHECKING:
-    from gateway.config.merge import Declared
+    from gateway.config.merge import FileConfig
     from gateway.domain.setting import Source
 
 _CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
@@ -130,7 +130,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None, renew: t
     path = find_config(config_path)
     declared = _listen_at(load_declared(path, os.environ), host, port)
 
-    def read_again() -> "Declared":
+    def read_again() -> "FileConfig":
         # A file that lies here only since the start counts too; the one that was read stays the one.
         read = _listen_at(read_declared(path or find_config(None), os.environ), host, port)
         check_secrets(read.config, folder.admin_token())
@@ -138,26 +138,26 @@ def serve(config_path: Path | None, host: str | None, port: int | None, renew: t
 
     try:
         folder = open_folder(data)
-    except FolderBusy as busy:
-        raise NotReady(str(busy)) from None
+    except DataFolderLocked as busy:
+        raise StartupError(str(busy)) from None
     with contextlib.closing(folder):
         _run(folder, declared, read_again, renew)
 
 
 def _run(
-    folder: DataFolder, declared: "Declared", read_again: Callable[[], "Declared"], renew: tuple[str, ...]
+    folder: DataFolder, declared: "FileConfig", read_again: Callable[[], "FileConfig"], renew: tuple[str, ...]
 ) -> None:
-    """Serve over ``folder`` until a signal ends it. Raises ``NotReady``."""
+    """Serve over ``folder`` until a signal ends it. Raises ``StartupError``."""
     from gateway.config.exposure import check_secrets
     from gateway.config.loader import ConfigError
     from gateway.log import configure_log
-    from gateway.options import Site
-    from gateway.serve import PortTaken, run
-    from gateway.storage.database import StoreRefused
+    from gateway.options import AppOptions
+    from gateway.serve import PortInUse, run
+    from gateway.storage.database import DatabaseStartupError
 
     config = declared.config
     configure_log(config.server.log_format)
-    site = Site(
+    site = AppOptions(
         config,
         folder,
         os.environ,
@@ -169,11 +169,11 @@ def _run(
     try:
         check_secrets(config, folder.admin_token())
         run(site, cli_show.greet)
-    except (ConfigError, PortTaken, StoreRefused, FolderDamaged) as refused:
-        raise NotReady(str(refused)) from None
+    except (ConfigError, PortInUse, DatabaseStartupError, DataFolderDamaged) as refused:
+        raise StartupError(str(refused)) from None
 
 
-def _listen_at(declared: "Declared", host: str | None, port: int | None) -> "Declared":
+def _listen_at(declared: "FileConfig", host: str | None, port: int | None) -> "FileConfig":
     """What is ``declared``, with the address of the command line, where that has one."""
     server = declared.config.server
     told = (("server.host", host), ("server.port", port))
@@ -201,7 +201,7 @@ def accounts() -> None:
 
 @accounts.command("list")
 @client_command
-def list_accounts(place: Place) -> None:
+def list_accounts(place: CliContext) -> None:
     """Every account; SPENT and LEFT are of its quota's day, month or lifetime."""
     print_answer(place, call(place, "GET", "accounts"), cli_show.print_accounts)
 
@@ -210,7 +210,7 @@ def list_accounts(place: Place) -> None:
 @click.argument("name")
 @account_options
 @client_command
-def add_account(place: Place, name: str, **options: Any) -> None:
+def add_account(place: CliContext, name: str, **options: Any) -> None:
     """Add the account NAME."""
     made = call(place, "POST", "accounts", body={"name": name, **new_fields(options)})
     print_answer(place, made, cli_show.print_fields)
@@ -221,7 +221,7 @@ def add_account(place: Place, name: str, **options: Any) -> None:
 @click.option("--name", "new_name", metavar="NEW", help="Rename it.")
 @account_options
 @client_command
-def edit_account(place: Place, name: str, new_name: str | None, **options: Any) -> None:
+def edit_account(place: CliContext, name: str, new_name: str | None, **options: Any) -> None:
     """Change the account NAME; 'none' takes a setting back."""
     changed = call(place, "PATCH", "accounts", name, body=changed_fields({"name": new_name, **options}))
     print_answer(place, changed, cli_show.print_fields)
@@ -249,7 +249,7 @@ def keys() -> None:
 
 @keys.command("list")
 @client_command
-def list_keys(place: Place) -> None:
+def list_keys(place: CliContext) -> None:
     """Every key, by its last four characters; SPENT and LEFT are of its quota's day, month or lifetime."""
     print_answer(place, call(place, "GET", "keys"), cli_show.print_keys)
 
@@ -259,7 +259,7 @@ def list_keys(place: Place) -> None:
 @click.option("--name", help="[default: key-2, or the next that is free]")
 @key_options
 @client_command
-def make_key(place: Place, account: str | None, **options: Any) -> None:
+def make_key(place: CliContext, account: str | None, **options: Any) -> None:
     """Make a key and print it, this once, on standard output."""
     fields = new_fields(options)
     print_answer(place, ask(place, lambda admin: create_key(admin, account, fields)), cli_show.print_new_key)
@@ -270,7 +270,7 @@ def make_key(place: Place, account: str | None, **options: Any) -> None:
 @click.option("--name", metavar="NEW", help="Rename it.")
 @key_options
 @client_command
-def edit_key(place: Place, key_id: int, **options: Any) -> None:
+def edit_key(place: CliContext, key_id: int, **options: Any) -> None:
     """Change the key ID; 'none' takes a setting back."""
     changed = call(place, "PATCH", "keys", str(key_id), body=changed_fields(options))
     print_answer(place, changed, cli_show.print_fields)
@@ -280,7 +280,7 @@ def edit_key(place: Place, key_id: int, **options: Any) -> None:
 @click.argument("key_id", metavar="ID", type=int)
 @click.option("--overlap-h", type=click.IntRange(0, 720), default=24, show_default=True, metavar="HOURS")
 @client_command
-def rotate_key(place: Place, key_id: int, overlap_h: int) -> None:
+def rotate_key(place: CliContext, key_id: int, overlap_h: int) -> None:
     """Give the key ID another secret and print it, this once; the old one is good for some HOURS more, 0: for none."""
     rotated = call(place, "POST", "keys", str(key_id), "rotate", body={"overlap_h": overlap_h})
     print_answer(place, rotated, cli_show.print_new_key)
@@ -289,7 +289,7 @@ def rotate_key(place: Place, key_id: int, overlap_h: int) -> None:
 @keys.command("webhook-secret")
 @click.argument("key_id", metavar="ID", type=int)
 @client_command
-def show_webhook_secret(place: Place, key_id: int) -> None:
+def show_webhook_secret(place: CliContext, key_id: int) -> None:
     """Print what signs that which is told of the key ID's videos, as libraries of Standard Webhooks take it."""
     print_answer(
         place, call(place, "GET", "keys", str(key_id), "webhook-secret"), lambda told: click.echo(told["secret"])
@@ -300,7 +300,7 @@ def _add_show(group: click.Group, path: str, which: Callable[[Command], Command]
     @group.command("show", help=f"Show everything about the {noun}.")
     @which
     @client_command
-    def show(place: Place, *, which: str) -> None:
+    def show(place: CliContext, *, which: str) -> None:
         print_answer(place, call(place, "GET", path, str(which)), cli_show.print_fields)
 
 
@@ -332,14 +332,14 @@ def models() -> None:
 
 @models.command("list")
 @channel_command
-def list_models(place: Place) -> None:
+def list_models(place: CliContext) -> None:
     """Every model, with the channels that serve it, best first."""
     print_answer(place, get_settled(place, "models"), cli_show.print_models)
 
 
 @main.command(short_help="Take in what the configuration file says now.")
 @running_command
-def reload(place: Place) -> None:
+def reload(place: CliContext) -> None:
     """Have the gateway that runs read its configuration again, and say what that changed.
 
     It reads the file it was started with, and applies it whole or not at all: exits with 1 where something is wrong
@@ -358,7 +358,7 @@ def reload(place: Place) -> None:
 
 @main.command(short_help="Is the configuration right, does every channel answer?")
 @channel_command
-def check(place: Place) -> None:
+def check(place: CliContext) -> None:
     """Is the configuration right, and does every channel answer? Exits with 1 where not.
 
     Channels, but for disabled ones, are tried by the gateway that runs over the data folder, as it has them in force;
@@ -371,7 +371,7 @@ def check(place: Place) -> None:
     """
     try:
         load_declared(place.config, place.environ)
-    except Trouble as trouble:
+    except CliError as trouble:
         report: Json = {"ok": False, "problems": trouble.message.splitlines(), "channels": []}
     else:
         results = probe(place, lambda admin: admin.test_channels())

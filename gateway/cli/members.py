@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
-from gateway.cli.admin_client import Admin, Json, Place, Trouble, ask, load_declared, look
+from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, ask, load_declared, look
 from gateway.cli.options import ListByDefault, client_command
 from gateway.cli.output import ABSENT, clean, print_answer, print_cells, write_moment, write_value
 
@@ -34,7 +34,7 @@ def members() -> None:
 
 @members.command("list")
 @client_command
-def list_members(place: Place) -> None:
+def list_members(place: CliContext) -> None:
     """Every member."""
     print_answer(place, look(place, lambda admin: admin.get("members")), print_members)
 
@@ -44,7 +44,7 @@ def list_members(place: Place) -> None:
 @click.option("--role", type=click.Choice(_ROLES), default="member", show_default=True, help="What they may do.")
 @click.option("--hours", type=click.IntRange(1, 720), default=72, show_default=True, help="How long the link is good.")
 @client_command
-def invite(place: Place, account: str, role: str, hours: int) -> None:
+def invite(place: CliContext, account: str, role: str, hours: int) -> None:
     """Make a link for a new member of ACCOUNT and print it, this once, on standard output."""
     body = {"account": account, "role": role, "hours": hours}
     made = ask(place, lambda admin: _make_link(place, admin, "links", body=body))
@@ -54,13 +54,13 @@ def invite(place: Place, account: str, role: str, hours: int) -> None:
 @members.command("reset")
 @click.argument("name")
 @client_command
-def reset(place: Place, name: str) -> None:
+def reset(place: CliContext, name: str) -> None:
     """Make a link to a new passphrase for NAME and print it, this once, on standard output.
 
     The passphrase that NAME has is good until the link is used. The second factor stays; see 'edit'.
     """
 
-    async def make(admin: Admin) -> Json:
+    async def make(admin: AdminClient) -> Json:
         return await _make_link(place, admin, "members", await _find_id(admin, name), "reset", body={})
 
     print_answer(place, ask(place, make), lambda link: print_link(link, f"Gives {name} a new passphrase"))
@@ -72,7 +72,7 @@ def reset(place: Place, name: str) -> None:
 @click.option("--role", type=click.Choice(_ROLES), help="What it may do; it has to sign in again.")
 @click.option("--no-second-factor", is_flag=True, help="Take its second factor away, for one who has lost it.")
 @client_command
-def edit(place: Place, name: str, new_name: str | None, role: str | None, *, no_second_factor: bool) -> None:
+def edit(place: CliContext, name: str, new_name: str | None, role: str | None, *, no_second_factor: bool) -> None:
     """Change the member NAME."""
     given: Json = {"name": new_name, "role": role, "second_factor": False if no_second_factor else None}
     body = {field: value for field, value in given.items() if value is not None}
@@ -84,7 +84,7 @@ def edit(place: Place, name: str, new_name: str | None, role: str | None, *, no_
 @members.command("disable")
 @click.argument("name")
 @client_command
-def disable(place: Place, name: str) -> None:
+def disable(place: CliContext, name: str) -> None:
     """Let NAME in no more; it is signed out at once, everywhere."""
     _switch(place, name, "disabled")
 
@@ -92,7 +92,7 @@ def disable(place: Place, name: str) -> None:
 @members.command("enable")
 @click.argument("name")
 @client_command
-def enable(place: Place, name: str) -> None:
+def enable(place: CliContext, name: str) -> None:
     """Let NAME in again."""
     _switch(place, name, "active")
 
@@ -101,38 +101,38 @@ def enable(place: Place, name: str) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @client_command
-def delete(place: Place, name: str, *, yes: bool) -> None:
+def delete(place: CliContext, name: str, *, yes: bool) -> None:
     """Delete the member NAME for good. Its account and that one's keys stay."""
     if not yes:
         click.confirm(f"Delete the member {name}?", abort=True, err=True)
 
-    async def remove(admin: Admin) -> Json:
+    async def remove(admin: AdminClient) -> Json:
         return await admin.call("DELETE", "members", await _find_id(admin, name))
 
     print_answer(place, ask(place, remove), lambda _: click.echo(f"The member {name} is deleted."))
 
 
-def _switch(place: Place, name: str, status: str) -> None:
+def _switch(place: CliContext, name: str, status: str) -> None:
     changed = _change(place, name, {"status": status})
     print_answer(place, changed, lambda _: click.echo(f"The member {name} is {status}."))
 
 
-def _change(place: Place, name: str, body: Json) -> Json:
-    async def change(admin: Admin) -> Json:
+def _change(place: CliContext, name: str, body: Json) -> Json:
+    async def change(admin: AdminClient) -> Json:
         return await admin.call("PATCH", "members", await _find_id(admin, name), body=body)
 
     return ask(place, change)
 
 
-async def _find_id(admin: Admin, name: str) -> str:
-    """The id of the member of that name. Raises ``Trouble``."""
+async def _find_id(admin: AdminClient, name: str) -> str:
+    """The id of the member of that name. Raises ``CliError``."""
     for member in (await admin.get("members"))["data"]:
         if member["name"] == name.lower():
             return str(member["id"])
-    raise Trouble(f"No member is called {name!r}; see: gateway members")
+    raise CliError(f"No member is called {name!r}; see: gateway members")
 
 
-async def _make_link(place: Place, admin: Admin, *path: str, body: Json) -> Json:
+async def _make_link(place: CliContext, admin: AdminClient, *path: str, body: Json) -> Json:
     """A new link. Where no gateway runs it leads to where the next one will."""
     link = await admin.call("POST", *path, body=body)
     if not admin.offline:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import Place
+from gateway.cli.admin_client import CliContext
 
 Command = Callable[..., None]
 Json = dict[str, Any]
@@ -38,7 +38,7 @@ data_option = click.option(
 
 
 def client_command(command: Command, *, channels: bool = False, offline: bool = True) -> Command:
-    """The options of every command that talks to the admin API; they become the ``Place`` it is given.
+    """The options of every command that talks to the admin API; they become the ``CliContext`` it is given.
 
     The environment is the root command's object. A command that is none of ``offline`` has no use for a file.
     """
@@ -51,7 +51,7 @@ def client_command(command: Command, *, channels: bool = False, offline: bool = 
     def wrapped(*args: Any, as_json: bool, data: Path, config_path: Path | None = None, **options: Any) -> None:
         environ = click.get_current_context().find_root().obj
         discover = channels and may_discover(environ)
-        place = Place(data, find_config(config_path), environ, discover=discover, as_json=as_json)
+        place = CliContext(data, find_config(config_path), environ, discover=discover, as_json=as_json)
         command(place, *args, **options)
 
     return wrapped

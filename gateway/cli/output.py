@@ -16,8 +16,8 @@ import orjson
 from gateway import __version__
 
 if TYPE_CHECKING:
-    from gateway.cli.admin_client import Place
-    from gateway.options import Welcome
+    from gateway.cli.admin_client import CliContext
+    from gateway.options import StartupInfo
 
 Json = dict[str, Any]
 Cells = dict[str, str]
@@ -32,7 +32,7 @@ _WIDE = 100
 """Columns of a terminal from which a table of requests has room for one more, and one of keys for more air."""
 
 
-def greet(address: str, welcome: "Welcome") -> None:
+def greet(address: str, welcome: "StartupInfo") -> None:
     """Where the gateway is, what it serves and, with a first key, a call to copy."""
     click.echo(f"\nModel gateway {__version__} answers at {address}")
     click.echo(f"  models    {_write_models(welcome)}")
@@ -62,7 +62,7 @@ def write_console(address: str, setup_token: str | None) -> Iterator[str]:
     yield "            open this link in a browser: it makes you the administrator, and is good once"
 
 
-def _write_models(welcome: "Welcome") -> str:
+def _write_models(welcome: "StartupInfo") -> str:
     if welcome.demo:
         return f"{', '.join(welcome.models)} (the built-in demo: no channel is configured)"
     if not welcome.models:
@@ -90,7 +90,7 @@ def print_json(value: Any, *, lines: bool = False) -> None:
     click.echo(orjson.dumps(value, option=0 if lines else orjson.OPT_INDENT_2).decode())
 
 
-def print_answer(place: "Place", answer: Json, for_people: Callable[[Any], None]) -> None:
+def print_answer(place: "CliContext", answer: Json, for_people: Callable[[Any], None]) -> None:
     """The API's JSON, or what ``for_people`` makes of it; of a listing it is given the items."""
     if place.as_json:
         print_json(answer)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gateway.cli import output as cli_show
-from gateway.cli.admin_client import Admin, Place, look, need_running
+from gateway.cli.admin_client import AdminClient, CliContext, look, need_running
 from gateway.cli.options import ListByDefault, client_command
 from gateway.cli.output import print_answer
 
@@ -45,7 +45,7 @@ def requests() -> None:
 @click.option("--follow", "-f", is_flag=True, help="Print new ones as they end, until Ctrl-C.")
 @click.option("--export", type=click.Choice(["csv", "jsonl"]), help="Print all of them, the newest first.")
 @client_command
-def list_requests(place: Place, *, follow: bool, export: str | None, limit: int, **query: Any) -> None:
+def list_requests(place: CliContext, *, follow: bool, export: str | None, limit: int, **query: Any) -> None:
     """The last requests, newest at the end."""
     if export:
         look(place, lambda admin: _print_file(admin, {**query, "format": export}))
@@ -63,6 +63,6 @@ def list_requests(place: Place, *, follow: bool, export: str | None, limit: int,
         look(place, lambda admin: cli_show.print_as_they_come(admin.follow_requests(query), as_json=place.as_json))
 
 
-async def _print_file(admin: Admin, query: dict[str, Any]) -> None:
+async def _print_file(admin: AdminClient, query: dict[str, Any]) -> None:
     async for piece in admin.download("requests", "export", query=query):
         click.echo(piece, nl=False)

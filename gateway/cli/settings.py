@@ -9,7 +9,7 @@ from typing import Any
 import click
 import orjson
 
-from gateway.cli.admin_client import Admin, Json, Place, Trouble, ask, call, look
+from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, ask, call, look
 from gateway.cli.options import Amount, Command, ListByDefault, client_command
 from gateway.cli.output import ABSENT, clean, print_answer, print_cells, print_fields, write_usd, write_value
 
@@ -51,12 +51,12 @@ def settings() -> None:
 @settings.command("list")
 @click.argument("section", required=False)
 @client_command
-def list_settings(place: Place, section: str | None) -> None:
+def list_settings(place: CliContext, section: str | None) -> None:
     """Every setting, or those of one SECTION; FROM is who says it."""
     answer = call(place, "GET", "settings")
     if section is not None:
         if section not in answer["sections"]:
-            raise Trouble(f"There is no section {section!r}, but {', '.join(answer['sections'])}")
+            raise CliError(f"There is no section {section!r}, but {', '.join(answer['sections'])}")
         answer = {"sections": {section: answer["sections"][section]}}
     print_answer(place, answer, _print_settings)
 
@@ -65,10 +65,10 @@ def list_settings(place: Place, section: str | None) -> None:
 @_NAME
 @click.argument("value")
 @client_command
-def set_setting(place: Place, name: str, value: str) -> None:
+def set_setting(place: CliContext, name: str, value: str) -> None:
     """Set SECTION.KEY to VALUE; of a list, its items with commas, or 'none'."""
 
-    async def work(admin: Admin) -> Json:
+    async def work(admin: AdminClient) -> Json:
         section, key = _split(name)
         told = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
         return await admin.call("PUT", "settings", section, key, body={"value": read_value(value, told.get("type"))})
@@ -79,7 +79,7 @@ def set_setting(place: Place, name: str, value: str) -> None:
 @settings.command("reset")
 @_NAME
 @client_command
-def reset_setting(place: Place, name: str) -> None:
+def reset_setting(place: CliContext, name: str) -> None:
     """Take back what was set of SECTION.KEY."""
     print_answer(place, call(place, "DELETE", "settings", *_split(name)), partial(_print_setting, name))
 
@@ -98,7 +98,7 @@ def groups() -> None:
 
 @groups.command("list")
 @client_command
-def list_groups(place: Place) -> None:
+def list_groups(place: CliContext) -> None:
     """Every group that keys, accounts or channels are of, or that pays something else."""
     print_answer(place, call(place, "GET", "groups"), _print_groups)
 
@@ -107,7 +107,7 @@ def list_groups(place: Place) -> None:
 @click.argument("name")
 @click.argument("multiplier", type=float)
 @client_command
-def set_group(place: Place, name: str, multiplier: float) -> None:
+def set_group(place: CliContext, name: str, multiplier: float) -> None:
     """Have the keys of the group NAME pay MULTIPLIER times the price: 0.8 is a fifth less."""
     answer = call(place, "PUT", "groups", name, body={"price_multiplier": multiplier})
     print_answer(place, answer, print_fields)
@@ -116,7 +116,7 @@ def set_group(place: Place, name: str, multiplier: float) -> None:
 @groups.command("reset")
 @click.argument("name")
 @client_command
-def reset_group(place: Place, name: str) -> None:
+def reset_group(place: CliContext, name: str) -> None:
     """Take the multiplier of the group NAME back."""
     print_answer(place, call(place, "DELETE", "groups", name), print_fields)
 
@@ -139,7 +139,7 @@ def prices() -> None:
 @click.option("--model", help="Those that may be what this model costs, of the list that ships too.")
 @click.option("--all", "everything", is_flag=True, help="Those of the list that ships too.")
 @client_command
-def list_prices(place: Place, model: str | None, *, everything: bool) -> None:
+def list_prices(place: CliContext, model: str | None, *, everything: bool) -> None:
     """The prices of the file and those that were set here."""
     answer = look(place, lambda admin: admin.get("prices", query={"model": model}))
     if model is None and not everything:
@@ -158,7 +158,7 @@ def _amount_options(command: Command) -> Command:
 @click.option("--provider", help="Only at this one, such as openai.")
 @_amount_options
 @client_command
-def set_price(place: Place, model: str, **fields: Any) -> None:
+def set_price(place: CliContext, model: str, **fields: Any) -> None:
     """Say what MODEL, a name or a glob, costs; what is not given costs nothing. Tiers and sizes: in the file."""
     told = {name: value for name, value in fields.items() if value is not None}
     answer = call(place, "PUT", "prices", model, body=told)
@@ -169,7 +169,7 @@ def set_price(place: Place, model: str, **fields: Any) -> None:
 @click.argument("model")
 @click.option("--provider", help="The price that is only for this one.")
 @client_command
-def reset_price(place: Place, model: str, provider: str | None) -> None:
+def reset_price(place: CliContext, model: str, provider: str | None) -> None:
     """Take the price of MODEL back that was set here."""
     answer = ask(place, lambda admin: admin.call("DELETE", "prices", model, query={"provider": provider}))
     print_answer(place, answer, print_fields)

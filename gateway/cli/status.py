@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from gateway.cli.admin_client import Json, Place, Trouble, call, find_running
+from gateway.cli.admin_client import CliContext, CliError, Json, call, find_running
 from gateway.cli.options import ListByDefault, exit_unless, running_command
 from gateway.cli.output import ABSENT, Cells, is_narrow, print_answer, print_cells, print_fields
 
@@ -17,7 +17,7 @@ _LONG = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 @click.command(short_help="How is the gateway doing?")
 @running_command
-def health(place: Place) -> None:
+def health(place: CliContext) -> None:
     """How is the gateway doing that runs: its memory, its event loop, its store, and what waits?
 
     The event loop is late where something keeps it busy: then every call waits. Exits with 1 where requests cannot be
@@ -46,7 +46,7 @@ def running() -> None:
 
 @running.command("list")
 @running_command
-def list_running(place: Place) -> None:
+def list_running(place: CliContext) -> None:
     """Every call under way, the longest first. PHASE is 'reading' its body, 'waiting', or 'streaming' its answer."""
     print_answer(place, _ask(place, "running"), print_running)
 
@@ -54,21 +54,21 @@ def list_running(place: Place) -> None:
 @running.command("cancel")
 @click.argument("request_id", metavar="ID")
 @running_command
-def cancel_running(place: Place, request_id: str) -> None:
+def cancel_running(place: CliContext, request_id: str) -> None:
     """End the call ID: its provider is left at once, and it is charged for what has been delivered."""
     _need_running(place)
     answer = call(place, "POST", "running", request_id, "cancel")
     print_answer(place, answer, lambda _: click.echo(f"The call {request_id} was cancelled."))
 
 
-def _ask(place: Place, path: str) -> Json:
+def _ask(place: CliContext, path: str) -> Json:
     _need_running(place)
     return call(place, "GET", path)
 
 
-def _need_running(place: Place) -> None:
+def _need_running(place: CliContext) -> None:
     if find_running(place.data) is None:
-        raise Trouble(f"No gateway runs over {place.data}")
+        raise CliError(f"No gateway runs over {place.data}")
 
 
 def print_running(calls: Sequence[Json]) -> None:

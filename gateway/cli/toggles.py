@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import click
 
-from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, Place, call
+from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, CliContext, call
 from gateway.cli.options import Command, client_command
 from gateway.cli.output import print_answer
 
@@ -23,7 +23,7 @@ def add_switches(
         @group.command(verb, help=text)
         @which
         @client_command
-        def command(place: Place, *, which: str) -> None:
+        def command(place: CliContext, *, which: str) -> None:
             body = {"status": status}
             changed = call(place, "PATCH", path, str(which), body=body, timeout_s=PROVIDER_TIMEOUT_S)
             print_answer(place, changed, lambda _: click.echo(f"The {noun} {which} is {status}."))
@@ -32,7 +32,7 @@ def add_switches(
     @which
     @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @client_command
-    def delete(place: Place, *, which: str, yes: bool) -> None:
+    def delete(place: CliContext, *, which: str, yes: bool) -> None:
         if not yes:
             click.confirm(f"Delete the {noun} {which}?", abort=True, err=True)
         print_answer(

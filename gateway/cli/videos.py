@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import FOLLOW_EVERY_S, Admin, Json, Place, Trouble, call, find_running, look
+from gateway.cli.admin_client import FOLLOW_EVERY_S, AdminClient, CliContext, CliError, Json, call, find_running, look
 from gateway.cli.options import ListByDefault, client_command, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.output_videos import GONE, print_as_they_change, print_video, print_videos
@@ -42,7 +42,7 @@ def videos() -> None:
 @click.option("--live", is_flag=True, help="Only those that have not ended.")
 @click.option("--follow", "-f", is_flag=True, help="Those that have not ended, and new ones, until all have.")
 @client_command
-def list_videos(place: Place, *, follow: bool, live: bool, **query: Any) -> None:
+def list_videos(place: CliContext, *, follow: bool, live: bool, **query: Any) -> None:
     """The last videos, newest at the end. HELD is set aside until they end, COST what they did cost."""
     if follow:
         if query["status"]:
@@ -57,7 +57,7 @@ def list_videos(place: Place, *, follow: bool, live: bool, **query: Any) -> None
 @videos.command("show")
 @click.argument("video_id", metavar="ID")
 @client_command
-def show_video(place: Place, video_id: str) -> None:
+def show_video(place: CliContext, video_id: str) -> None:
     """Show everything about the video ID but what it shows."""
     print_answer(place, call(place, "GET", "videos", video_id), print_video)
 
@@ -66,7 +66,7 @@ def show_video(place: Place, video_id: str) -> None:
 @click.argument("video_ids", metavar="[ID]...", nargs=-1)
 @click.option("--account", metavar="NAME", help="Only of this account.")
 @running_command
-def follow_videos(place: Place, video_ids: tuple[str, ...], account: str | None) -> None:
+def follow_videos(place: CliContext, video_ids: tuple[str, ...], account: str | None) -> None:
     """Watch videos come on until all have ended, or Ctrl-C.
 
     Without an ID all that have not ended are watched, and new ones as they come. A terminal shows a bar for each;
@@ -80,17 +80,17 @@ def follow_videos(place: Place, video_ids: tuple[str, ...], account: str | None)
 @videos.command("cancel")
 @click.argument("video_id", metavar="ID")
 @client_command
-def cancel_video(place: Place, video_id: str) -> None:
+def cancel_video(place: CliContext, video_id: str) -> None:
     """End the video ID before it is completed: it costs nothing. Its provider is asked to stop where it can be."""
     cancelled = call(place, "POST", "videos", video_id, "cancel")
     print_answer(place, cancelled, lambda _: click.echo(f"The video {video_id} is cancelled."))
 
 
-def _follow(place: Place, video_ids: Sequence[str], account: str | None) -> None:
+def _follow(place: CliContext, video_ids: Sequence[str], account: str | None) -> None:
     if find_running(place.data) is None:
-        raise Trouble(f"There is nothing to follow: no gateway runs over {place.data}")
+        raise CliError(f"There is nothing to follow: no gateway runs over {place.data}")
 
-    async def work(admin: Admin) -> None:
+    async def work(admin: AdminClient) -> None:
         changes = watch_videos(admin, video_ids, account)
         if place.as_json or not sys.stdout.isatty():
             await print_as_they_change(changes, as_json=place.as_json)
@@ -104,7 +104,7 @@ def _follow(place: Place, video_ids: Sequence[str], account: str | None) -> None
 
 
 async def watch_videos(
-    admin: Admin,
+    admin: AdminClient,
     video_ids: Sequence[str],
     account: str | None = None,
     every_s: float = FOLLOW_EVERY_S,
@@ -112,7 +112,7 @@ async def watch_videos(
     """What has changed of videos, again and again until all have ended: the first time, how each of them stands.
 
     Those of ``video_ids``; without any, all that have not ended, and those that come meanwhile. What is no more, for no
-    provider took it or its caller deleted it, is ``GONE``. Raises ``Trouble``, also where an id is nobody's.
+    provider took it or its caller deleted it, is ``GONE``. Raises ``CliError``, also where an id is nobody's.
     """
     known: dict[str, Json] = {}
     followed = list(dict.fromkeys(video_ids))
@@ -126,7 +126,7 @@ async def watch_videos(
         changed = [video for video in found if known.get(video["id"]) != video]
         for video_id in _leave_out(followed, found):
             if video_id not in known:
-                raise Trouble(f"There is no video {video_id}")
+                raise CliError(f"There is no video {video_id}")
             changed.append({**known[video_id], "status": GONE, "live": False})
         known.update((video["id"], video) for video in changed)
         yield changed
@@ -142,7 +142,7 @@ def _leave_out(video_ids: Sequence[str], found: Sequence[Json]) -> list[str]:
     return [video_id for video_id in video_ids if video_id not in seen]
 
 
-async def _find(admin: Admin, video_ids: Sequence[str]) -> list[Json]:
+async def _find(admin: AdminClient, video_ids: Sequence[str]) -> list[Json]:
     """Those of ``video_ids`` that there are."""
     found: list[Json] = []
     for first in range(0, len(video_ids), _MAX_NAMED):

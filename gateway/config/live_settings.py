@@ -11,26 +11,26 @@ from gateway.auth.accounts import read_spec
 from gateway.billing.price_spec import GroupSpec, PriceSpec, write_price
 from gateway.books import Books
 from gateway.config.loader import read_shipped
-from gateway.config.merge import EDITABLE, Declared, Settled, find_sources, list_sections, read_stored, settle
-from gateway.config.reload import InForce, Reloader, log_ignored
+from gateway.config.merge import EDITABLE, EffectiveConfig, FileConfig, find_sources, list_sections, read_stored, settle
+from gateway.config.reload import LiveConfig, Reloader, log_ignored
 from gateway.domain.audit_log import Actor, AuditRow, write_change
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.setting import (
     MAX_PATH,
+    GroupView,
+    PriceView,
     Setting,
     SettingStore,
-    Told,
-    ToldGroup,
-    ToldPrice,
+    SettingView,
     name_group,
     name_price,
     name_setting,
 )
 from gateway.errors import Conflict, InvalidRequest, NotFound
-from gateway.options import Site
+from gateway.options import AppOptions
 from gateway.parsing import find_about, find_check
 from gateway.providers.registry import PROVIDERS
-from gateway.storage.settings import SqlSettingStore
+from gateway.storage.settings import SettingRepository
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -39,16 +39,16 @@ Kind = Literal["text", "integer", "number", "boolean", "list", "choice"]
 _KINDS: Mapping[Any, Kind] = MappingProxyType({str: "text", int: "integer", float: "number", bool: "boolean"})
 
 
-async def open_in_force(site: Site, books: Books) -> InForce:
+async def open_in_force(site: AppOptions, books: Books) -> LiveConfig:
     """The configuration that a start makes of what is declared and what is stored. Raises ``StoreUnavailable``."""
     sources = find_sources(site.config) if site.sources is None else site.sources
-    stored = await SqlSettingStore(books.database).list_settings() if books.left.settings else ()
-    settled = settle(Declared(site.config, sources), read_stored(stored))
+    stored = await SettingRepository(books.database).list_settings() if books.left.settings else ()
+    settled = settle(FileConfig(site.config, sources), read_stored(stored))
     log_ignored(settled)
-    return InForce(settled)
+    return LiveConfig(settled)
 
 
-class LiveSettings:
+class SettingsService:
     """``domain.setting.Configuration``.
 
     Args:
@@ -59,14 +59,14 @@ class LiveSettings:
     """
 
     def __init__(
-        self, in_force: InForce, reloader: Reloader, store: SettingStore, *, clock: Callable[[], float]
+        self, in_force: LiveConfig, reloader: Reloader, store: SettingStore, *, clock: Callable[[], float]
     ) -> None:
         self._in_force = in_force
         self._reloader = reloader
         self._store = store
         self._clock = clock
 
-    def list_settings(self) -> list[Told]:
+    def list_settings(self) -> list[SettingView]:
         """Every setting that is no secret."""
         return [
             self._tell(section, field)
@@ -75,7 +75,7 @@ class LiveSettings:
             if field.repr
         ]
 
-    async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> Told:
+    async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> SettingView:
         """Set a setting."""
         field = self._get_field(section, key)
         if value is None:
@@ -88,7 +88,7 @@ class LiveSettings:
             await self._put(name_setting(section, key), value, audit)
             return self._tell(section, field)
 
-    async def delete_setting(self, section: str, key: str, by: Actor) -> Told:
+    async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
         """Back to what holds where nobody says anything; nothing where it is so already."""
         field, path = self._get_field(section, key), name_setting(section, key)
         async with self._reloader.changing:
@@ -100,19 +100,19 @@ class LiveSettings:
                 raise _not_here(before)
             return self._tell(section, field)
 
-    def list_groups(self) -> list[ToldGroup]:
+    def list_groups(self) -> list[GroupView]:
         """Every group that is said anything of, by name."""
         settled = self._in_force.settled
         declared = {group.name for group in settled.declared.config.group}
         told = [
-            ToldGroup(
+            GroupView(
                 group.name, int(group.price_multiplier * ONE_PPM), "file" if group.name in declared else "console"
             )
             for group in settled.config.group
         ]
         return sorted(told, key=lambda group: group.name)
 
-    async def put_group(self, name: str, fields: Fields, by: Actor) -> ToldGroup:
+    async def put_group(self, name: str, fields: Fields, by: Actor) -> GroupView:
         """Say what a group pays."""
         spec = read_spec({"name": name, **fields}, GroupSpec)
         if spec.name != name:
@@ -135,7 +135,7 @@ class LiveSettings:
                 raise _not_stored(f"the group {name!r}", declared=declared)
             await self._delete(path, self._audit(by, "group.removed", name, before, {}))
 
-    def list_prices(self) -> list[ToldPrice]:
+    def list_prices(self) -> list[PriceView]:
         """Every price: of the file, then of the console, then those that ship and are in force."""
         settled = self._in_force.settled
         file = PriceList([spec.price() for spec in settled.config.price])
@@ -143,12 +143,12 @@ class LiveSettings:
         before = PriceList(file, console)
         shipped = [price for price in read_shipped().list_prices() if _goes_first(before, price) is None]
         return [
-            *(ToldPrice(price, "file", in_force=True) for price in file.list_prices()),
-            *(ToldPrice(each, "console", in_force=_goes_first(file, each) is None) for each in console.list_prices()),
-            *(ToldPrice(price, "shipped", in_force=True) for price in shipped),
+            *(PriceView(price, "file", in_force=True) for price in file.list_prices()),
+            *(PriceView(each, "console", in_force=_goes_first(file, each) is None) for each in console.list_prices()),
+            *(PriceView(price, "shipped", in_force=True) for price in shipped),
         ]
 
-    async def put_price(self, model: str, fields: Fields, by: Actor) -> ToldPrice:
+    async def put_price(self, model: str, fields: Fields, by: Actor) -> PriceView:
         """Say what a model, or whatever a glob matches, costs."""
         spec = _read_price(model, fields)
         price, path = spec.price(), name_price(model, spec.provider)
@@ -160,7 +160,7 @@ class LiveSettings:
             before = self._write_stored_price(model, spec.provider)
             audit = self._audit(by, "price.changed", _name(model, spec.provider), before, write_price(price))
             await self._put(path, table, audit)
-        return ToldPrice(price, "console", in_force=True)
+        return PriceView(price, "console", in_force=True)
 
     async def delete_price(self, model: str, provider: str | None, by: Actor) -> None:
         """Take a price back."""
@@ -187,7 +187,7 @@ class LiveSettings:
         self._reloader.adopt(settled)
         log.info("setting_removed", path=path)
 
-    async def _settle(self, path: str, value: Any) -> Settled:
+    async def _settle(self, path: str, value: Any) -> EffectiveConfig:
         """The whole configuration with ``value`` (None: without any) at ``path``.
 
         Raises ``InvalidRequest`` where that leaves out anything which was not left out before.
@@ -211,12 +211,12 @@ class LiveSettings:
                 return field
         raise NotFound(f"There is no setting {f'{section}.{key}'[:MAX_PATH]!r}")
 
-    def _tell(self, section: str, field: "attrs.Attribute[Any]") -> Told:
+    def _tell(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
         settled = self._in_force.settled
         source = settled.sources.get(name_setting(section, field.name), "default")
         part, check = getattr(settled.config, section), find_check(field)
         is_choice = get_origin(field.type) is Literal
-        return Told(
+        return SettingView(
             section=section,
             key=field.name,
             value=_write(getattr(part, field.name)),
@@ -251,7 +251,7 @@ def _write(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _not_here(told: Told) -> Conflict:
+def _not_here(told: SettingView) -> Conflict:
     """Why a setting cannot be changed while the gateway runs."""
     name = name_setting(told.section, told.key)
     if told.source == "environment":

@@ -16,13 +16,13 @@ from typing import Any, Union, get_args, get_origin
 import attrs
 
 from gateway.billing.price_spec import PriceSpec
-from gateway.config.merge import Declared
+from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
 from gateway.config.word_list import read_words_text
 from gateway.domain.price import PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.media.word_filter import WordList, read_words
-from gateway.parsing import EnvText, Problem, Problems, join_path, read_table
+from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, read_table
 
 ENV_PREFIX = "GATEWAY_"
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -46,7 +46,7 @@ def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
     return read_declared(path, environ).config
 
 
-def read_declared(path: Path | None, environ: Mapping[str, str]) -> Declared:
+def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     """The same, with who says what. Raises ``ConfigError``."""
     label = str(path) if path else "environment"
     raw, problems = _read_toml(path) if path else ({}, [])
@@ -59,14 +59,14 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> Declared:
     config = Config()
     try:
         config = read_table(expanded, Config)
-    except Problems as error:
+    except ValidationErrors as error:
         # What became of a variable that is not set needs no second word.
         told = [where for where, _ in problems]
         problems += [problem for problem in error.problems if not _is_within(problem[0], told)]
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
     read_words_file(config)  # the words are read again, and kept, by whoever uses them
-    return Declared(config, sources)
+    return FileConfig(config, sources)
 
 
 def _find_words(tables: dict[str, Any], folder: Path) -> None:

@@ -13,7 +13,7 @@ import attrs
 from gateway.billing.price_spec import GroupSpec, PriceSpec
 from gateway.config.schema import Config
 from gateway.domain.setting import Setting, Source, find_group, is_price, name_price, name_setting
-from gateway.parsing import Problems, join_path, read_table
+from gateway.parsing import ValidationErrors, join_path, read_table
 
 EDITABLE = frozenset({"routing", "billing", "media", "videos", "egress", "requests"})
 """Sections whose keys can be set while the gateway runs. The others are read at its start, or name files."""
@@ -25,7 +25,7 @@ Stored = Mapping[str, Any]
 
 
 @attrs.frozen
-class Declared:
+class FileConfig:
     """What the file and the environment say.
 
     Attributes:
@@ -38,7 +38,7 @@ class Declared:
 
 
 @attrs.frozen
-class Settled:
+class EffectiveConfig:
     """The configuration that all layers make together.
 
     Attributes:
@@ -54,7 +54,7 @@ class Settled:
     sources: Mapping[str, Source]
     prices: tuple[PriceSpec, ...]
     ignored: Mapping[str, str]
-    declared: Declared
+    declared: FileConfig
     stored: Stored
 
 
@@ -78,7 +78,7 @@ def read_stored(settings: Iterable[Setting]) -> Stored:
     return {setting.path: setting.value for setting in settings}
 
 
-def settle(declared: Declared, stored: Stored = MappingProxyType({})) -> Settled:
+def settle(declared: FileConfig, stored: Stored = MappingProxyType({})) -> EffectiveConfig:
     """Lay what is stored under what is declared."""
     config, ignored = declared.config, dict[str, str]()
     told = _list_told(declared, stored, ignored)
@@ -86,7 +86,7 @@ def settle(declared: Declared, stored: Stored = MappingProxyType({})) -> Settled
     groups = _read_groups(config, stored, ignored)
     prices = tuple(price for path in stored if is_price(path) for price in _read_price(path, stored[path], ignored))
     paths = (name_setting(section, key) for section, values in told.items() for key in values)
-    return Settled(
+    return EffectiveConfig(
         attrs.evolve(config, **parts, group=(*config.group, *groups)),
         {**declared.sources, **{path: "console" for path in paths if path not in ignored}},
         prices,
@@ -96,7 +96,7 @@ def settle(declared: Declared, stored: Stored = MappingProxyType({})) -> Settled
     )
 
 
-def _list_told(declared: Declared, stored: Stored, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
+def _list_told(declared: FileConfig, stored: Stored, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
     """By section and key what is stored that nobody says who goes before it."""
     told: dict[str, dict[str, Any]] = {}
     for path, value in stored.items():
@@ -127,7 +127,7 @@ def _settle(section: str, part: Any, told: Mapping[str, Any], ignored: dict[str,
     while told:
         try:
             return read_table({**_write_table(part), **told}, type(part))
-        except Problems as error:
+        except ValidationErrors as error:
             wrong = {key: what for key in told for where, what in error.problems if _is_of(where, key)}
             # A problem may be told of a key that does not come from the store, but never be there without the store's.
             why = "; ".join(f"{where}: {what}" for where, what in error.problems)
@@ -158,7 +158,7 @@ def _read_price(path: str, value: Any, ignored: dict[str, str]) -> list[PriceSpe
 def _read_part(path: str, value: Any, kind: type[Any], ignored: dict[str, str]) -> list[Any]:
     try:
         return [read_table(value, kind)]
-    except Problems as error:
+    except ValidationErrors as error:
         ignored[path] = "; ".join(f"{join_path('', where)}: {what}" for where, what in error.problems)
     except ValueError as error:
         ignored[path] = str(error)

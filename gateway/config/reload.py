@@ -10,11 +10,11 @@ from typing import Any, Literal
 import attrs
 import structlog
 
-from gateway.auth.accounts import Administration
+from gateway.auth.accounts import AccountService
 from gateway.billing.abandoned import Abandoned
 from gateway.config.diff import describe_channels, describe_items, describe_section
 from gateway.config.loader import ConfigError, read_prices, read_words_file
-from gateway.config.merge import Declared, Settled, list_sections, read_stored, settle
+from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, read_stored, settle
 from gateway.config.schema import Config
 from gateway.domain.audit_log import FILE, Actor, AuditTrail, write_change
 from gateway.domain.capability import Capability
@@ -24,15 +24,15 @@ from gateway.domain.media import MediaRules
 from gateway.domain.price import ONE_PPM
 from gateway.domain.setting import SettingStore
 from gateway.domain.video import VideoRules
-from gateway.errors import Conflict, Fault, InvalidRequest
-from gateway.media.images import Images
+from gateway.errors import Conflict, GatewayError, InvalidRequest
+from gateway.media.images import ImageService
 from gateway.media.word_filter import WordList
-from gateway.routing.channels import Fleet
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.channels import ChannelService
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
-from gateway.videos.submit import Submissions
+from gateway.videos.submit import VideoSubmitter
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -40,11 +40,11 @@ _AT_START = ("server", "store", "ledger")
 """Sections that are read once: a socket stays where it is bound, a database where it is open."""
 
 
-def build_tariff(settled: Settled) -> Tariff:
+def build_tariff(settled: EffectiveConfig) -> PricingPolicy:
     """What calls cost."""
     config = settled.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
-    return Tariff(read_prices(config, settled.prices), groups, config.billing.require_price)
+    return PricingPolicy(read_prices(config, settled.prices), groups, config.billing.require_price)
 
 
 def build_channels(config: Config) -> list[Channel]:
@@ -58,10 +58,10 @@ def build_models(config: Config) -> tuple[Capability, ...]:
 
 
 @attrs.define
-class InForce:
+class LiveConfig:
     """The configuration in force, for those who look at it whenever they need it."""
 
-    settled: Settled
+    settled: EffectiveConfig
 
     @property
     def config(self) -> Config:
@@ -123,13 +123,13 @@ class Ruled:
         submissions: or filmed.
     """
 
-    administration: Administration
-    fleet: Fleet
-    catalog: Catalog
+    administration: AccountService
+    fleet: ChannelService
+    catalog: ModelCatalog
     router: Router
-    switchboard: Switchboard
-    images: Images
-    submissions: Submissions
+    switchboard: LoadBalancer
+    images: ImageService
+    submissions: VideoSubmitter
 
 
 class Reloader:
@@ -149,8 +149,8 @@ class Reloader:
 
     def __init__(
         self,
-        in_force: InForce,
-        read: Callable[[], Declared] | None,
+        in_force: LiveConfig,
+        read: Callable[[], FileConfig] | None,
         settings: SettingStore,
         ruled: Ruled,
         *,
@@ -207,11 +207,11 @@ class Reloader:
             now_ms = int(self._clock() * 1000)
             await self._trail.add_audit(by.did("configuration.reloaded", "configuration", now_ms, detail=detail))
 
-    def adopt(self, settled: Settled) -> None:
+    def adopt(self, settled: EffectiveConfig) -> None:
         """Bring into force what was set in the console. ``changing`` is held; nothing can refuse."""
         self._adopt(settled, build_tariff(settled))
 
-    def _adopt(self, settled: Settled, tariff: Tariff) -> None:
+    def _adopt(self, settled: EffectiveConfig, tariff: PricingPolicy) -> None:
         self._ruled.router.tariff = tariff
         self._ruled.switchboard.settings = settled.config.routing.settings()
         self._in_force.settled = settled
@@ -220,10 +220,10 @@ class Reloader:
         """The same for a signal, which has nobody to answer to but the log."""
         try:
             await self.reload()
-        except Fault as fault:
+        except GatewayError as fault:
             log.error("configuration_not_reloaded", error=fault.message)  # noqa: TRY400 - a refusal, not a bug
 
-    def _read_all(self) -> tuple[Declared, WordList | None]:
+    def _read_all(self) -> tuple[FileConfig, WordList | None]:
         """What is written now; files that other files name are read with them. To be called in a thread."""
         if self._read is None:
             raise Conflict("This gateway was started without a configuration that could be read again")
@@ -242,13 +242,13 @@ def _declares(config: Config) -> bool:
     return bool(config.channel or config.account or config.key)
 
 
-def log_ignored(settled: Settled) -> None:
+def log_ignored(settled: EffectiveConfig) -> None:
     """Say what the store has that is left out."""
     for path, why in settled.ignored.items():
         log.warning("setting_ignored", path=path, reason=f"console: {path}: {why}")
 
 
-def _describe(was: Settled, now: Settled) -> list[str]:
+def _describe(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
     before, after = was.config, now.config
     lines = describe_channels(build_channels(before), build_channels(after))
     for name, _ in list_sections(after):

@@ -15,14 +15,14 @@ from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
-from gateway.domain.circuit_breaker import DEFAULT_RULES, Rules
+from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings
 from gateway.domain.image import MAX_PICTURES, PictureForm
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
 from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, Problem, about, between, must
 from gateway.routing.channel_spec import ChannelSpec
-from gateway.routing.load_balancer import DEFAULT_SETTINGS, Settings
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
 
 
 def _is_part(value: float) -> bool:
@@ -125,16 +125,16 @@ class RoutingSection:
         if self.max_cooldown_s < self.cooldown_s:
             yield "max_cooldown_s", "expected no less than cooldown_s"
 
-    def settings(self) -> Settings:
+    def settings(self) -> RetrySettings:
         """The switchboard's."""
-        rules = Rules(
+        rules = BreakerSettings(
             failures=self.trip_failures,
             ratio=self.trip_ratio,
             cooldown_s=self.cooldown_s,
             max_cooldown_s=self.max_cooldown_s,
             ramp_s=self.warm_up_s,
         )
-        return Settings(
+        return RetrySettings(
             rules,
             max_attempts=self.max_attempts,
             retry_ratio=self.retry_ratio,

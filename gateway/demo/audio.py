@@ -16,7 +16,7 @@ from gateway.demo.audio_requests import (
 )
 from gateway.demo.forms import Form, FormFile, receive_form
 from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
-from gateway.demo.requests import AskError, Json
+from gateway.demo.requests import Json, RequestError
 from gateway.demo.text import pieces
 from gateway.demo.transcripts import Transcript, hear, write_events, write_transcript
 from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, find_recording, plan_speech, write_head
@@ -85,7 +85,7 @@ class DemoAudio:
             ask = read(form)
             files = form.files_of("file")
             if len(files) != 1 or not files[0].size:
-                raise AskError("There must be one recording in 'file', and not an empty one.", param="file")
+                raise RequestError("There must be one recording in 'file', and not an empty one.", param="file")
             (file,) = files
             reading = asyncio.get_running_loop().run_in_executor(self._executor, _read_recording, file)
             try:
@@ -102,7 +102,7 @@ def _read_recording(file: FormFile) -> Recording | None:
         kind = sniff_media(file.file.read(SNIFF_BYTES)) or ""
         if kind == "audio/wav" or not kind.startswith(("audio/", "video/")):
             kinds = "flac, m4a, mp3, mp4, mpeg, ogg, wav or webm"
-            raise AskError(f"The file in 'file' is no recording that can be read. It may be {kinds}.", param="file")
+            raise RequestError(f"The file in 'file' is no recording that can be read. It may be {kinds}.", param="file")
     return recording
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 from attrs import frozen
 
 from gateway.demo.forms import Form
-from gateway.demo.requests import SPEECH_MODEL, TRANSCRIPTION_MODEL, AskError, Json, fields_of, one_of, typed
+from gateway.demo.requests import SPEECH_MODEL, TRANSCRIPTION_MODEL, Json, RequestError, fields_of, one_of, typed
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 
@@ -47,7 +47,7 @@ def read_speech(body: object) -> SpeechRequest:
     fields = fields_of(body, SPEECH_MODEL)
     text = typed(fields, "input", str, default="")
     if not text.strip() or len(text) > _MAX_INPUT:
-        raise AskError(f"'input' must be a text of 1 to {_MAX_INPUT} characters.", param="input")
+        raise RequestError(f"'input' must be a text of 1 to {_MAX_INPUT} characters.", param="input")
     typed(fields, "instructions", str, default="")
     return SpeechRequest(
         text=text,
@@ -63,7 +63,7 @@ def read_transcription(form: Form) -> TranscriptionRequest:
     _check_model(form)
     stream = form.text("stream") or ""
     if stream not in _FLAGS:
-        raise AskError("'stream' must be true or false.", param="stream")
+        raise RequestError("'stream' must be true or false.", param="stream")
     names = form.texts("known_speaker_names")
     return TranscriptionRequest(
         form=_read_format(form, (*_FORMATS, "diarized_json")),
@@ -89,13 +89,13 @@ def _read_format(form: Form, known: tuple[TranscriptFormat, ...]) -> TranscriptF
     for one in known:
         if one == told:
             return one
-    raise AskError(f"'response_format' must be one of {', '.join(known)}.", param="response_format")
+    raise RequestError(f"'response_format' must be one of {', '.join(known)}.", param="response_format")
 
 
 def _read_voice(value: object) -> str:
     name = value.get("id") if isinstance(value, dict) else value
     if not isinstance(name, str) or not name:
-        raise AskError("'voice' must be the name of a voice; the demo knows any.", param="voice")
+        raise RequestError("'voice' must be the name of a voice; the demo knows any.", param="voice")
     return name
 
 
@@ -103,12 +103,12 @@ def _read_speed(value: object) -> float:
     if value is None:
         return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not _SLOWEST <= value <= _FASTEST:
-        raise AskError(f"'speed' must be a number from {_SLOWEST} to {_FASTEST}.", param="speed")
+        raise RequestError(f"'speed' must be a number from {_SLOWEST} to {_FASTEST}.", param="speed")
     return float(value)
 
 
 def _read_sound_format(fields: Json) -> str:
     if fields.get("response_format") in _UNSPOKEN:
         told = fields["response_format"]
-        raise AskError(f"The demo speaks 'wav' and 'pcm', not '{told}'.", param="response_format")
+        raise RequestError(f"The demo speaks 'wav' and 'pcm', not '{told}'.", param="response_format")
     return one_of(fields, "response_format", ("wav", "pcm"))

@@ -9,7 +9,7 @@ import re
 import orjson
 from attrs import frozen
 
-from gateway.demo.requests import AskError, ChatAsk, Json, Tool, typed
+from gateway.demo.requests import DemoChatRequest, DemoTool, Json, RequestError, typed
 from gateway.demo.schemas import fill, find_form, find_sample, wants_json
 from gateway.demo.text import pieces
 
@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 @frozen
-class Call:
+class DemoToolCall:
     """One call of a tool, its JSON arguments already in the fragments they stream in."""
 
     name: str
@@ -37,11 +37,11 @@ class Call:
 
 
 @frozen
-class Answer:
+class DemoAnswer:
     """One choice: words, or calls of tools."""
 
     pieces: tuple[str, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[DemoToolCall, ...]
     finish_reason: str
 
     @property
@@ -62,25 +62,25 @@ def pictures_in(message: Json) -> int:
     return sum(part["type"] == "image_url" for part in content) if isinstance(content, list) else 0
 
 
-def prompt_tokens(ask: ChatAsk) -> int:
+def prompt_tokens(ask: DemoChatRequest) -> int:
     """Count what was sent: words, pictures, and the tools on offer."""
     said = sum(len(pieces(text_of(m))) + _PICTURE_TOKENS * pictures_in(m) + _MESSAGE_TOKENS for m in ask.messages)
     offered = sum(len(fragments(tool.name)) + len(fragments(_dumps(tool.parameters))) for tool in ask.tools)
     return said + offered
 
 
-def answer(ask: ChatAsk, index: int) -> Answer:
+def answer(ask: DemoChatRequest, index: int) -> DemoAnswer:
     """Answer the conversation; the choices of one request differ only in how they say hello."""
     if tools := _chosen(ask):
         prompt = text_of(ask.messages[-1])
         flow = [(at, part) for at, tool in enumerate(tools) for part in fragments(arguments(tool, prompt))]
         kept = flow[: ask.limit]
-        calls = [Call(tool.name, tuple(part for n, part in kept if n == at)) for at, tool in enumerate(tools)]
+        calls = [DemoToolCall(tool.name, tuple(part for n, part in kept if n == at)) for at, tool in enumerate(tools)]
         finish = "tool_calls" if len(kept) == len(flow) else "length"
-        return Answer((), tuple(call for call in calls if call.fragments), finish)
+        return DemoAnswer((), tuple(call for call in calls if call.fragments), finish)
     words = pieces(_until(_said(ask, index), ask.stops))
     spoken = words[: ask.limit]
-    return Answer(spoken, (), "stop" if len(spoken) == len(words) else "length")
+    return DemoAnswer(spoken, (), "stop" if len(spoken) == len(words) else "length")
 
 
 def fragments(text: str) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def fragments(text: str) -> tuple[str, ...]:
     return tuple(text[at : at + _FRAGMENT_LENGTH] for at in range(0, len(text), _FRAGMENT_LENGTH))
 
 
-def arguments(tool: Tool, prompt: str) -> str:
+def arguments(tool: DemoTool, prompt: str) -> str:
     """Return the JSON arguments of a call: an object with the tool's required properties."""
     return _dumps(_fill_object(tool.parameters, prompt))
 
@@ -97,10 +97,10 @@ def _dumps(value: Json) -> str:
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError as fault:  # what may be read nests deeper than what may be written
-        raise AskError("A JSON schema nests too deep.") from fault
+        raise RequestError("A JSON schema nests too deep.") from fault
 
 
-def _chosen(ask: ChatAsk) -> tuple[Tool, ...]:
+def _chosen(ask: DemoChatRequest) -> tuple[DemoTool, ...]:
     """Return the tools to call: those the user named in full, else in part, else one if one must be called."""
     if not ask.tools or ask.messages[-1]["role"] != "user":
         return ()
@@ -112,7 +112,7 @@ def _chosen(ask: ChatAsk) -> tuple[Tool, ...]:
     return chosen if ask.parallel else chosen[:1]
 
 
-def _said(ask: ChatAsk, index: int) -> str:
+def _said(ask: DemoChatRequest, index: int) -> str:
     """Return the whole text of a choice, before any stop or limit."""
     question = next((m for m in reversed(ask.messages) if m["role"] == "user"), {})
     kind = ask.response_format.get("type")

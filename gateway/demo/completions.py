@@ -15,9 +15,9 @@ from gateway.demo.requests import (
     CHAT_MODEL,
     MAX_CHOICES,
     MAX_TOKENS,
-    AskError,
-    ChatAsk,
+    DemoChatRequest,
     Json,
+    RequestError,
     fields_of,
     integer,
     read_chat,
@@ -38,7 +38,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
         asks, echo = _read_asks(fields), typed(fields, "echo", bool, default=False)
         copies = integer(fields, "n", MAX_CHOICES) or 1
         if len(asks) * copies > MAX_CHOICES:
-            raise AskError(f"The demo makes at most {MAX_CHOICES} answers a request.", param="n")
+            raise RequestError(f"The demo makes at most {MAX_CHOICES} answers a request.", param="n")
         answers = [(ask, talk.answer(ask, copy)) for ask in asks for copy in range(copies)]
         if not asks[0].stream:
             return json_reply(_write_whole(answers, echo=echo))
@@ -48,7 +48,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
     app.router.add_post("/v1/completions", complete)
 
 
-def _read_asks(fields: Json) -> list[ChatAsk]:
+def _read_asks(fields: Json) -> list[DemoChatRequest]:
     """Return each prompt as a question in a chat; an AskError names the first field that is wrong."""
     limit = integer(fields, "max_tokens", MAX_TOKENS, low=0)
     same = {name: fields.get(name) for name in _SAME}
@@ -58,7 +58,7 @@ def _read_asks(fields: Json) -> list[ChatAsk]:
     return [read_chat({**same, "messages": [{"role": "user", "content": text}]}) for text in texts]
 
 
-def _write_whole(answers: list[tuple[ChatAsk, talk.Answer]], *, echo: bool) -> Json:
+def _write_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Json:
     choices = [
         _write_choice(index, _echoed(ask, echo=echo) + "".join(answer.pieces), answer.finish_reason)
         for index, (ask, answer) in enumerate(answers)
@@ -66,7 +66,7 @@ def _write_whole(answers: list[tuple[ChatAsk, talk.Answer]], *, echo: bool) -> J
     return {**_write_head(), "choices": choices, "usage": _write_usage(answers)}
 
 
-def _write_chunks(answers: list[tuple[ChatAsk, talk.Answer]], *, echo: bool) -> Iterator[bytes]:
+def _write_chunks(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Iterator[bytes]:
     head, wants_usage = _write_head(), answers[0][0].include_usage
     usage = {"usage": None} if wants_usage else {}
     for index, (ask, answer) in enumerate(answers):
@@ -78,7 +78,7 @@ def _write_chunks(answers: list[tuple[ChatAsk, talk.Answer]], *, echo: bool) -> 
     yield b"data: [DONE]\n\n"
 
 
-def _echoed(ask: ChatAsk, *, echo: bool) -> str:
+def _echoed(ask: DemoChatRequest, *, echo: bool) -> str:
     return talk.text_of(ask.messages[0]) if echo else ""
 
 
@@ -91,7 +91,7 @@ def _write_choice(index: int, text: str, finish_reason: str | None) -> Json:
     return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _write_usage(answers: list[tuple[ChatAsk, talk.Answer]]) -> Json:
+def _write_usage(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]]) -> Json:
     """Tokens, those of a prompt once however many answers it gets."""
     prompts = {id(ask): talk.prompt_tokens(ask) for ask, _ in answers}
     prompt, completion = sum(prompts.values()), sum(answer.tokens for _, answer in answers)

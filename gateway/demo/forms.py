@@ -10,7 +10,7 @@ from aiohttp import BodyPartReader, ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 from attrs import field, frozen
 
-from gateway.demo.requests import AskError
+from gateway.demo.requests import RequestError
 
 MAX_FILE = 64 * 1024 * 1024
 MAX_FORM = 256 * 1024 * 1024
@@ -54,12 +54,12 @@ class Form:
 async def receive_form(request: web.Request) -> AsyncIterator[Form]:
     """Read a ``multipart/form-data`` body; its files are gone with the context. An AskError says what is wrong."""
     if request.content_type != "multipart/form-data":
-        raise AskError("The request body must be multipart/form-data.")
+        raise RequestError("The request body must be multipart/form-data.")
     with contextlib.ExitStack() as open_files:
         try:
             form = await _read_parts(request, open_files)
         except (AssertionError, HttpProcessingError, ClientPayloadError, RuntimeError, ValueError) as fault:
-            raise AskError(f"The form cannot be read: {fault}.") from fault
+            raise RequestError(f"The form cannot be read: {fault}.") from fault
         yield form
 
 
@@ -69,11 +69,11 @@ async def _read_parts(request: web.Request, open_files: contextlib.ExitStack) ->
     left = MAX_FORM
     async for part in await request.multipart():
         if not isinstance(part, BodyPartReader):
-            raise AskError("The form has a form in it.")
+            raise RequestError("The form has a form in it.")
         if not part.name:
-            raise AskError("The form has a part without a name.")
+            raise RequestError("The form has a part without a name.")
         if len(fields) + len(files) >= _MAX_PARTS:
-            raise AskError(f"The form has more than {_MAX_PARTS} parts.")
+            raise RequestError(f"The form has more than {_MAX_PARTS} parts.")
         name = part.name.removesuffix("[]")
         if part.filename is None:
             fields.append((name, await _read_text(part, name)))
@@ -90,11 +90,11 @@ async def _read_text(part: BodyPartReader, name: str) -> str:
     while piece := await part.read_chunk(_BATCH):
         text += piece
         if len(text) > _MAX_FIELD:
-            raise AskError(f"'{name}' is too long.", param=name)
+            raise RequestError(f"'{name}' is too long.", param=name)
     try:
         return text.decode()
     except UnicodeDecodeError as fault:
-        raise AskError(f"'{name}' is not UTF-8 text.", param=name) from fault
+        raise RequestError(f"'{name}' is not UTF-8 text.", param=name) from fault
 
 
 async def _keep(part: BodyPartReader, name: str, file: BinaryIO, most: int) -> int:
@@ -104,7 +104,7 @@ async def _keep(part: BodyPartReader, name: str, file: BinaryIO, most: int) -> i
         batch += piece
         size += len(piece)
         if size > most:
-            raise AskError(f"'{name}' is larger than the demo takes.", param=name, status=_TOO_LARGE)
+            raise RequestError(f"'{name}' is larger than the demo takes.", param=name, status=_TOO_LARGE)
         if len(batch) >= _BATCH:
             await asyncio.to_thread(file.write, bytes(batch))
             batch.clear()

@@ -7,7 +7,7 @@ from attrs import frozen
 
 from gateway.demo.forms import Form, FormFile
 from gateway.demo.png import SIGNATURE
-from gateway.demo.requests import IMAGE_MODEL, AskError, Json, fields_of, integer, one_of, typed
+from gateway.demo.requests import IMAGE_MODEL, Json, RequestError, fields_of, integer, one_of, typed
 from gateway.demo.text import pieces
 
 SIZES: tuple[tuple[int, int], ...] = ((256, 256), (512, 512), (1024, 1024), (1536, 1024), (1024, 1536))
@@ -27,7 +27,7 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False, "True": True, "Fa
 
 
 @frozen(kw_only=True)
-class ImageRequest:
+class DemoImageRequest:
     """A request for images. ``size``: width and height in pixels; None: the demo chooses."""
 
     prompt: str
@@ -52,22 +52,22 @@ class ImageRequest:
         }
 
 
-def read_generation(body: object) -> ImageRequest:
+def read_generation(body: object) -> DemoImageRequest:
     """Read a JSON request for images; an AskError names the first field that is wrong."""
     return _read(fields_of(body, IMAGE_MODEL), sources=0)
 
 
-def read_edit(form: Form) -> ImageRequest:
+def read_edit(form: Form) -> DemoImageRequest:
     """Read a form that asks for an edit; an AskError names the first field that is wrong, or the picture."""
     fields = fields_of({name: _read_text(name, text) for name, text in form.fields}, IMAGE_MODEL)
     sources = form.files_of("image")
     if not 1 <= len(sources) <= MAX_SOURCES:
-        raise AskError(f"An edit must come with 1 to {MAX_SOURCES} images in 'image'.", param="image")
+        raise RequestError(f"An edit must come with 1 to {MAX_SOURCES} images in 'image'.", param="image")
     if len(form.files_of("mask")) > 1:
-        raise AskError("An edit can have one mask.", param="mask")
+        raise RequestError("An edit can have one mask.", param="mask")
     for number, source in enumerate(sources, 1):
         if not is_png(source) and not _OTHER_KINDS.match(_head_of(source)):
-            raise AskError(f"Image {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
+            raise RequestError(f"Image {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
     return _read(fields, sources=len(sources))
 
 
@@ -76,16 +76,16 @@ def is_png(file: FormFile) -> bool:
     return _head_of(file).startswith(SIGNATURE)
 
 
-def _read(fields: Json, *, sources: int) -> ImageRequest:
+def _read(fields: Json, *, sources: int) -> DemoImageRequest:
     prompt = typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
-        raise AskError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
+        raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
     if _BLOCKED.search(prompt):
         message = "The demo's safety system blocked this prompt: it has the word that is there to try this out."
-        raise AskError(message, param="prompt", code="moderation_blocked")
+        raise RequestError(message, param="prompt", code="moderation_blocked")
     one_of(fields, "output_format", ("png",))
     one_of(fields, "background", (_AUTO, "opaque"))
-    return ImageRequest(
+    return DemoImageRequest(
         prompt=prompt,
         count=integer(fields, "n", MAX_IMAGES) or 1,
         size=_read_size(fields),

@@ -15,10 +15,10 @@ from aiohttp import web
 from attrs import frozen
 
 from gateway.demo.forms import Form, FormFile, receive_form
-from gateway.demo.image_requests import SIZES, ImageRequest, is_png, read_edit, read_generation
+from gateway.demo.image_requests import SIZES, DemoImageRequest, is_png, read_edit, read_generation
 from gateway.demo.png import PngHeader, draw, read_header
 from gateway.demo.replies import EVENT_STREAM, json_reply, read_json, send_pieces, write_event
-from gateway.demo.requests import AskError, Json
+from gateway.demo.requests import Json, RequestError
 
 FILES = "/files/"
 
@@ -34,7 +34,7 @@ _NOTE_LENGTH = 1_000
 class _Drawing:
     """What is drawn for one request: the size in pixels, and whether it is an edit."""
 
-    request: ImageRequest
+    request: DemoImageRequest
     size: tuple[int, int]
     edit: bool
 
@@ -157,15 +157,15 @@ class Files:
         self._bytes -= len(data)
 
 
-def _find_size(asked: ImageRequest, form: Form) -> tuple[int, int]:
+def _find_size(asked: DemoImageRequest, form: Form) -> tuple[int, int]:
     """The size of an edited image in pixels. An AskError says what is wrong with the image or its mask."""
     source = _read_header(form.files_of("image")[0], "image")
     for file in form.files_of("mask"):
         mask = _read_header(file, "mask")
         if mask is None or not mask.has_alpha:
-            raise AskError("The mask must be a PNG with transparency.", param="mask")
+            raise RequestError("The mask must be a PNG with transparency.", param="mask")
         if source is not None and (mask.width, mask.height) != (source.width, source.height):
-            raise AskError("The mask must have the size of the image.", param="mask")
+            raise RequestError("The mask must have the size of the image.", param="mask")
     if asked.size is not None:
         return asked.size
     return _DEFAULT_SIZE if source is None else _choose_size(source.width, source.height)
@@ -177,7 +177,7 @@ def _read_header(file: FormFile, param: str) -> PngHeader | None:
         return None
     header = read_header(file.file)
     if header is None:
-        raise AskError("The PNG is damaged.", param=param)
+        raise RequestError("The PNG is damaged.", param=param)
     return header
 
 

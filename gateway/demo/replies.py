@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 import orjson
 from aiohttp import hdrs, web
 
-from gateway.demo.requests import AskError, Json
+from gateway.demo.requests import Json, RequestError
 
 EVENT_STREAM: Mapping[str, str] = {
     hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",
@@ -20,7 +20,7 @@ async def read_json(request: web.Request) -> object:
     try:
         body: object = orjson.loads(await request.read())
     except orjson.JSONDecodeError as fault:
-        raise AskError(f"The request body is not valid JSON: {fault}.") from fault
+        raise RequestError(f"The request body is not valid JSON: {fault}.") from fault
     return body
 
 

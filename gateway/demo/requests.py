@@ -30,7 +30,7 @@ _MAX_DIMENSIONS = 2048
 _DEFAULT_DIMENSIONS = 256
 
 
-class AskError(Exception):
+class RequestError(Exception):
     """A request the demo refuses, with what the convention's error object needs."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
@@ -40,7 +40,7 @@ class AskError(Exception):
 
 
 @frozen
-class Tool:
+class DemoTool:
     """A function the caller offers."""
 
     name: str
@@ -48,11 +48,11 @@ class Tool:
 
 
 @frozen(kw_only=True)
-class ChatAsk:
+class DemoChatRequest:
     """A chat request, read and checked."""
 
     messages: tuple[Json, ...]
-    tools: tuple[Tool, ...]
+    tools: tuple[DemoTool, ...]
     must_call: bool
     parallel: bool
     choices: int
@@ -64,7 +64,7 @@ class ChatAsk:
 
 
 @frozen
-class EmbeddingAsk:
+class DemoEmbeddingRequest:
     """An embeddings request, read and checked: each input as the features its vector is made of."""
 
     inputs: tuple[tuple[str, ...], ...]
@@ -80,18 +80,18 @@ def error_body(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def model_missing(model: str) -> AskError:
+def model_missing(model: str) -> RequestError:
     """Return the refusal of a model the demo does not have at this address."""
     message = f"The model '{model}' does not exist or you do not have access to it."
-    return AskError(message, param="model", code="model_not_found", status=404)
+    return RequestError(message, param="model", code="model_not_found", status=404)
 
 
-def read_chat(body: object) -> ChatAsk:
+def read_chat(body: object) -> DemoChatRequest:
     """Read a chat request; an AskError names the first field that is wrong."""
     fields = fields_of(body, CHAT_MODEL)
     tools, must_call = _offered(fields)
     limit = integer(fields, "max_completion_tokens", MAX_TOKENS)
-    return ChatAsk(
+    return DemoChatRequest(
         messages=_messages(fields.get("messages")),
         tools=tools,
         must_call=must_call,
@@ -105,7 +105,7 @@ def read_chat(body: object) -> ChatAsk:
     )
 
 
-def read_embedding(body: object) -> EmbeddingAsk:
+def read_embedding(body: object) -> DemoEmbeddingRequest:
     """Read an embeddings request; an AskError names the first field that is wrong."""
     fields = fields_of(body, EMBEDDING_MODEL)
     encoding = one_of(fields, "encoding_format", ("float", "base64"))
@@ -113,8 +113,8 @@ def read_embedding(body: object) -> EmbeddingAsk:
     tokens = sum(len(pieces(item)) if isinstance(item, str) else len(item) for item in given)
     if tokens > MAX_INPUT_TOKENS:
         message = f"'input' has {tokens} tokens; the demo reads at most {MAX_INPUT_TOKENS} a request."
-        raise AskError(message, param="input", code="context_length_exceeded")
-    return EmbeddingAsk(
+        raise RequestError(message, param="input", code="context_length_exceeded")
+    return DemoEmbeddingRequest(
         inputs=tuple(features(item) if isinstance(item, str) else tuple(map(str, item)) for item in given),
         dimensions=integer(fields, "dimensions", _MAX_DIMENSIONS) or _DEFAULT_DIMENSIONS,
         base64=encoding == "base64",
@@ -125,10 +125,10 @@ def read_embedding(body: object) -> EmbeddingAsk:
 def fields_of(body: object, model: str) -> Json:
     """Return the fields of a request that asks for that model."""
     if not isinstance(body, dict):
-        raise AskError("The request body must be a JSON object.")
+        raise RequestError("The request body must be a JSON object.")
     asked = typed(body, "model", str, default="")
     if not asked:
-        raise AskError("You must provide a model parameter.", param="model")
+        raise RequestError("You must provide a model parameter.", param="model")
     if asked != model:
         raise model_missing(asked)
     return body
@@ -140,7 +140,7 @@ def typed(fields: Json, name: str, kind: type, *, default: Any) -> Any:
     if value is None:
         return default
     if not isinstance(value, kind):
-        raise AskError(f"'{name}' has the wrong type.", param=name)
+        raise RequestError(f"'{name}' has the wrong type.", param=name)
     return value
 
 
@@ -150,7 +150,7 @@ def integer(fields: Json, name: str, high: int, *, low: int = 1) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise AskError(f"'{name}' must be a whole number from {low} to {high}.", param=name)
+        raise RequestError(f"'{name}' must be a whole number from {low} to {high}.", param=name)
     return value
 
 
@@ -158,13 +158,13 @@ def one_of(fields: Json, name: str, allowed: tuple[str, ...]) -> str:
     """Return one of the allowed words; the first of them where the field is absent or null."""
     value = typed(fields, name, str, default=allowed[0])
     if value not in allowed:
-        raise AskError(f"'{name}' must be one of {', '.join(allowed)}.", param=name)
+        raise RequestError(f"'{name}' must be one of {', '.join(allowed)}.", param=name)
     return str(value)
 
 
 def _messages(value: object) -> tuple[Json, ...]:
     if not isinstance(value, list) or not value:
-        raise AskError("'messages' must be a list with at least one message.", param="messages")
+        raise RequestError("'messages' must be a list with at least one message.", param="messages")
     check_messages(value)
     return tuple(value)
 
@@ -174,12 +174,12 @@ def check_messages(messages: list[Any]) -> None:
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            raise AskError(f"'{where}' must be an object with a known 'role'.", param=where)
+            raise RequestError(f"'{where}' must be an object with a known 'role'.", param=where)
         content = message.get("content")
         silent = content is None and message["role"] in {"assistant", "function"}
         if not silent and not isinstance(content, str) and not _are_parts(content):
             message_text = f"'{where}.content' must be a string or a list of content parts."
-            raise AskError(message_text, param=f"{where}.content")
+            raise RequestError(message_text, param=f"{where}.content")
 
 
 def _are_parts(content: object) -> bool:
@@ -195,11 +195,11 @@ def read_stops(value: object) -> tuple[str, ...]:
     """Return the texts that end an answer; one that is empty ends nothing."""
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise AskError("'stop' must be a string or a list of strings.", param="stop")
+        raise RequestError("'stop' must be a string or a list of strings.", param="stop")
     return tuple(stop for stop in stops if stop)
 
 
-def _offered(fields: Json) -> tuple[tuple[Tool, ...], bool]:
+def _offered(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
     """Return the tools that may be called, and whether one must be."""
     tools = _functions(typed(fields, "tools", list, default=[]))
     choice = fields.get("tool_choice") or "auto"
@@ -212,25 +212,27 @@ def _offered(fields: Json) -> tuple[tuple[Tool, ...], bool]:
         tools = () if choice == "none" else tools
         must_call = choice == "required"
     else:
-        raise AskError("'tool_choice' must be 'none', 'auto', 'required' or name a tool.", param="tool_choice")
+        raise RequestError("'tool_choice' must be 'none', 'auto', 'required' or name a tool.", param="tool_choice")
     if must_call and not tools:
-        raise AskError("'tool_choice' asks for a function that 'tools' does not offer.", param="tool_choice")
+        raise RequestError("'tool_choice' asks for a function that 'tools' does not offer.", param="tool_choice")
     return tools, must_call
 
 
-def _functions(tools: list[Any]) -> tuple[Tool, ...]:
+def _functions(tools: list[Any]) -> tuple[DemoTool, ...]:
     """Read the function tools; the other kinds are never called."""
     read = []
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None
         function = tool.get("function") if kind == "function" else None
         if not isinstance(kind, str) or (kind == "function" and not isinstance(function, dict)):
-            raise AskError("Each tool must be an object with a 'type', and its 'function' if it is one.", param="tools")
+            raise RequestError(
+                "Each tool must be an object with a 'type', and its 'function' if it is one.", param="tools"
+            )
         if isinstance(function, dict):
             name = typed(function, "name", str, default="")
             if not name:
-                raise AskError("A function tool must have a name.", param="tools")
-            read.append(Tool(name, typed(function, "parameters", dict, default={})))
+                raise RequestError("A function tool must have a name.", param="tools")
+            read.append(DemoTool(name, typed(function, "parameters", dict, default={})))
     return tuple(read)
 
 
@@ -238,9 +240,9 @@ def read_inputs(value: object, name: str = "input") -> list[str | list[int]]:
     """Read the four ways to give input: text, texts, tokens, lists of tokens. ``name`` is the field's."""
     given = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(given, list) or not 1 <= len(given) <= _MAX_INPUTS:
-        raise AskError(f"'{name}' must be text, tokens, or a list of 1 to {_MAX_INPUTS} of either.", param=name)
+        raise RequestError(f"'{name}' must be text, tokens, or a list of 1 to {_MAX_INPUTS} of either.", param=name)
     if not all((isinstance(item, str) and item) or _are_tokens(item) for item in given):
-        raise AskError(f"Each '{name}' must be a text or a list of token numbers, and not empty.", param=name)
+        raise RequestError(f"Each '{name}' must be a text or a list of token numbers, and not empty.", param=name)
     return given
 
 

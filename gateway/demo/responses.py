@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from gateway.demo import chat as talk
 from gateway.demo.replies import EVENT_STREAM, json_reply, pass_events, read_json, send_pieces, write_event
-from gateway.demo.requests import AskError, ChatAsk, Json, check_messages, read_chat, typed
+from gateway.demo.requests import DemoChatRequest, Json, RequestError, check_messages, read_chat, typed
 
 _ECHOED: Json = {
     "background": False,
@@ -42,7 +42,7 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
     """Take the convention's path; ``pace_s`` is the pause between two events, in seconds."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
-        told = Told.to(await read_json(request))
+        told = DemoResponse.to(await read_json(request))
         if not told.ask.stream:
             return json_reply(told.response())
         events = pass_events(write_event(event, named=True) for event in told.events())
@@ -52,17 +52,17 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
 
 @frozen
-class Told:
+class DemoResponse:
     """A response, and the two shapes in which it travels."""
 
     body: Json
-    ask: ChatAsk
-    answer: talk.Answer
+    ask: DemoChatRequest
+    answer: talk.DemoAnswer
     id: str = field(factory=lambda: secrets.token_hex(12))
     created_at: int = field(factory=lambda: int(time.time()))
 
     @classmethod
-    def to(cls, body: object) -> "Told":
+    def to(cls, body: object) -> "DemoResponse":
         """Answer a request; an AskError names the first field that is wrong."""
         chat = _read_as_chat(body) if isinstance(body, dict) else body
         ask = read_chat(chat)
@@ -172,9 +172,9 @@ def _read_as_chat(body: Json) -> Json:
     for name in _KEPT:
         if body.get(name) is not None:
             code = "previous_response_not_found" if name == "previous_response_id" else None
-            raise AskError(f"The demo keeps nothing: it takes no '{name}'.", param=name, code=code)
+            raise RequestError(f"The demo keeps nothing: it takes no '{name}'.", param=name, code=code)
     if typed(body, "background", bool, default=False):
-        raise AskError("The demo answers at once: it takes no 'background'.", param="background")
+        raise RequestError("The demo answers at once: it takes no 'background'.", param="background")
     instructions = typed(body, "instructions", str, default="")
     developer = [{"role": "developer", "content": instructions}] if instructions else []
     shape = typed(typed(body, "text", dict, default={}), "format", dict, default={})
@@ -192,10 +192,10 @@ def _read_input(given: object) -> list[Json]:
     if isinstance(given, str) and given:
         return [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given or not all(isinstance(item, dict) for item in given):
-        raise AskError("'input' must be a text, or a list with at least one item.", param="input")
+        raise RequestError("'input' must be a text, or a list with at least one item.", param="input")
     messages = [message for index, item in enumerate(given) for message in _read_checked(item, f"input[{index}]")]
     if not messages:
-        raise AskError("'input' has nothing in it to answer.", param="input")
+        raise RequestError("'input' has nothing in it to answer.", param="input")
     return messages
 
 
@@ -203,8 +203,8 @@ def _read_checked(item: Json, where: str) -> list[Json]:
     messages = _read_item(item)
     try:
         check_messages(messages)
-    except AskError as fault:
-        raise AskError(
+    except RequestError as fault:
+        raise RequestError(
             f"'{where}' must be an item with a known 'role' and 'content', or an 'output'.", param=where
         ) from fault
     return messages

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.demo.requests import AskError, Json
+from gateway.demo.requests import Json, RequestError
 
 _DEPTH = 12
 _OPTIONAL_DEPTH = 4
@@ -92,7 +92,7 @@ class _Filler:
         schema = self._plain(given)
         self._left -= 1
         if self._left < 0:
-            raise AskError(f"A JSON schema asks for more than {_MOST_VALUES} values.")
+            raise RequestError(f"A JSON schema asks for more than {_MOST_VALUES} values.")
         if depth > _DEPTH:
             return {}
         if "const" in schema:

@@ -17,8 +17,8 @@ from gateway.demo.requests import (
     MAX_INPUT_TOKENS,
     MODERATION_MODEL,
     RERANK_MODEL,
-    AskError,
     Json,
+    RequestError,
     fields_of,
     integer,
     typed,
@@ -70,7 +70,7 @@ def _read_texts(given: object) -> list[tuple[str, list[str]]]:
         if all(isinstance(item, dict) and item.get("type") in {"text", "image_url"} for item in value):
             texts = [typed(item, "text", str, default="") for item in value]
             return [("\n".join(texts), sorted({"text" if item["type"] == "text" else "image" for item in value}))]
-    raise AskError("'input' must be a text, or a list of texts or of parts, and not empty.", param="input")
+    raise RequestError("'input' must be a text, or a list of texts or of parts, and not empty.", param="input")
 
 
 def _judge(text: str, kinds: list[str]) -> Json:
@@ -89,13 +89,13 @@ async def _rerank(request: web.Request) -> web.Response:
     fields = fields_of(await read_json(request), RERANK_MODEL)
     query, documents = _read_document(fields.get("query"), "query"), typed(fields, "documents", list, default=[])
     if not 1 <= len(documents) <= _MAX_DOCUMENTS:
-        raise AskError(f"'documents' must be a list of 1 to {_MAX_DOCUMENTS} documents.", param="documents")
+        raise RequestError(f"'documents' must be a list of 1 to {_MAX_DOCUMENTS} documents.", param="documents")
     texts = [_read_document(document, f"documents[{index}]") for index, document in enumerate(documents)]
     most = integer(fields, "top_n", 2**31) or len(texts)
     tokens = sum(len(pieces(text)) + len(pieces(query)) for text in texts)
     if tokens > MAX_INPUT_TOKENS:
         message = f"'documents' and 'query' have {tokens} tokens; the demo reads at most {MAX_INPUT_TOKENS} a request."
-        raise AskError(message, param="documents", code="context_length_exceeded")
+        raise RequestError(message, param="documents", code="context_length_exceeded")
     asked = vector(features(query), _DIMENSIONS)
     scores = [(_compare(asked, vector(features(text), _DIMENSIONS)), -index) for index, text in enumerate(texts)]
     shown = typed(fields, "return_documents", bool, default=False)
@@ -112,7 +112,7 @@ async def _rerank(request: web.Request) -> web.Response:
 def _read_document(given: Any, where: str) -> str:
     text = given.get("text") if isinstance(given, dict) else given
     if not isinstance(text, str) or not text:
-        raise AskError(f"'{where}' must be a text, or an object with a 'text', and not empty.", param=where)
+        raise RequestError(f"'{where}' must be a text, or an object with a 'text', and not empty.", param=where)
     return text
 
 

@@ -20,10 +20,10 @@ from gateway.demo import completions, responses, scores
 from gateway.demo import requests as asks
 from gateway.demo import text as words
 from gateway.demo.audio import DemoAudio
-from gateway.demo.chat import Answer
+from gateway.demo.chat import DemoAnswer
 from gateway.demo.images import FILES, DemoImages
 from gateway.demo.replies import EVENT_STREAM, json_reply, read_json
-from gateway.demo.requests import AskError, ChatAsk, Json
+from gateway.demo.requests import DemoChatRequest, Json, RequestError
 from gateway.demo.videos import DemoVideos
 
 DEMO_MODELS: tuple[str, ...] = (
@@ -110,7 +110,7 @@ class DemoUpstream:
             return json_reply(asks.error_body("Incorrect API key provided.", code="invalid_api_key"), status=401)
         try:
             return await handler(request)
-        except AskError as refusal:
+        except RequestError as refusal:
             return json_reply(refusal.body, status=refusal.status)
         except web.HTTPException as fault:
             message = f"{fault.reason}: {request.method} {request.path}"
@@ -119,7 +119,7 @@ class DemoUpstream:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         ask = asks.read_chat(await read_json(request))
-        reply = Reply.to(ask)
+        reply = DemoReply.to(ask)
         if not ask.stream:
             return json_reply(reply.completion())
         self._streams += 1
@@ -128,7 +128,7 @@ class DemoUpstream:
         finally:
             self._streams -= 1
 
-    async def _stream(self, request: web.Request, reply: "Reply") -> web.StreamResponse:
+    async def _stream(self, request: web.Request, reply: "DemoReply") -> web.StreamResponse:
         response = web.StreamResponse(headers=EVENT_STREAM)
         with contextlib.suppress(ConnectionResetError):  # the client has left: there is nobody to tell
             await response.prepare(request)
@@ -140,16 +140,16 @@ class DemoUpstream:
 
 
 @frozen
-class Reply:
+class DemoReply:
     """One completion, and the two shapes in which it travels."""
 
     id: str
     created: int
-    ask: ChatAsk
-    answers: tuple[Answer, ...]
+    ask: DemoChatRequest
+    answers: tuple[DemoAnswer, ...]
 
     @classmethod
-    def to(cls, ask: ChatAsk) -> "Reply":
+    def to(cls, ask: DemoChatRequest) -> "DemoReply":
         """Answer a request, every choice of it."""
         answers = tuple(talk.answer(ask, index) for index in range(ask.choices))
         return cls(secrets.token_hex(12), int(time.time()), ask, answers)
@@ -188,7 +188,7 @@ class Reply:
             "completion_tokens_details": {"reasoning_tokens": 0},
         }
 
-    def _choice(self, index: int, answer: Answer) -> Json:
+    def _choice(self, index: int, answer: DemoAnswer) -> Json:
         message: Json = {"role": "assistant", "content": "".join(answer.pieces), "refusal": None}
         if answer.calls:
             message["content"] = None
@@ -202,7 +202,7 @@ class Reply:
             ]
         return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
 
-    def _deltas(self, index: int, answer: Answer) -> Iterator[Json]:
+    def _deltas(self, index: int, answer: DemoAnswer) -> Iterator[Json]:
         """Return one choice in steps: its role, its words or calls, and why it ended."""
         yield _step(index, {"role": "assistant", "content": None if answer.calls else "", "refusal": None})
         yield from (_step(index, {"content": piece}) for piece in answer.pieces)

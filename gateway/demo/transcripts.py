@@ -18,7 +18,7 @@ _BYTES_A_SECOND = 16_000
 
 
 @frozen
-class Said:
+class Segment:
     """A part of a transcript, and when it was said, in seconds."""
 
     text: str
@@ -33,11 +33,11 @@ class Transcript:
     text: str
     seconds: float
 
-    def sentences(self) -> list[Said]:
+    def sentences(self) -> list[Segment]:
         """Sentence by sentence; the time is shared out by their length."""
         return self._share(_SENTENCE)
 
-    def words(self) -> list[Said]:
+    def words(self) -> list[Segment]:
         """Word by word."""
         return self._share(_WORD)
 
@@ -45,10 +45,10 @@ class Transcript:
         """What was heard, in whole seconds as they are charged for."""
         return {"type": "duration", "seconds": math.ceil(self.seconds)}
 
-    def _share(self, part: re.Pattern[str]) -> list[Said]:
+    def _share(self, part: re.Pattern[str]) -> list[Segment]:
         rate = self.seconds / max(len(self.text), 1)
         return [
-            Said(found[0].strip(), round(found.start() * rate, 2), round(found.end() * rate, 2))
+            Segment(found[0].strip(), round(found.start() * rate, 2), round(found.end() * rate, 2))
             for found in part.finditer(self.text)
             if found[0].strip()
         ]
@@ -95,7 +95,7 @@ def write_events(ask: TranscriptionRequest, heard: Transcript) -> list[Json]:
     return [*events, {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage()}]
 
 
-def segment_event(ask: TranscriptionRequest, at: int, said: Said) -> Json:
+def segment_event(ask: TranscriptionRequest, at: int, said: Segment) -> Json:
     """A sentence and who said it."""
     told = {"start": said.start, "end": said.end, "speaker": ask.speaker, "text": said.text}
     return {"type": "transcript.text.segment", "id": f"seg_{at}", **told}
@@ -123,7 +123,7 @@ def _verbose(ask: TranscriptionRequest, heard: Transcript, task: str) -> Json:
     return {**told, "segments": segments, "usage": heard.usage()}
 
 
-def _times(said: Said, point: str) -> str:
+def _times(said: Segment, point: str) -> str:
     return f"{_clock(said.start, point)} --> {_clock(said.end, point)}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from gateway.demo.forms import Form
-from gateway.demo.requests import VIDEO_MODEL, VIDEO_MODELS, AskError, Json, model_missing, one_of, typed
+from gateway.demo.requests import VIDEO_MODEL, VIDEO_MODELS, Json, RequestError, model_missing, one_of, typed
 
 SIZES: tuple[tuple[int, int], ...] = ((1280, 720), (720, 1280), (854, 480), (480, 854), (640, 360))
 """Widths and heights in pixels; the first is the default."""
@@ -26,7 +26,7 @@ _HEAD_BYTES = 12
 
 
 @frozen(kw_only=True)
-class VideoRequest:
+class DemoVideoRequest:
     """A request for a video."""
 
     prompt: str = field(repr=False)
@@ -35,7 +35,7 @@ class VideoRequest:
     seconds: int
 
 
-def read_video(body: object) -> VideoRequest:
+def read_video(body: object) -> DemoVideoRequest:
     """Read a request for a video; an AskError names the first field that is wrong."""
     fields = _fields_of(body)
     model = typed(fields, "model", str, default=VIDEO_MODEL)
@@ -47,7 +47,7 @@ def read_video(body: object) -> VideoRequest:
     told = fields.get("seconds")
     length = {"seconds": str(told) if type(told) is int else told}
     _check_reference(fields.get(_REFERENCE))
-    return VideoRequest(
+    return DemoVideoRequest(
         prompt=prompt,
         model=model,
         size=sizes[one_of(fields, "size", tuple(sizes))],
@@ -55,7 +55,7 @@ def read_video(body: object) -> VideoRequest:
     )
 
 
-def read_video_form(form: Form) -> VideoRequest:
+def read_video_form(form: Form) -> DemoVideoRequest:
     """Read a form that asks for a video; an AskError names the field that is wrong, or the image."""
     fields: Json = _texts_of(form)
     address = fields.pop(f"{_REFERENCE}[image_url]", None)
@@ -63,7 +63,7 @@ def read_video_form(form: Form) -> VideoRequest:
         fields[_REFERENCE] = {"image_url": address}
     files = form.files_of(_REFERENCE)
     if len(files) > 1:
-        raise AskError("A video can start from one image.", param=_REFERENCE)
+        raise RequestError("A video can start from one image.", param=_REFERENCE)
     for file in files:
         file.file.seek(0)
         _check_image(file.file.read(_HEAD_BYTES))
@@ -84,16 +84,16 @@ def read_prompt(fields: Json) -> str:
     """The prompt of a request; an AskError says what is wrong with it."""
     prompt = typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT:
-        raise AskError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
+        raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
     if _BLOCKED.search(prompt):
         message = "The demo's safety system blocked this prompt: it has the word that is there to try this out."
-        raise AskError(message, param="prompt", code="moderation_blocked")
+        raise RequestError(message, param="prompt", code="moderation_blocked")
     return str(prompt)
 
 
 def _fields_of(body: object) -> Json:
     if not isinstance(body, dict):
-        raise AskError("The request body must be a JSON object.")
+        raise RequestError("The request body must be a JSON object.")
     return body
 
 
@@ -108,17 +108,17 @@ def _check_reference(value: object) -> None:
         return
     address = value.get("image_url") if isinstance(value, dict) else value
     if not isinstance(address, str):
-        raise AskError(f"'{_REFERENCE}' must be an object with an 'image_url'.", param=_REFERENCE)
+        raise RequestError(f"'{_REFERENCE}' must be an object with an 'image_url'.", param=_REFERENCE)
     if found := _DATA.match(address):
         try:
             image = b64decode(address[found.end() :], validate=True)
         except (Error, ValueError) as fault:
-            raise AskError(f"The image in '{_REFERENCE}' is not base64.", param=_REFERENCE) from fault
+            raise RequestError(f"The image in '{_REFERENCE}' is not base64.", param=_REFERENCE) from fault
         _check_image(image)
     elif not _HTTP.match(address):
-        raise AskError(f"'{_REFERENCE}' must be an http, https or data URL.", param=_REFERENCE)
+        raise RequestError(f"'{_REFERENCE}' must be an http, https or data URL.", param=_REFERENCE)
 
 
 def _check_image(head: bytes) -> None:
     if not _IMAGE.match(head):
-        raise AskError(f"The image in '{_REFERENCE}' is not a PNG, JPEG or WebP.", param=_REFERENCE)
+        raise RequestError(f"The image in '{_REFERENCE}' is not a PNG, JPEG or WebP.", param=_REFERENCE)

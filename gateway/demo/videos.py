@@ -22,10 +22,10 @@ from gateway.demo import requests as asks
 from gateway.demo.forms import receive_form
 from gateway.demo.png import draw
 from gateway.demo.replies import json_reply, read_json
-from gateway.demo.requests import AskError, Json
+from gateway.demo.requests import Json, RequestError
 from gateway.demo.video_requests import (
     SIZES,
-    VideoRequest,
+    DemoVideoRequest,
     read_remix,
     read_remix_form,
     read_video,
@@ -122,7 +122,7 @@ class DemoVideos:
             asked = read_video(await read_json(request))
         return self._start(asked, asked.prompt)
 
-    def _start(self, asked: VideoRequest | Job, prompt: str, parent: Job | None = None) -> web.Response:
+    def _start(self, asked: DemoVideoRequest | Job, prompt: str, parent: Job | None = None) -> web.Response:
         job = Job(asked.model, asked.size, asked.seconds, int(self._clock() * 1000))
         return self._answer(job, prompt=prompt, remixed_from_video_id=None if parent is None else parent.id)
 
@@ -150,7 +150,7 @@ class DemoVideos:
         job = self._find(request)
         variant = request.query.get("variant", "video")
         if variant not in {"video", "thumbnail"}:
-            raise AskError("'variant' must be 'video' or 'thumbnail'; the demo has no others.", param="variant")
+            raise RequestError("'variant' must be 'video' or 'thumbnail'; the demo has no others.", param="variant")
         self._check_completed(job)
         if variant == "thumbnail":
             size = (job.size[0] // 2, job.size[1] // 2)
@@ -160,13 +160,15 @@ class DemoVideos:
     def _find(self, request: web.Request) -> Job:
         job = find_job(request.match_info["id"])
         if job is None or job.id in self._deleted:
-            raise AskError("There is no video with that id.", param="video_id", code="not_found", status=404)
+            raise RequestError("There is no video with that id.", param="video_id", code="not_found", status=404)
         return job
 
     def _check_completed(self, job: Job) -> None:
         status = describe(job, self._clock(), self._factor)["status"]
         if status != "completed":
-            raise AskError(f"The video is {status}, not completed.", param="video_id", code="invalid_state", status=409)
+            raise RequestError(
+                f"The video is {status}, not completed.", param="video_id", code="invalid_state", status=409
+            )
 
     def _answer(self, job: Job, **more: str | None) -> web.Response:
         reply = json_reply({**describe(job, self._clock(), self._factor), **more})

@@ -12,7 +12,7 @@ import attrs
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import NO_QUOTA, Quota
 from gateway.domain.ip_address import Networks, is_inside
-from gateway.domain.rate_limit import NO_LIMITS, Limits, Subject
+from gateway.domain.rate_limit import NO_LIMITS, Limits, RateLimitSubject
 from gateway.errors import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
 
 Status = Literal["active", "disabled"]
@@ -94,12 +94,12 @@ class Caller:
     account: Account
     key: ApiKey
     networks: Networks = ()
-    subjects: tuple[Subject, ...] = attrs.field(init=False, repr=False)
+    subjects: tuple[RateLimitSubject, ...] = attrs.field(init=False, repr=False)
 
     @subjects.default
-    def _list_subjects(self) -> tuple[Subject, ...]:
+    def _list_subjects(self) -> tuple[RateLimitSubject, ...]:
         key, account = self.key, self.account
-        both = (Subject("key", key.id, key.limits), Subject("account", account.id, account.limits))
+        both = (RateLimitSubject("key", key.id, key.limits), RateLimitSubject("account", account.id, account.limits))
         return tuple(subject for subject in both if subject.limits.any)
 
     def check_usable(self, now_s: float) -> None:

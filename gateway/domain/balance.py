@@ -12,7 +12,7 @@ import attrs
 
 from gateway.domain.frozen import frozen
 from gateway.domain.price import usd
-from gateway.errors import QuotaExhausted
+from gateway.errors import QuotaExceeded
 
 QuotaPeriod = Literal["none", "lifetime", "daily", "monthly"]
 
@@ -42,7 +42,7 @@ NO_QUOTA = Quota()
 
 
 @attrs.frozen
-class Day:
+class UtcDay:
     """A day in UTC and the month it lies in; seconds since 1970, ends exclusive."""
 
     start_s: int
@@ -74,17 +74,17 @@ class Day:
         return self.start_s <= now_s < self.end_s
 
 
-def read_day(now_s: float) -> Day:
+def read_day(now_s: float) -> UtcDay:
     """The day in which ``now_s`` (Unix seconds) lies."""
     start_s = int(now_s // DAY_S) * DAY_S
     first = datetime.fromtimestamp(start_s, UTC).replace(day=1)
     december = first.month == _DECEMBER
     after = first.replace(year=first.year + 1, month=1) if december else first.replace(month=first.month + 1)
-    return Day(start_s, int(first.timestamp()), int(after.timestamp()))
+    return UtcDay(start_s, int(first.timestamp()), int(after.timestamp()))
 
 
 @attrs.define
-class Tally:
+class SpendCounter:
     """What was spent and credited in one period. ``overrun_nanos``: what of it is above the cap, on record."""
 
     start_s: int = 0
@@ -99,18 +99,18 @@ class Tally:
 
 
 @attrs.define
-class Window:
+class PeriodWindow:
     """The tally of the running day or month, and of the one before: clocks are set back, too."""
 
-    current: Tally = attrs.Factory(Tally)
-    previous: Tally | None = None
+    current: SpendCounter = attrs.Factory(SpendCounter)
+    previous: SpendCounter | None = None
 
-    def at(self, start_s: int) -> Tally:
+    def at(self, start_s: int) -> SpendCounter:
         """The tally of the period that begins at ``start_s``."""
         if self.current.start_s != start_s:
             back = self.previous
             self.previous = self.current
-            self.current = back if back is not None and back.start_s == start_s else Tally(start_s)
+            self.current = back if back is not None and back.start_s == start_s else SpendCounter(start_s)
         return self.current
 
 
@@ -118,7 +118,7 @@ Owner = Literal["key", "account"]
 
 
 @attrs.define(eq=False)
-class Purse:
+class Balance:
     """What one key or one account has spent, holds and may spend. Days and months are counted whatever the cap.
 
     Which tallies a call is counted in is found once for a day and a quota: nobody but the purse turns its windows to
@@ -128,20 +128,20 @@ class Purse:
     owner: Owner
     quota: Quota = attrs.field(default=NO_QUOTA, init=False)
     held_nanos: int = 0
-    lifetime: Tally = attrs.Factory(Tally)
-    daily: Window = attrs.Factory(Window)
-    monthly: Window = attrs.Factory(Window)
-    _day: Day | None = attrs.field(default=None, init=False)
+    lifetime: SpendCounter = attrs.Factory(SpendCounter)
+    daily: PeriodWindow = attrs.Factory(PeriodWindow)
+    monthly: PeriodWindow = attrs.Factory(PeriodWindow)
+    _day: UtcDay | None = attrs.field(default=None, init=False)
     _cap_nanos: int | None = attrs.field(default=None, init=False)
-    _today: Tally = attrs.field(init=False)
-    _month: Tally = attrs.field(init=False)
-    _capped: Tally = attrs.field(init=False)
+    _today: SpendCounter = attrs.field(init=False)
+    _month: SpendCounter = attrs.field(init=False)
+    _capped: SpendCounter = attrs.field(init=False)
     """The tally of the period that the quota caps, of a lifetime where it caps none; those of ``_day``."""
 
     def __attrs_post_init__(self) -> None:
         self._today, self._month, self._capped = self.daily.current, self.monthly.current, self.lifetime
 
-    def use(self, quota: Quota, day: Day) -> None:
+    def use(self, quota: Quota, day: UtcDay) -> None:
         """Go by ``quota`` from now on. What a lowered cap leaves above it is an overrun on record."""
         if quota is not self.quota:
             self.quota = quota
@@ -149,7 +149,7 @@ class Purse:
             self.turn_to(day)
             self._restate()
 
-    def turn_to(self, day: Day) -> tuple[Tally, Tally]:
+    def turn_to(self, day: UtcDay) -> tuple[SpendCounter, SpendCounter]:
         """Count in ``day`` from now on; returns its tally and that of its month."""
         self._day = day
         self._today, self._month = self.daily.at(day.start_s), self.monthly.at(day.month_start_s)
@@ -159,13 +159,13 @@ class Purse:
             self._recognise()  # holds come along into the new period, yesterday's credit does not
         return self._today, self._month
 
-    def tally(self, day: Day) -> Tally:
+    def tally(self, day: UtcDay) -> SpendCounter:
         """The tally of the period that the quota caps; of a lifetime where it caps none."""
         if self._day is not day:
             self.turn_to(day)
         return self._capped
 
-    def find_room(self, day: Day) -> int | None:
+    def find_room(self, day: UtcDay) -> int | None:
         """What may still be held, in nano-USD; negative after an overrun, None where there is no cap."""
         cap = self._cap_nanos
         if cap is None:
@@ -173,7 +173,7 @@ class Purse:
         tally = self._capped if self._day is day else self.tally(day)
         return cap + tally.credit_nanos - tally.spent_nanos - self.held_nanos
 
-    def find_reset(self, day: Day) -> int | None:
+    def find_reset(self, day: UtcDay) -> int | None:
         """When the capped period ends, in Unix seconds; None for a lifetime."""
         period = self.quota.period
         return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else None
@@ -182,13 +182,13 @@ class Purse:
         """Set ``nanos`` aside."""
         self.held_nanos += nanos
 
-    def restore(self, nanos: int, day: Day) -> None:
+    def restore(self, nanos: int, day: UtcDay) -> None:
         """The same for what was set aside before a start: what of it is above the cap by now is an overrun."""
         self.hold(nanos)
         self.tally(day)
         self._recognise()
 
-    def settle(self, held_nanos: int, cost_nanos: int, day: Day) -> int:
+    def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
         """Spend ``cost_nanos`` and let go of what was held for it; returns what of it is an overrun."""
         if self._day is not day:
             self.turn_to(day)  # what is held comes along before it is let go of
@@ -199,20 +199,20 @@ class Purse:
         # What cost no more than was held for it leaves no more above the cap than is on record.
         return self._recognise() if cost_nanos > held_nanos else 0
 
-    def add_credit(self, nanos: int, day: Day) -> None:
+    def add_credit(self, nanos: int, day: UtcDay) -> None:
         """Raise (or with a negative amount lower) what may be spent: for good, this month and today."""
         for tally in (self.lifetime, *self.turn_to(day)):
             tally.credit_nanos += nanos
         self._restate()
 
-    def correct(self, spent_credited: Sequence[int], day: Day) -> None:
+    def correct(self, spent_credited: Sequence[int], day: UtcDay) -> None:
         """Add what the ledger knows and memory did not: spent and credited in the month, spent and credited today."""
         today, month = self.turn_to(day)
         month.add(*spent_credited[:2])
         today.add(*spent_credited[2:])
         self._restate()
 
-    def find_balance(self, day: Day) -> int | None:
+    def find_balance(self, day: UtcDay) -> int | None:
         """What is left of the cap, held or not, in nano-USD; None where there is no cap."""
         room = self.find_room(day)
         return None if room is None else room + self.held_nanos
@@ -242,7 +242,7 @@ class Charge:
 
 
 @attrs.define(eq=False)
-class Hold:
+class Reservation:
     """``nanos`` set aside in every purse of a call until it is known what the call cost.
 
     Attributes:
@@ -250,7 +250,7 @@ class Hold:
         extra_nanos: what of ``nanos`` was set aside because it was there, and is more than the call had to have.
     """
 
-    purses: Sequence[Purse]
+    purses: Sequence[Balance]
     nanos: int
     charge: Charge | None = None
     left_nanos: int | None = None
@@ -270,7 +270,7 @@ class Hold:
             self.nanos += more
             self.extra_nanos = more
 
-    def settle(self, cost_nanos: int, day: Day) -> Charge:
+    def settle(self, cost_nanos: int, day: UtcDay) -> Charge:
         """Resolve it; a second attempt changes nothing and returns the first result."""
         if self.charge is None:
             overrun = 0
@@ -280,10 +280,10 @@ class Hold:
         return self.charge
 
 
-def hold(purses: Sequence[Purse], nanos: int, day: Day, now_s: float) -> Hold:
+def hold(purses: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
     """Set ``nanos`` aside in every purse, or in none. A call that costs nothing always passes.
 
-    Raises ``QuotaExhausted`` for the purse whose end is the more final: a lifetime before a month before a day.
+    Raises ``QuotaExceeded`` for the purse whose end is the more final: a lifetime before a month before a day.
     """
     left: int | None = None
     if nanos:
@@ -295,21 +295,21 @@ def hold(purses: Sequence[Purse], nanos: int, day: Day, now_s: float) -> Hold:
                 left = room - nanos if left is None else min(left, room - nanos)
         for purse in purses:
             purse.held_nanos += nanos
-    return Hold(purses, nanos, None, left)
+    return Reservation(purses, nanos, None, left)
 
 
-def _find_most_final(purses: Sequence[Purse], nanos: int, day: Day) -> Purse:
+def _find_most_final(purses: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
     """Of those that are short of ``nanos``, of which there are, the first with the latest end."""
     rooms = [(purse, purse.find_room(day)) for purse in purses]
     return max((purse for purse, room in rooms if room is not None and room < nanos), key=lambda it: _reset(it, day))
 
 
-def _reset(purse: Purse, day: Day) -> float:
+def _reset(purse: Balance, day: UtcDay) -> float:
     reset = purse.find_reset(day)
     return float("inf") if reset is None else reset
 
 
-def _exhausted(purse: Purse, nanos: int, day: Day, now_s: float) -> QuotaExhausted:
+def _exhausted(purse: Balance, nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
     quota = purse.quota
     whose = "this API key" if purse.owner == "key" else "the account"
     balance = purse.find_balance(day) or 0
@@ -323,7 +323,7 @@ def _exhausted(purse: Purse, nanos: int, day: Day, now_s: float) -> QuotaExhaust
         )
     reset = purse.find_reset(day)
     status = quota.status or (_FORBIDDEN if reset is None else _TOO_MANY_REQUESTS)
-    return QuotaExhausted(
+    return QuotaExceeded(
         message,
         status=status,
         retry_after_s=None if reset is None else max(1, -int(-(reset - now_s) // 1)),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from gateway.errors import Fault
+from gateway.errors import GatewayError
 
 _RANGE = re.compile(
     r"bytes=[ \t,]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t,]*\Z",
@@ -16,7 +16,7 @@ _MOST_DIGITS = 18
 _BEYOND = 10**_MOST_DIGITS
 
 
-class RangeNotSatisfiable(Fault):
+class RangeNotSatisfiable(GatewayError):
     """The file has no byte in the range that is asked for.
 
     Attributes:
@@ -31,7 +31,7 @@ class RangeNotSatisfiable(Fault):
         self.size = size
 
 
-class PreconditionFailed(Fault):
+class PreconditionFailed(GatewayError):
     """The file is not the one that ``If-Match`` or ``If-Unmodified-Since`` names."""
 
     code = "precondition_failed"

@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.image import PictureAsk, PictureForm
-from gateway.domain.video import VideoAsk
+from gateway.domain.image import ImageRequest, PictureForm
+from gateway.domain.video import VideoRequest
 
 Problem = tuple[str, str]
 """The field at fault and a sentence for the caller."""
@@ -50,7 +50,7 @@ class Capability:
         told = {name: value for name, value in attrs.asdict(self, recurse=False).items() if value is not None}
         return attrs.evolve(other, **told)
 
-    def find_problem(self, ask: PictureAsk, *, edit: bool, fan_out: bool) -> Problem | None:
+    def find_problem(self, ask: ImageRequest, *, edit: bool, fan_out: bool) -> Problem | None:
         """Why pictures cannot be had as they are asked for, or None. ``fan_out``: n is no limit, several calls are."""
         if edit and self.edits is False:
             return "model", "it does not edit images"
@@ -64,7 +64,7 @@ class Capability:
             return "n", f"'n' must be 1{f' to {self.max_n}' if self.max_n > 1 else ''}"
         return None
 
-    def find_video_problem(self, ask: VideoAsk) -> Problem | None:
+    def find_video_problem(self, ask: VideoRequest) -> Problem | None:
         """Why a video cannot be had as it is asked for, or None."""
         if ask.remix_of is not None:
             return ("video_id", "it does not remix videos") if self.remixes is False else None
@@ -76,7 +76,7 @@ class Capability:
             return "seconds", f"'seconds' must be one of {', '.join(map(str, self.seconds))}"
         return None
 
-    def fill(self, ask: VideoAsk) -> VideoAsk:
+    def fill(self, ask: VideoRequest) -> VideoRequest:
         """What is asked for, with what the model makes where it is left open, as far as that is known."""
         if ask.remix_of is not None:
             return ask

@@ -57,7 +57,7 @@ _FOREVER_AGO = float("-inf")
 
 
 @attrs.frozen
-class Rules:
+class BreakerSettings:
     """When a breaker trips, and for how long.
 
     Attributes:
@@ -80,7 +80,7 @@ class Rules:
     ramp_s: float = 10.0
 
 
-DEFAULT_RULES = Rules()
+DEFAULT_RULES = BreakerSettings()
 
 
 @attrs.define
@@ -110,13 +110,13 @@ class _Counts:
         elif self.calls_before > self.failures_before:
             self.calls_before -= 1
 
-    def is_bad(self, rules: Rules) -> bool:
+    def is_bad(self, rules: BreakerSettings) -> bool:
         calls = self.calls + self.calls_before
         return calls >= rules.least_calls and (self.failures + self.failures_before) >= rules.ratio * calls
 
 
 @attrs.define
-class Breaker:
+class CircuitBreaker:
     """One breaker.
 
     Attributes:
@@ -153,7 +153,7 @@ class Breaker:
             return None if now < self.next_try_at else 0.0
         return max(0.0, self.until - now)
 
-    def share(self, now: float, rules: Rules) -> float:
+    def share(self, now: float, rules: BreakerSettings) -> float:
         """The part of its usual calls that it should get, from ``LEAST_SHARE`` to 1."""
         age = now - self.up_since
         return 1.0 if age >= rules.ramp_s else max(LEAST_SHARE, age / rules.ramp_s)
@@ -168,7 +168,7 @@ class Breaker:
             self.next_try_at = now + TRIAL_S
         return self.epoch
 
-    def note_answered(self, epoch: int, now: float, rules: Rules) -> None:
+    def note_answered(self, epoch: int, now: float, rules: BreakerSettings) -> None:
         """A call of ``epoch`` was answered well."""
         if epoch != self.epoch:
             return
@@ -189,7 +189,7 @@ class Breaker:
         self,
         epoch: int,
         now: float,
-        rules: Rules,
+        rules: BreakerSettings,
         *,
         reason: str,
         dice: float,
@@ -216,7 +216,7 @@ class Breaker:
         self.trip(now, rules, reason=reason, dice=dice)
         return True
 
-    def trip(self, now: float, rules: Rules, *, reason: str, dice: float, rest_s: float = 0.0) -> None:
+    def trip(self, now: float, rules: BreakerSettings, *, reason: str, dice: float, rest_s: float = 0.0) -> None:
         """Take it down for its cooldown, or for ``rest_s`` where a provider asks for longer; never above the cap."""
         self._move("tripped")
         self.epoch += 1

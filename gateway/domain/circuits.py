@@ -14,11 +14,11 @@ import math
 
 import attrs
 
-from gateway.domain.circuit_breaker import Breaker, Rules
+from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker
 
 Place = tuple[str, str]
 """A wire language, and the provider's own name of a model."""
-Tripped = tuple[Place, int | None, Breaker]
+Tripped = tuple[Place, int | None, CircuitBreaker]
 """A breaker that is not "up": of which calls, of which account (None: everybody's), and itself."""
 WHOLE: Place = ("", "")
 """The place of whatever concerns every kind of call."""
@@ -47,13 +47,13 @@ class Circuit:
         prompts: what was asked in the last failed call of each account, and how often it had failed by then.
     """
 
-    shared: Breaker
-    accounts: dict[int, Breaker] = attrs.field(factory=dict)
+    shared: CircuitBreaker
+    accounts: dict[int, CircuitBreaker] = attrs.field(factory=dict)
     failed_at: float = _NEVER
     tried_by: int | None = None
     prompts: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
-    def get_own(self, account: int) -> Breaker:
+    def get_own(self, account: int) -> CircuitBreaker:
         """The breaker of ``account``; one that has never failed begins here."""
         own = self.accounts.get(account)
         if own is None:
@@ -62,7 +62,7 @@ class Circuit:
                 dropped = next(iter(self.accounts)) if dropped is None else dropped
                 del self.accounts[dropped]
                 self.prompts.pop(dropped, None)
-            own = self.accounts[account] = Breaker()
+            own = self.accounts[account] = CircuitBreaker()
         return own
 
     def is_repeated(self, account: int, prompt: int | None) -> bool:
@@ -87,12 +87,12 @@ class Circuit:
 
 
 @attrs.define(eq=False)
-class Begun:
+class StartedAttempt:
     """The breakers that a call was begun under, each with its epoch of that moment."""
 
-    epochs: list[tuple[Breaker, int]] = attrs.field(factory=list)
+    epochs: list[tuple[CircuitBreaker, int]] = attrs.field(factory=list)
 
-    def find_epoch(self, breaker: Breaker) -> int:
+    def find_epoch(self, breaker: CircuitBreaker) -> int:
         """The epoch to report with; a breaker that was not there yet was in its first."""
         return next((epoch for known, epoch in self.epochs if known is breaker), 0)
 
@@ -112,18 +112,18 @@ class Failure:
     """
 
     at: float
-    rules: Rules
+    rules: BreakerSettings
     reason: str
     dice: float
     rest_s: float = 0.0
     streak: tuple[int, int] | None = None
     prompt: int | None = None
 
-    def trip(self, breaker: Breaker) -> None:
+    def trip(self, breaker: CircuitBreaker) -> None:
         """Take ``breaker`` down."""
         breaker.trip(self.at, self.rules, reason=self.reason, dice=self.dice, rest_s=self.rest_s)
 
-    def count_own(self, breaker: Breaker) -> bool:
+    def count_own(self, breaker: CircuitBreaker) -> bool:
         """Count it for the account whose call it was. True if that trips it."""
         if self.rest_s:
             self.trip(breaker)
@@ -132,7 +132,7 @@ class Failure:
         rules, reason, dice = self.rules, self.reason, self.dice
         return breaker.note_failed(breaker.epoch, self.at, rules, reason=reason, dice=dice, streak=streak)
 
-    def count_shared(self, breaker: Breaker) -> bool:
+    def count_shared(self, breaker: CircuitBreaker) -> bool:
         """Count it for everybody, as the first in a row of one account. True if that trips it."""
         rules = attrs.evolve(self.rules, failures=max(ENOUGH_ACCOUNTS, self.rules.failures), ratio=math.inf)
         streak = self.streak[0] if self.streak else None
@@ -155,7 +155,7 @@ class Circuits(dict[Place, Circuit]):
         answered_at: when a call was answered last, since there is something to remember.
     """
 
-    def __init__(self, whole: Breaker, *, several: int, part: int) -> None:
+    def __init__(self, whole: CircuitBreaker, *, several: int, part: int) -> None:
         super().__init__()
         self.whole = whole
         self.answered_at = _NEVER
@@ -166,7 +166,7 @@ class Circuits(dict[Place, Circuit]):
         """Whether anything here may be in the way of a call."""
         return place in self or WHOLE in self
 
-    def list_breakers(self, place: Place, account: int) -> list[Breaker]:
+    def list_breakers(self, place: Place, account: int) -> list[CircuitBreaker]:
         """Those that a call of ``account`` depends on, but for that of the whole."""
         found = []
         if (circuit := self.get(place)) is not None:
@@ -189,14 +189,14 @@ class Circuits(dict[Place, Circuit]):
             longest = max(longest, wait)
         return longest
 
-    def find_share(self, place: Place, account: int, now: float, rules: Rules) -> float:
+    def find_share(self, place: Place, account: int, now: float, rules: BreakerSettings) -> float:
         """The part of its usual calls that a circuit should get."""
         return min((one.share(now, rules) for one in self.list_breakers(place, account)), default=1.0)
 
-    def begin(self, place: Place, account: int, now: float, *, tries: bool) -> Begun:
+    def begin(self, place: Place, account: int, now: float, *, tries: bool) -> StartedAttempt:
         """A call is made; ``tries`` False: in spite of what is in its way, as no trial."""
         breakers = self.list_breakers(place, account)
-        return Begun([(one, one.begin(now) if tries and one.state != "up" else one.epoch) for one in breakers])
+        return StartedAttempt([(one, one.begin(now) if tries and one.state != "up" else one.epoch) for one in breakers])
 
     def find_streak(self, place: Place, account: int) -> tuple[int, int]:
         """Failures in a row: for everybody, and of ``account``."""
@@ -206,7 +206,9 @@ class Circuits(dict[Place, Circuit]):
         own = circuit.accounts.get(account)
         return circuit.shared.failures, own.failures if own else 0
 
-    def note_answered(self, place: Place, account: int, begun: Begun, now: float, rules: Rules) -> bool:
+    def note_answered(
+        self, place: Place, account: int, begun: StartedAttempt, now: float, rules: BreakerSettings
+    ) -> bool:
         """A call was answered well. True if that ends a cooldown."""
         self.answered_at = now
         ended = False
@@ -221,7 +223,7 @@ class Circuits(dict[Place, Circuit]):
             circuit.prompts.pop(account, None)
         return ended
 
-    def note_failed(self, place: Place, account: int, begun: Begun, failure: Failure) -> Breaker | None:
+    def note_failed(self, place: Place, account: int, begun: StartedAttempt, failure: Failure) -> CircuitBreaker | None:
         """A call failed. Returns the breaker that this trips, that of the most callers; None if it trips none."""
         circuit = self._get_circuit(place)
         own = circuit.get_own(account)
@@ -238,7 +240,9 @@ class Circuits(dict[Place, Circuit]):
             return None
         return self._trip_whole(account, failure) or tripped
 
-    def _count_shared(self, circuit: Circuit, account: int, begun: Begun, failure: Failure, *, begins: bool) -> bool:
+    def _count_shared(
+        self, circuit: Circuit, account: int, begun: StartedAttempt, failure: Failure, *, begins: bool
+    ) -> bool:
         """Whether the failure of one account trips the circuit for everybody."""
         shared = circuit.shared
         if begun.find_epoch(shared) != shared.epoch or shared.state == "down":
@@ -254,7 +258,7 @@ class Circuits(dict[Place, Circuit]):
             return True
         return begins and failure.count_shared(shared)
 
-    def _trip_whole(self, account: int, failure: Failure) -> Breaker | None:
+    def _trip_whole(self, account: int, failure: Failure) -> CircuitBreaker | None:
         """A circuit of ``account`` has tripped: if several have, and nothing was answered, all of it does."""
         kinds = set()
         for place, circuit in self.items():
@@ -274,7 +278,7 @@ class Circuits(dict[Place, Circuit]):
         failure.trip(self.whole)
         return self.whole
 
-    def abandon(self, begun: Begun) -> None:
+    def abandon(self, begun: StartedAttempt) -> None:
         """A call ended without a verdict."""
         for breaker, epoch in begun.epochs:
             breaker.abandon(epoch)
@@ -311,7 +315,7 @@ class Circuits(dict[Place, Circuit]):
             if len(self) >= MOST_PLACES:
                 well = (one for one, known in self.items() if not _is_tripped(known))
                 del self[next(well, None) or next(iter(self))]
-            circuit = self[place] = Circuit(self.whole if place == WHOLE else Breaker())
+            circuit = self[place] = Circuit(self.whole if place == WHOLE else CircuitBreaker())
         return circuit
 
 

@@ -10,7 +10,7 @@ from gateway.domain.upload import Content
 
 
 @frozen
-class Plan:
+class HttpRequest:
     """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own.
 
     ``once``: it must not be sent twice, whatever becomes of its connection.

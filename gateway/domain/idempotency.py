@@ -14,7 +14,7 @@ MAX_ANSWER_BYTES = 1024 * 1024
 
 
 @attrs.frozen
-class Replay:
+class IdempotencyRecord:
     """One named call. Times are Unix milliseconds.
 
     Attributes:
@@ -41,22 +41,22 @@ class Replay:
 class ReplayStore(Protocol):
     """Where named calls live. Raises ``StoreUnavailable``."""
 
-    async def begin_replay(self, replay: Replay, expired_ms: int | None = None) -> Replay | None:
+    async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
         """Put a call on record, or return the one of that name that came after ``expired_ms``.
 
         None: those of the last ``KEEP_MS``.
         """
         ...
 
-    async def take_replay(self, before: Replay, after: Replay) -> bool:
+    async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
         """Put another call in the place of one; False where that is no more as it was."""
         ...
 
-    async def end_replay(self, replay: Replay) -> None:
+    async def end_replay(self, replay: IdempotencyRecord) -> None:
         """The call was answered; does nothing where it is forgotten."""
         ...
 
-    async def forget_replay(self, replay: Replay) -> None:
+    async def forget_replay(self, replay: IdempotencyRecord) -> None:
         """The call came to nothing: it may be made again under its name."""
         ...
 

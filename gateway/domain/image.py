@@ -20,7 +20,7 @@ AUTO = "auto"
 
 
 @attrs.frozen
-class PictureAsk:
+class ImageRequest:
     """What of a call for pictures every painter must know; the rest stands in the call's body.
 
     Attributes:
@@ -41,7 +41,7 @@ class PictureAsk:
 
 
 @attrs.frozen
-class Picture:
+class Image:
     """One picture as a provider gave it: its bytes in base64, or an address to fetch it from.
 
     Attributes:
@@ -59,9 +59,9 @@ class Picture:
 
 
 @attrs.frozen
-class Pictures:
+class Images:
     """An answer. ``told`` is what else its provider said of it, in the convention's words (``size``, ``quality``…)."""
 
-    items: tuple[Picture, ...]
+    items: tuple[Image, ...]
     usage: Usage = NO_USAGE
     told: Mapping[str, Any] = attrs.field(factory=dict)

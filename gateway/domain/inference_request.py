@@ -8,10 +8,10 @@ import attrs
 import orjson
 
 from gateway.domain.frozen import frozen
-from gateway.domain.image import PictureAsk
+from gateway.domain.image import ImageRequest
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage
-from gateway.domain.video import VideoAsk
+from gateway.domain.video import VideoRequest
 
 Operation = Literal[
     "chat",
@@ -62,7 +62,7 @@ _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 @frozen
-class Call:
+class InferenceRequest:
     """One checked request. ``body`` is the parsed JSON; what is forwarded is serialised from it, not from the bytes.
 
     Attributes:
@@ -103,8 +103,8 @@ class Call:
     features: str | None = None
     version: str | None = None
     files: tuple[Upload, ...] = ()
-    picture: PictureAsk | None = None
-    video: VideoAsk | None = None
+    picture: ImageRequest | None = None
+    video: VideoRequest | None = None
     sound_ms: int = 0
     characters: int = 0
     origin: str = ""

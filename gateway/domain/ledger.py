@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 import attrs
 
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.balance import DAY_S, Day
-from gateway.domain.request_log import RequestRow, StartedCall
+from gateway.domain.balance import DAY_S, UtcDay
+from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.errors import Conflict
 
 EntryKind = Literal["charge", "top_up", "set"]
@@ -25,7 +25,7 @@ _DAY_MS = DAY_S * 1000
 
 
 @attrs.frozen
-class Entry:
+class LedgerEntry:
     """One movement. A charge is the key's and its account's; a credit is the key's, or without one the account's.
 
     Attributes:
@@ -95,7 +95,7 @@ class KeyTotals:
     requests_nanos: int
 
 
-def is_retired(row: RequestRow, until_ms: int | None) -> bool:
+def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
     """Whether a row that may have been stored was deleted since for its age: its key's are gone up to ``until_ms``.
 
     Rows are kept for a day at least, and no call takes so long: one that began before is known, whatever it says of
@@ -105,24 +105,24 @@ def is_retired(row: RequestRow, until_ms: int | None) -> bool:
 
 
 @attrs.frozen
-class Leftover:
+class UnfinishedRequest:
     """A call of a process that has ended, which the store may not have; ``settled``: the call had ended, too."""
 
-    row: RequestRow
+    row: RequestRecord
     settled: bool
 
 
-def day_of(row: RequestRow) -> int:
+def day_of(row: RequestRecord) -> int:
     """The day, in UTC, on which a row was settled; a number since 1970."""
     return row.settled_ms // _DAY_MS
 
 
-def counts_as_usage(row: RequestRow) -> bool:
+def counts_as_usage(row: RequestRecord) -> bool:
     """Whether a row is of a call that reached a provider: only those are summed up."""
     return row.attempts > 0
 
 
-def check_same_credit(known: Entry, entry: Entry) -> None:
+def check_same_credit(known: LedgerEntry, entry: LedgerEntry) -> None:
     """Raise ``Conflict`` where two credits under one reference are not one: of one kind, top-ups of one amount.
 
     The amount of a "set" is a difference, which another moment gives another value.
@@ -134,21 +134,21 @@ def check_same_credit(known: Entry, entry: Entry) -> None:
 class Ledger(Protocol):
     """Where rows, entries and the sums of each day live. What is summed is written with what it sums."""
 
-    async def post(self, rows: Sequence[RequestRow]) -> None:
+    async def post(self, rows: Sequence[RequestRecord]) -> None:
         """Store rows with their charges in one commit; a row whose id is stored stays, and is charged no second time.
 
         Raises ``StoreUnavailable``; then nothing of it is stored.
         """
         ...
 
-    async def post_again(self, rows: Sequence[RequestRow]) -> None:
+    async def post_again(self, rows: Sequence[RequestRecord]) -> None:
         """As ``post``, of rows that an earlier process may have stored: perhaps long ago, so that they are retired.
 
         Those are charged no second time either.
         """
         ...
 
-    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         """Store a credit, and in the same commit ``audit``, who gave it.
 
         With a ``reference`` that its purse has, nothing is stored: returns the one that is there, and False.
@@ -156,11 +156,11 @@ class Ledger(Protocol):
         """
         ...
 
-    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[Entry]:
+    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
         """The newest credits of a purse, the newest first."""
         ...
 
-    async def list_spending(self, day: Day) -> Sequence[Spending]:
+    async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
         """Every purse with a charge or a credit, as of ``day``. An account's charges are in its keys' lines."""
         ...
 
@@ -185,14 +185,14 @@ class Journal(Protocol):
         """Whether the last note could not be written."""
         ...
 
-    def start(self, call: StartedCall) -> None:
+    def start(self, call: RequestStart) -> None:
         """A call is about to reach a provider: this is what is left of it if the process ends now.
 
         Raises ``StoreUnavailable``: then the call must not be made.
         """
         ...
 
-    def settle(self, row: RequestRow) -> None:
+    def settle(self, row: RequestRecord) -> None:
         """A call has ended. Never raises: what cannot be noted still waits in memory."""
         ...
 

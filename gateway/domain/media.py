@@ -150,7 +150,7 @@ class MediaRules:
 
 
 @attrs.frozen
-class Swept:
+class CleanupResult:
     """What a sweep took away: files and their bytes; and what is left, in bytes."""
 
     files: int = 0
@@ -197,7 +197,7 @@ class MediaStore(Protocol):
         """Throw a file away; whether there was one. Raises ``StoreUnavailable``."""
         ...
 
-    async def sweep(self, *, before_s: float, max_bytes: int) -> Swept:
+    async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
         """Remove what was stored before then, and the oldest of the rest until no more than ``max_bytes`` are left."""
         ...
 

@@ -12,7 +12,7 @@ import attrs
 
 from gateway.domain.account import Account, Status
 from gateway.domain.audit_log import AuditRow
-from gateway.errors import Fault
+from gateway.errors import GatewayError
 
 Role = Literal["viewer", "member", "administrator"]
 """In the order of what they may do: each may do what those before it may."""
@@ -62,13 +62,13 @@ LAST_ADMINISTRATOR = "This is the only administrator who is active: make another
 LINK_GONE = "This link is not good, or not any more: ask for a new one"
 
 
-class SignedOut(Fault):
+class SignedOut(GatewayError):
     """Nobody is signed in, or no more."""
 
     code = "signed_out"
 
 
-class WrongPassphrase(Fault):
+class WrongPassphrase(GatewayError):
     """No member has that name with that passphrase; nor, where it has a second factor, with that code."""
 
     code = "wrong_passphrase"
@@ -77,7 +77,7 @@ class WrongPassphrase(Fault):
         super().__init__("The name, the passphrase or the code is not right", should_retry=False)
 
 
-class SecondFactorNeeded(Fault):
+class SecondFactorNeeded(GatewayError):
     """The passphrase is right; ``code``, of an authenticator or a recovery code, is asked for too."""
 
     code = "second_factor_needed"
@@ -86,7 +86,7 @@ class SecondFactorNeeded(Fault):
         super().__init__("Now the code: of your authenticator, or one of your recovery codes", should_retry=False)
 
 
-class Forbidden(Fault):
+class Forbidden(GatewayError):
     """Whoever asks is known, and may not do this."""
 
     code = "forbidden"
@@ -121,7 +121,7 @@ class Member:
         """Whether a passphrase is not enough."""
         return self.totp is not None
 
-    def accept(self, proof: "Proof") -> "Member | None":
+    def accept(self, proof: "Credential") -> "Member | None":
         """The member once ``proof`` was used; None where it does not hold: another passphrase, a code used before."""
         if self.passphrase != proof.passphrase:
             return None
@@ -141,7 +141,7 @@ def find_difference(before: Member, after: Member) -> set[str]:
 
 
 @attrs.frozen
-class Proof:
+class Credential:
     """What a member has shown for a session, to be looked at again in the commit of that session.
 
     Attributes:
@@ -179,7 +179,7 @@ class Session:
 
 
 @attrs.frozen
-class Link:
+class InviteLink:
     """An address that lets one person in, once. Only the ``digest`` of what it carries is kept.
 
     ``member_id`` is whose passphrase it resets; ``role`` and ``account_id`` are what a new member gets.
@@ -258,7 +258,7 @@ class MemberStore(Protocol):
     async def add_session(
         self,
         session: Session,
-        proof: Proof,
+        proof: Credential,
         audit: AuditRow | None = None,
         *,
         replaces: bytes | None = None,
@@ -291,15 +291,15 @@ class MemberStore(Protocol):
         """Forget sessions that are over and links that are no longer good; how many there were."""
         ...
 
-    async def add_link(self, link: Link, audit: AuditRow | None = None) -> None:
+    async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
         """Store a new link. Raises ``NotFound`` where its account or its member is not there."""
         ...
 
-    async def find_link(self, digest: bytes) -> Link | None:
+    async def find_link(self, digest: bytes) -> InviteLink | None:
         """A link, good or not."""
         ...
 
-    async def list_links(self) -> Sequence[Link]:
+    async def list_links(self) -> Sequence[InviteLink]:
         """Every link, the newest first."""
         ...
 

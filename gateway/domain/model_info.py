@@ -9,7 +9,7 @@ ABSENCES_TO_DROP = 2
 
 
 @attrs.frozen
-class Listed:
+class ModelInfo:
     """A model as a channel lists it. ``created_s`` is the provider's, or when we first saw it (Unix seconds)."""
 
     id: str
@@ -18,12 +18,12 @@ class Listed:
     absences: int = 0
 
 
-def merge(known: Mapping[str, Listed], listing: Iterable[Listed]) -> dict[str, Listed]:
+def merge(known: Mapping[str, ModelInfo], listing: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
     """What is known after a successful ``listing``: new models in, a model absent twice in a row out.
 
     A model that is still listed keeps the ``created_s`` under which it was first shown.
     """
-    after: dict[str, Listed] = {}
+    after: dict[str, ModelInfo] = {}
     for model in listing:
         before = known.get(model.id)
         after[model.id] = attrs.evolve(model, created_s=before.created_s) if before else model

@@ -99,7 +99,7 @@ def retry_after_s(wait: float) -> int:
 
 
 @frozen
-class Allowance:
+class RateLimitWindow:
     """How one limit stands: units a minute, what would pass at this moment, seconds until the meter is at rest.
 
     ``remaining`` never exceeds the burst, a tenth of ``limit``: more would not pass at once.
@@ -111,17 +111,17 @@ class Allowance:
 
 
 @frozen
-class Standing:
+class RateLimitStatus:
     """How a caller stands: for each of the two rates the allowance with the fewest remaining; None is unlimited."""
 
-    requests: Allowance | None = None
-    tokens: Allowance | None = None
+    requests: RateLimitWindow | None = None
+    tokens: RateLimitWindow | None = None
 
 
-UNLIMITED = Standing()
+UNLIMITED = RateLimitStatus()
 
 
-class Meter:
+class GcraBucket:
     """One rate of one subject: its ``tat``, and the limit under which that was owed. ``before``: the last taking."""
 
     __slots__ = ("before", "limit", "tat")
@@ -137,11 +137,11 @@ class Meter:
             self.limit = limit
 
 
-Rate = tuple[Meter, int, int]
+Rate = tuple[GcraBucket, int, int]
 """A meter, the limit under which it is asked, and its burst."""
 
 
-def take_all(rates: Iterable[Rate], cost: int, now: float) -> Allowance | None:
+def take_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | None:
     """Let ``cost`` units through every meter, and tell how the strictest stands then; None where one refuses.
 
     Then nothing is taken. The strictest is that with the fewest remaining, of two that are alike the longer to rest.
@@ -164,10 +164,10 @@ def take_all(rates: Iterable[Rate], cost: int, now: float) -> Allowance | None:
         meter.before, meter.tat = tat, after
         if not told or left < fewest or (left == fewest and (after, -limit) > (latest, -told)):
             told, fewest, latest = limit, left, after
-    return Allowance(told, fewest, latest - now)
+    return RateLimitWindow(told, fewest, latest - now)
 
 
-def put_back(rates: Iterable[Rate], until: Meter | None = None) -> None:
+def put_back(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
     """Undo the last taking, which was a moment ago, for every meter that comes before ``until``."""
     for meter, _, _ in rates:
         if meter is until:
@@ -191,7 +191,7 @@ def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
 
 
 @attrs.frozen
-class Subject:
+class RateLimitSubject:
     """Who is metered, and under which limits at this moment."""
 
     kind: Literal["key", "account"]
@@ -200,10 +200,10 @@ class Subject:
 
 
 @attrs.frozen
-class Refusal:
+class LimitExceeded:
     """Which limit of whom stands in the way, and for how many seconds."""
 
-    subject: Subject
+    subject: RateLimitSubject
     what: Literal["requests a minute", "tokens a minute", "requests at once"]
     limit: int
     wait_s: float
@@ -217,7 +217,7 @@ class Refusal:
 
 
 @attrs.define(eq=False)
-class Turn:
+class RateLimitPermit:
     """Leave for one request: how its subjects stood right after it was taken, and what was.
 
     ``tokens`` is the estimate that was taken from every tokens-a-minute meter. ``seat`` is the counters' own: from
@@ -225,15 +225,15 @@ class Turn:
     """
 
     tokens: int
-    standing: Standing
+    standing: RateLimitStatus
     seat: Any = attrs.field(default=None, repr=False)
     given_back: bool = False
 
 
-class Counters(Protocol):
+class RateLimiter(Protocol):
     """Where the meters live. ``subjects`` are a caller's, and mostly the very same object as the last time."""
 
-    async def take(self, subjects: Sequence[Subject], tokens: int) -> Turn:
+    async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         """One request, ``tokens`` tokens and one place of every subject; all of it or nothing.
 
         Subjects are distinct. Their limits hold from this request on: a meter keeps its state (``change_limit``), and
@@ -241,15 +241,15 @@ class Counters(Protocol):
         """
         ...
 
-    def take_at_once(self, subjects: Sequence[Subject], tokens: int) -> Turn | None:
+    def take_at_once(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit | None:
         """``take`` where it need not wait; None, and nothing is taken, where it has to be awaited."""
         ...
 
-    async def check(self, subjects: Sequence[Subject]) -> None:
+    async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
         """Raise ``RateLimited`` where ``take`` would whatever the tokens are; takes nothing."""
         ...
 
-    def give_back(self, turn: Turn, tokens: int) -> None:
+    def give_back(self, turn: RateLimitPermit, tokens: int) -> None:
         """The request has ended and used ``tokens``: free its places, and count what it used, not the estimate.
 
         Never waits; a second time changes nothing. To be called once for every turn, whatever became of the request.

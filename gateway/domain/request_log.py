@@ -38,7 +38,7 @@ def _clean(outcome: str) -> str:
 
 
 @attrs.frozen
-class Tried:
+class FailedAttempt:
     """One attempt of a call: its channel, its outcome (``ok`` or a fault's public code) and how long it took.
 
     In a provider's own code what is not usual in one becomes ``_``: it goes into rows and headers.
@@ -49,7 +49,7 @@ class Tried:
     ms: int
 
 
-def write_tried(tried: Iterable[Tried]) -> str:
+def write_tried(tried: Iterable[FailedAttempt]) -> str:
     """Attempts as a row keeps them: ``up0=upstream_timeout:120000,up1=ok:85``.
 
     Neither names of channels (``caller.NAME_SHAPE``) nor outcomes have such signs.
@@ -57,10 +57,10 @@ def write_tried(tried: Iterable[Tried]) -> str:
     return ",".join(f"{one.channel}={one.outcome}:{one.ms}" for one in tried)
 
 
-def read_tried(text: str) -> tuple[Tried, ...]:
+def read_tried(text: str) -> tuple[FailedAttempt, ...]:
     """The attempts that ``write_tried`` wrote; what is none is left out."""
     found = map(_TRIED.fullmatch, text.split(","))
-    return tuple(Tried(one[1], one[2], int(one[3])) for one in found if one)
+    return tuple(FailedAttempt(one[1], one[2], int(one[3])) for one in found if one)
 
 
 def write_error(message: str) -> str:
@@ -79,7 +79,7 @@ def fold(text: str) -> str:
 
 
 @frozen
-class RequestRow:
+class RequestRecord:
     """One request, written once when it has ended. Times are Unix milliseconds and durations milliseconds.
 
     ``first_byte_ms`` is from the request's arrival to the first byte towards the caller, None where none was sent.
@@ -124,7 +124,7 @@ class RequestRow:
     error: str = ""
 
 
-class StartedCall(NamedTuple):
+class RequestStart(NamedTuple):
     """What is known of a call when it is about to be made, and all that is if nothing is ever heard of it again.
 
     The fields are those of its row. One that is added needs a default, as it does there.
@@ -143,9 +143,9 @@ class StartedCall(NamedTuple):
     reserved_nanos: int
     client_request_id: str | None = None
 
-    def interrupt(self) -> RequestRow:
+    def interrupt(self) -> RequestRecord:
         """Its row: cut off by a stop or a crash, in its first attempt."""
-        return RequestRow(
+        return RequestRecord(
             **self._asdict(),
             settled_ms=self.started_ms,
             status=INTERRUPTED_STATUS,
@@ -166,7 +166,7 @@ class StartedCall(NamedTuple):
 Verdict = Literal["ok", "error"]
 
 
-def went_wrong(row: RequestRow) -> bool:
+def went_wrong(row: RequestRecord) -> bool:
     """Whether it failed or was refused; a caller who left is nobody's failure."""
     return row.ending not in UNHARMED
 
@@ -234,7 +234,7 @@ class RequestFilter:
             and (self.text is None or self._finds(row))
         )
 
-    def _finds(self, row: RequestRow) -> bool:
+    def _finds(self, row: RequestRecord) -> bool:
         if self.request_id is not None:
             return row.id == self.request_id
         wanted = fold(self.text or "")
@@ -246,7 +246,7 @@ class StoredRequest:
     """A row with its place in the order of writing."""
 
     sequence: int
-    row: RequestRow
+    row: RequestRecord
 
 
 @attrs.frozen

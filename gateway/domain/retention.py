@@ -6,7 +6,7 @@ import attrs
 
 
 @attrs.frozen
-class Round:
+class RetentionBatch:
     """What one commit did.
 
     Attributes:
@@ -27,7 +27,7 @@ class Retirement(Protocol):
         """When the last request, credit or change was recorded, in Unix milliseconds; None before the first."""
         ...
 
-    async def retire_requests(self, before_ms: int, after: int, most: int) -> Round:
+    async def retire_requests(self, before_ms: int, after: int, most: int) -> RetentionBatch:
         """Delete those of the ``most`` rows after the sequence ``after`` that were settled before ``before_ms``.
 
         What they cost is added to what is known of their keys in the same commit. The row of a job that is still on

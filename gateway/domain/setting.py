@@ -79,7 +79,7 @@ class SettingStore(Protocol):
 
 
 @attrs.frozen
-class Told:
+class SettingView:
     """A setting as it stands.
 
     Attributes:
@@ -103,7 +103,7 @@ class Told:
 
 
 @attrs.frozen
-class ToldGroup:
+class GroupView:
     """What the keys of a group pay."""
 
     name: str
@@ -112,7 +112,7 @@ class ToldGroup:
 
 
 @attrs.frozen
-class ToldPrice:
+class PriceView:
     """A price, and whether it is ever asked for: another that goes first may stand for all it stands for."""
 
     price: Price
@@ -128,23 +128,23 @@ class Configuration(Protocol):
     says it or it cannot be changed, and ``StoreUnavailable``.
     """
 
-    def list_settings(self) -> Sequence[Told]:
+    def list_settings(self) -> Sequence[SettingView]:
         """Every setting of every section that is no secret."""
         ...
 
-    async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> Told:
+    async def put_setting(self, section: str, key: str, value: Any, by: Actor) -> SettingView:
         """Set a setting."""
         ...
 
-    async def delete_setting(self, section: str, key: str, by: Actor) -> Told:
+    async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
         """Back to what holds where nobody says anything."""
         ...
 
-    def list_groups(self) -> Sequence[ToldGroup]:
+    def list_groups(self) -> Sequence[GroupView]:
         """Every group that is said anything of, by name."""
         ...
 
-    async def put_group(self, name: str, fields: dict[str, Any], by: Actor) -> ToldGroup:
+    async def put_group(self, name: str, fields: dict[str, Any], by: Actor) -> GroupView:
         """Say what a group pays."""
         ...
 
@@ -152,11 +152,11 @@ class Configuration(Protocol):
         """Say no more of a group."""
         ...
 
-    def list_prices(self) -> Sequence[ToldPrice]:
+    def list_prices(self) -> Sequence[PriceView]:
         """Every price: of the file, then of the console, then those that ship and are in force."""
         ...
 
-    async def put_price(self, model: str, fields: dict[str, Any], by: Actor) -> ToldPrice:
+    async def put_price(self, model: str, fields: dict[str, Any], by: Actor) -> PriceView:
         """Say what a model, or whatever a glob matches, costs."""
         ...
 

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 
-class Recent:
+class RingBuffer:
     """The last ``most`` figures, which are whole numbers of 64 bits; a new one takes the place of the oldest.
 
     A figure costs a place in an array and nothing else. Their order is lost.

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import attrs
 
-from gateway.domain.request_log import RequestRow, Verdict, went_wrong
+from gateway.domain.request_log import RequestRecord, Verdict, went_wrong
 
 HOUR_MS = 3_600_000
 DAY_HOURS = 24
@@ -102,7 +102,7 @@ class Facets:
 
 
 @attrs.frozen
-class Stretch:
+class TimeRange:
     """Sums of a ``span``, from an hour until another."""
 
     span: int
@@ -110,22 +110,22 @@ class Stretch:
     until: int
 
 
-def cover(since: int, until: int) -> list[Stretch]:
+def cover(since: int, until: int) -> list[TimeRange]:
     """What makes up all hours ``since`` ``until``: whole days, and single hours before and after them."""
     first, last = -(-since // DAY_HOURS) * DAY_HOURS, until // DAY_HOURS * DAY_HOURS
     if first >= last:
-        stretches = [Stretch(1, since, until)]
+        stretches = [TimeRange(1, since, until)]
     else:
-        stretches = [Stretch(DAY_HOURS, first, last), Stretch(1, since, first), Stretch(1, last, until)]
+        stretches = [TimeRange(DAY_HOURS, first, last), TimeRange(1, since, first), TimeRange(1, last, until)]
     return [one for one in stretches if one.since < one.until]
 
 
-def sum_up(rows: Iterable[RequestRow]) -> Mapping[Place, Sums]:
+def sum_up(rows: Iterable[RequestRecord]) -> Mapping[Place, Sums]:
     """What rows add to the sums, in one order: so two writers of a database never wait for each other.
 
     A name that no channel knows is no model: callers could fill the sums with their inventions.
     """
-    alike: defaultdict[tuple[int, object], list[RequestRow]] = defaultdict(list)
+    alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
         alike[row.settled_ms // HOUR_MS, _place_of(row)].append(row)
     found: dict[Place, Sums] = {}
@@ -139,7 +139,7 @@ def sum_up(rows: Iterable[RequestRow]) -> Mapping[Place, Sums]:
     return dict(sorted(found.items()))
 
 
-def add_columns(rows: Iterable[RequestRow], amounts_of: Callable[[RequestRow], tuple[int, ...]]) -> Sums:
+def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestRecord], tuple[int, ...]]) -> Sums:
     """The sum of each amount over all rows."""
     return tuple(map(sum, zip(*map(amounts_of, rows), strict=True)))
 

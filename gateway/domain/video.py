@@ -19,9 +19,9 @@ from typing import Any, Literal, Protocol
 import attrs
 
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.upload import Upload
-from gateway.domain.webhook import Delivery
+from gateway.domain.webhook import WebhookDelivery
 
 VideoState = Literal["created", "submitting", "queued", "processing", "fetching", "completed", "failed"]
 """On record only; a provider is being asked to begin; it has not begun; it is at work; its file is being fetched."""
@@ -96,7 +96,7 @@ class Reference:
 
 
 @attrs.frozen
-class VideoAsk:
+class VideoRequest:
     """What of a call for a video every provider must know; the rest stands in the call's body.
 
     Attributes:
@@ -140,7 +140,7 @@ class VideoJob:
     """
 
     id: str
-    receipt: RequestRow
+    receipt: RequestRecord
     prompt: str = attrs.field(repr=False)
     size: str = ""
     seconds: str = ""
@@ -329,7 +329,7 @@ class VideoStore(Protocol):
         ...
 
     async def finish(
-        self, job: VideoJob, row: RequestRow, delivery: Delivery | None, audit: AuditRow | None = None
+        self, job: VideoJob, row: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None = None
     ) -> bool:
         """A job has ended: its state, the request's row with its charge, and what is to be told of it, in one commit.
 
@@ -339,7 +339,7 @@ class VideoStore(Protocol):
         """
         ...
 
-    async def drop(self, job: VideoJob, row: RequestRow) -> bool:
+    async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         """No provider took the job: it is forgotten, and the row of its call stored, in one commit.
 
         False where it has been submitted or has ended, or is gone.

@@ -34,7 +34,7 @@ _GONE = 410
 
 
 @attrs.frozen
-class Delivery:
+class WebhookDelivery:
     """One telling of one end, however many attempts it takes. Times are Unix milliseconds.
 
     Attributes:
@@ -65,7 +65,7 @@ class Delivery:
     owner: str = ""
     lease_until_ms: int = 0
 
-    def note(self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False) -> "Delivery":
+    def note(self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False) -> "WebhookDelivery":
         """After an attempt: over where it was taken (2xx), is wanted no more (410), or was not taken for a day.
 
         Args:
@@ -125,7 +125,7 @@ class DeliveryStore(Protocol):
 
     async def claim_deliveries(
         self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
-    ) -> Sequence[Delivery]:
+    ) -> Sequence[WebhookDelivery]:
         """Take on what is due and nobody alive is at, what is due longest first.
 
         Args:
@@ -137,13 +137,13 @@ class DeliveryStore(Protocol):
         """
         ...
 
-    async def note_delivery(self, delivery: Delivery) -> None:
+    async def note_delivery(self, delivery: WebhookDelivery) -> None:
         """How an attempt ended."""
         ...
 
     async def list_deliveries(
         self, *, video_id: str | None, limit: int, account_id: int | None = None
-    ) -> Sequence[Delivery]:
+    ) -> Sequence[WebhookDelivery]:
         """The newest, the newest first; of one job, or of all, and of one account where one is named."""
         ...
 

@@ -18,7 +18,7 @@ DEFAULT_TIER = "1K"
 
 
 @attrs.frozen
-class Shape:
+class AspectRatio:
     """What a model is told instead of a size."""
 
     ratio: str
@@ -60,9 +60,9 @@ _TIERS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
 """Each in halves of 1K, in the order in which a caller is told of them."""
 
 
-def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, Shape]:
+def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
     return {
-        f"{width * _TIERS[tier] // 2}x{height * _TIERS[tier] // 2}": Shape(ratio, tier)
+        f"{width * _TIERS[tier] // 2}x{height * _TIERS[tier] // 2}": AspectRatio(ratio, tier)
         for tier in tiers
         for ratio, (width, height) in ratios.items()
         if (ratio, tier) != ("21:9", "512")
@@ -70,7 +70,7 @@ def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, Shape]:
 
 
 _ALL_TIERS = tuple(_TIERS)
-_SHAPES: Mapping[str, Shape] = MappingProxyType(
+_SHAPES: Mapping[str, AspectRatio] = MappingProxyType(
     _list(_FIRST, ("1K",)) | _list(_USUAL, _ALL_TIERS) | _list(_EXTREME, _ALL_TIERS),
 )
 """No size is of two models and means something else to each."""
@@ -87,7 +87,7 @@ WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL, ("512",)), *_list(_EXTREME, ("512",)
 """Of gemini-3.1-flash-image."""
 
 
-def read_shape(size: str, allowed: tuple[str, ...] | None) -> Shape:
+def read_shape(size: str, allowed: tuple[str, ...] | None) -> AspectRatio:
     """What to tell for ``size``. Raises ``InvalidRequest`` with what is ``allowed``, where no ratio gives that size."""
     shape = _SHAPES.get(size)
     if shape is None:

@@ -1,6 +1,6 @@
 """The hub: what every chat dialect is read into and written from, so that N languages need N readers and N writers.
 
-A request is a ``Conversation``; an answer, streamed or whole, is a sequence of events. Same language on both sides
+A request is a ``ChatRequest``; an answer, streamed or whole, is a sequence of events. Same language on both sides
 never comes here: those bytes pass untouched. What a dialect has and the hub has not is lost in translation, and only
 there.
 """
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamFault
+from gateway.errors import ProviderError
 
 Json = Mapping[str, Any]
 GEMINI_MARK = "gemini:"
@@ -19,7 +19,7 @@ GEMINI_MARK = "gemini:"
 
 
 @attrs.frozen
-class Text:
+class TextPart:
     """Words. ``cache``: a cache mark as Anthropic writes it (``{"type": "ephemeral"}``), None where there is none."""
 
     text: str
@@ -27,7 +27,7 @@ class Text:
 
 
 @attrs.frozen
-class Blob:
+class MediaPart:
     """A picture, a recording or a file: its bytes in base64 with their media type, or an address.
 
     ``name`` is a file's name, ``detail`` the convention's wish for a picture (auto, low, high).
@@ -43,7 +43,7 @@ class Blob:
 
 
 @attrs.frozen
-class Thought:
+class ReasoningPart:
     """What a model thought in an earlier turn, with the signature its provider wants back.
 
     ``redacted`` is the provider's sealed form of one; then there is no text.
@@ -55,7 +55,7 @@ class Thought:
 
 
 @attrs.frozen
-class ToolUse:
+class ToolCallPart:
     """A call of a tool by the model; ``arguments`` is JSON as text, as the model wrote it.
 
     ``signature`` is Gemini's thought signature of the call.
@@ -69,20 +69,20 @@ class ToolUse:
 
 
 @attrs.frozen
-class ToolResult:
+class ToolResultPart:
     """What a tool answered to the call of that ``id``."""
 
     id: str
-    parts: tuple["Text | Blob", ...]
+    parts: tuple["TextPart | MediaPart", ...]
     failed: bool = False
     cache: Json | None = None
 
 
-Part = Text | Blob | Thought | ToolUse | ToolResult
+Part = TextPart | MediaPart | ReasoningPart | ToolCallPart | ToolResultPart
 
 
 @attrs.frozen
-class Turn:
+class Message:
     """One message. The convention's ``developer`` is ``system`` here; tool results are parts of the user's turns."""
 
     role: Literal["system", "user", "assistant"]
@@ -101,13 +101,13 @@ class Tool:
 
 
 @attrs.frozen
-class NamedTool:
+class ForcedTool:
     """The choice of exactly this tool."""
 
     name: str
 
 
-ToolChoice = Literal["auto", "none", "required"] | NamedTool
+ToolChoice = Literal["auto", "none", "required"] | ForcedTool
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT_TOKENS: Mapping[str, int] = {
     "none": 0, "minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 32_768,
@@ -116,7 +116,7 @@ EFFORT_TOKENS: Mapping[str, int] = {
 
 
 @attrs.frozen
-class Format:
+class ResponseFormat:
     """The shape an answer must have: any JSON object, or what ``schema`` says."""
 
     kind: Literal["json", "schema"]
@@ -126,7 +126,7 @@ class Format:
 
 
 @attrs.frozen
-class Conversation:
+class ChatRequest:
     """A chat request. None, or empty, is "not said".
 
     Attributes:
@@ -137,7 +137,7 @@ class Conversation:
         user: whom the caller calls for, as an opaque name.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[Message, ...]
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -150,7 +150,7 @@ class Conversation:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     parallel_tools: bool | None = None
-    format: Format | None = None
+    format: ResponseFormat | None = None
     thinking_tokens: int | None = None
     effort: Effort | None = None
     user: str | None = None
@@ -163,7 +163,7 @@ Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 @attrs.frozen
-class Started:
+class MessageStart:
     """The answer begins. ``usage`` is what the provider has counted already, if it says so here."""
 
     id: str
@@ -189,7 +189,7 @@ class RefusalDelta:
 
 
 @attrs.frozen
-class ThoughtDelta:
+class ReasoningDelta:
     """More of a thought."""
 
     text: str
@@ -197,7 +197,7 @@ class ThoughtDelta:
 
 
 @attrs.frozen
-class ThoughtSigned:
+class ReasoningSignature:
     """The thought so far is complete, and this is its provider's signature."""
 
     signature: str
@@ -205,7 +205,7 @@ class ThoughtSigned:
 
 
 @attrs.frozen
-class ThoughtRedacted:
+class RedactedReasoning:
     """A thought that the provider shows only sealed."""
 
     data: str
@@ -213,7 +213,7 @@ class ThoughtRedacted:
 
 
 @attrs.frozen
-class ToolStarted:
+class ToolCallStart:
     """A tool call begins; its arguments follow. ``id`` is never empty: a reader makes one where there is none."""
 
     index: int
@@ -224,7 +224,7 @@ class ToolStarted:
 
 
 @attrs.frozen
-class ToolDelta:
+class ToolCallDelta:
     """More of a tool call's arguments, as JSON text."""
 
     index: int
@@ -233,7 +233,7 @@ class ToolDelta:
 
 
 @attrs.frozen
-class PictureMade:
+class ImageOutput:
     """A whole picture, in base64."""
 
     media_type: str
@@ -242,7 +242,7 @@ class PictureMade:
 
 
 @attrs.frozen
-class Finished:
+class ChoiceFinished:
     """One answer is complete. ``stop_sequence``: the one it ended at, where the provider says so."""
 
     reason: Reason
@@ -251,7 +251,7 @@ class Finished:
 
 
 @attrs.frozen
-class Used:
+class UsageReport:
     """What the provider has counted, as totals; a later one replaces an earlier. Reasoning is part of completion."""
 
     usage: Usage
@@ -259,30 +259,30 @@ class Used:
 
 
 @attrs.frozen
-class Failed:
+class StreamError:
     """The provider reported a fault inside its answer; nothing after it counts."""
 
-    fault: UpstreamFault
+    fault: ProviderError
 
 
 @attrs.frozen
-class Ended:
+class StreamEnd:
     """The dialect's end mark: the answer is whole."""
 
 
 Event = (
-    Started
+    MessageStart
     | TextDelta
     | RefusalDelta
-    | ThoughtDelta
-    | ThoughtSigned
-    | ThoughtRedacted
-    | ToolStarted
-    | ToolDelta
-    | PictureMade
-    | Finished
-    | Used
-    | Failed
-    | Ended
+    | ReasoningDelta
+    | ReasoningSignature
+    | RedactedReasoning
+    | ToolCallStart
+    | ToolCallDelta
+    | ImageOutput
+    | ChoiceFinished
+    | UsageReport
+    | StreamError
+    | StreamEnd
 )
-ENDED = Ended()
+ENDED = StreamEnd()

@@ -27,7 +27,7 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import ImageBlocked, UpstreamFault
+from gateway.errors import ImageBlocked, ProviderError
 from gateway.formats.openai.errors import Secrets, mask, read_fault
 
 _CODES = frozenset(
@@ -106,7 +106,7 @@ def write_verdict(ours: str, message: str | None, secrets: Secrets = ()) -> str:
 
 def read_picture_fault(
     status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
-) -> UpstreamFault:
+) -> ProviderError:
     """A provider's answer outside 2xx to a request for pictures -> the fault it is.
 
     A block is one whatever its status (a key that is refused and a rate limit have statuses of their own): another
@@ -120,7 +120,7 @@ def read_picture_fault(
 
 def read_worded_fault(
     status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
-) -> UpstreamFault:
+) -> ProviderError:
     """As ``openai_error.read_fault``, in the provider's words also where they do not stand in an ``error``."""
     return read_fault(status, _wrap(_read_json(raw)) or raw, secrets, rest_s=rest_s, path=path)
 

@@ -1,7 +1,7 @@
 """A fault in the language of whoever called: Anthropic's, or the convention's."""
 
 from gateway.domain.inference_request import Operation
-from gateway.errors import Fault
+from gateway.errors import GatewayError
 from gateway.formats.anthropic.errors import write_messages_error, write_messages_error_event
 from gateway.formats.openai import errors as openai_error
 
@@ -9,12 +9,12 @@ MESSAGES_PATH = "/v1/messages"
 _ANTHROPIC: frozenset[Operation] = frozenset({"messages", "count_tokens"})
 
 
-def write_error(fault: Fault, request_id: str, *, anthropic: bool) -> bytes:
+def write_error(fault: GatewayError, request_id: str, *, anthropic: bool) -> bytes:
     """The error object."""
     return write_messages_error(fault, request_id) if anthropic else openai_error.write_error(fault, request_id)
 
 
-def write_error_event(fault: Fault, request_id: str, operation: Operation) -> bytes:
+def write_error_event(fault: GatewayError, request_id: str, operation: Operation) -> bytes:
     """The error as the last event of a stream that answers ``operation``."""
     if operation in _ANTHROPIC:
         return write_messages_error_event(fault, request_id)

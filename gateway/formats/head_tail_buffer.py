@@ -7,7 +7,7 @@ SLACK_BYTES = 2 * 1024
 _FULL_BYTES = TAIL_BYTES + SLACK_BYTES
 
 
-class Tap:
+class HeadTailBuffer:
     """The first 4 KB and the last 16 KB of a stream, in whole pieces.
 
     Attributes:

@@ -1,20 +1,20 @@
 """How pictures are had from one provider: what to ask, and what the answers mean. Sans-IO, one painter a request.
 
 Some providers answer with the pictures, some with a task that has to be asked after until it is done. Both are a
-``Painter``: it says what to ask next, until it has pictures. Who asks, and waits, is ``media/images.py``.
+``ImageBackend``: it says what to ask next, until it has pictures. Who asks, and waits, is ``media/images.py``.
 """
 
 from typing import Literal, Protocol
 
 import attrs
 
-from gateway.domain.image import Pictures
+from gateway.domain.image import Images
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Said
 
 
 @attrs.frozen(eq=False)
-class Ask:
+class ProviderCall:
     """One request to the provider.
 
     Attributes:
@@ -37,20 +37,20 @@ class Ask:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class Painter(Protocol):
+class ImageBackend(Protocol):
     """One request for pictures, in one provider's language."""
 
-    def begin(self, count: int) -> Ask:
+    def begin(self, count: int) -> ProviderCall:
         """What to ask first, for that many pictures. Raises ``InvalidRequest`` naming what cannot be said."""
         ...
 
-    def read(self, raw: bytes, secrets: Secrets) -> Pictures | Ask:
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
         """A good answer (2xx) to the last ask -> the pictures, or what to ask next.
 
-        Raises ``UpstreamError`` where it is neither, ``ImageBlocked`` where a filter took the pictures away.
+        Raises ``ProviderBadResponse`` where it is neither, ``ImageBlocked`` where a filter took the pictures away.
         """
         ...
 
-    def abandon(self) -> Ask | None:
+    def abandon(self) -> ProviderCall | None:
         """How to stop a task that is under way, for a caller who left; None where nothing is, or nothing can be."""
         ...

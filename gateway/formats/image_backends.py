@@ -5,29 +5,29 @@ from types import MappingProxyType
 
 from gateway.domain.api_format import Wire
 from gateway.domain.capability import Capability
-from gateway.domain.inference_request import Call
-from gateway.formats.gemini.images import GeminiPainter
-from gateway.formats.image_backend import Painter
-from gateway.formats.openai.chat_images import ChatPainter
-from gateway.formats.openai.image_backend import OpenAiPainter
-from gateway.formats.vendors.dashscope_images import DashScopePainter
-from gateway.formats.vendors.replicate_images import ReplicatePainter
+from gateway.domain.inference_request import InferenceRequest
+from gateway.formats.gemini.images import GeminiImageBackend
+from gateway.formats.image_backend import ImageBackend
+from gateway.formats.openai.chat_images import ChatImageBackend
+from gateway.formats.openai.image_backend import OpenAiImageBackend
+from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
+from gateway.formats.vendors.replicate_images import ReplicateImageBackend
 
-Factory = Callable[[Call, str, str, Capability], Painter]
+Factory = Callable[[InferenceRequest, str, str, Capability], ImageBackend]
 
 _PAINTERS: Mapping[Wire, Factory] = MappingProxyType(
     {
-        "openai_images": OpenAiPainter,
-        "openai_edits": OpenAiPainter,
-        "gemini_pictures": GeminiPainter,
-        "chat_pictures": ChatPainter,
-        "dashscope_pictures": DashScopePainter,
-        "replicate_pictures": ReplicatePainter,
+        "openai_images": OpenAiImageBackend,
+        "openai_edits": OpenAiImageBackend,
+        "gemini_pictures": GeminiImageBackend,
+        "chat_pictures": ChatImageBackend,
+        "dashscope_pictures": DashScopeImageBackend,
+        "replicate_pictures": ReplicateImageBackend,
     },
 )
 
 
-def make_painter(wire: Wire, call: Call, model: str, mark: str, capability: Capability) -> Painter:
+def make_painter(wire: Wire, call: InferenceRequest, model: str, mark: str, capability: Capability) -> ImageBackend:
     """A painter for ``call`` in the language ``wire``, towards a provider that calls its model ``model``.
 
     ``mark`` is a word that nobody could have put into the call; see ``formats/request_body.py``.

@@ -5,11 +5,11 @@ import re
 
 import attrs
 
-from gateway.domain.image import Picture
-from gateway.domain.inference_request import Call
+from gateway.domain.image import Image
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import SNIFF_BYTES, sniff_picture
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats.prompt_tokens import estimate_prompt
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}\Z")
@@ -20,28 +20,30 @@ _TOKENS_A_PICTURE = 1_290
 
 
 @attrs.frozen
-class Found:
+class FoundImage:
     """A picture and its media type, where one was said."""
 
-    picture: Picture
+    picture: Image
     media_type: str | None = None
 
 
 def read_base64(data: object) -> str:
-    """``data``, where it is base64 of the standard alphabet with its padding. Raises ``UpstreamError``."""
+    """``data``, where it is base64 of the standard alphabet with its padding. Raises ``ProviderBadResponse``."""
     if not isinstance(data, str) or len(data) % 4 or not _BASE64.match(data):
-        raise UpstreamError("The provider's answer has a picture that is not base64")
+        raise ProviderBadResponse("The provider's answer has a picture that is not base64")
     return data
 
 
 def check_picture(head: bytes) -> None:
-    """Raise ``UpstreamError`` where a file that begins with ``head`` is no picture."""
+    """Raise ``ProviderBadResponse`` where a file that begins with ``head`` is no picture."""
     if sniff_picture(head[:SNIFF_BYTES]) is None:
-        raise UpstreamError("The provider's picture is of no kind that is known")
+        raise ProviderBadResponse("The provider's picture is of no kind that is known")
 
 
 def check_whole(data: str) -> None:
-    """Raise ``UpstreamError`` where ``data`` is not the base64 of a picture. It takes a while where that is large."""
+    """Raise ``ProviderBadResponse`` where ``data`` is not the base64 of a picture. It takes a while where that is
+    large.
+    """
     check_picture(base64.b64decode(read_base64(data)[: 2 * SNIFF_BYTES]))
 
 
@@ -53,18 +55,18 @@ def read_media_type(value: object) -> str | None:
     return media_type if media_type.startswith("image/") else None
 
 
-def read_url(url: str) -> Found:
-    """A picture by its ``data:``, http or https URL. Raises ``UpstreamError`` where it is none of these."""
+def read_url(url: str) -> FoundImage:
+    """A picture by its ``data:``, http or https URL. Raises ``ProviderBadResponse`` where it is none of these."""
     if url[:5].lower() == "data:":
         comma = url.find(",", 0, _LONGEST_HEAD)
         head = url[5 : max(comma, 5)]
         media_type = read_media_type(head)
         if media_type is None or not head.lower().endswith(";base64"):
-            raise UpstreamError("The provider's answer has a data URL that is no picture's")
-        return Found(Picture(data=read_base64(url[comma + 1 :])), media_type)
+            raise ProviderBadResponse("The provider's answer has a data URL that is no picture's")
+        return FoundImage(Image(data=read_base64(url[comma + 1 :])), media_type)
     if len(url) <= _LONGEST_URL and is_web_url(url):
-        return Found(Picture(url=url))
-    raise UpstreamError("The provider's answer has a picture whose address makes no sense")
+        return FoundImage(Image(url=url))
+    raise ProviderBadResponse("The provider's answer has a picture whose address makes no sense")
 
 
 def is_web_url(url: str) -> bool:
@@ -74,13 +76,13 @@ def is_web_url(url: str) -> bool:
     )
 
 
-def write_told(found: tuple[Found, ...]) -> dict[str, str]:
+def write_told(found: tuple[FoundImage, ...]) -> dict[str, str]:
     """What pictures are, in the convention's words: ``output_format``, where all of them are of the same."""
     kinds = {one.media_type for one in found}
     kind = kinds.pop() if len(kinds) == 1 else None
     return {"output_format": kind.removeprefix("image/").partition("+")[0]} if kind else {}
 
 
-def estimate_usage(call: Call, images: int) -> Usage:
+def estimate_usage(call: InferenceRequest, images: int) -> Usage:
     """The usage of a model that talks, whose provider said nothing that can be believed."""
     return Usage(estimate_prompt(call), _TOKENS_A_PICTURE * images, source="estimate", images=images)

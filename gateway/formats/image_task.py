@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.domain.image import Picture, Pictures
-from gateway.domain.inference_request import Call
+from gateway.domain.image import Image, Images
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_IMAGES, Usage
-from gateway.errors import InvalidRequest, UpstreamError
-from gateway.formats.image_backend import Ask
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import read_url
 from gateway.formats.openai.chat import read_any_object
 from gateway.formats.openai.errors import Secrets, mask
@@ -28,7 +28,7 @@ _UNSAYABLE = ("svg", "frame_count", "frame_duration_ms")
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 
 
-class PictureTask:
+class ImageTask:
     """One task, from before it has an id to its end.
 
     Args:
@@ -49,11 +49,11 @@ class PictureTask:
     def read_object(self, raw: bytes) -> dict[str, Any] | None:
         """An answer's object; None where a task that is known was asked after, and what came is none.
 
-        Raises ``UpstreamError`` where it is none and there is no task, or it is the last of too many.
+        Raises ``ProviderBadResponse`` where it is none and there is no task, or it is the last of too many.
         """
         try:
             value = read_any_object(raw)
-        except UpstreamError:
+        except ProviderBadResponse:
             self._mumbled += 1
             if self._id is None or self._mumbled > MOST_MUMBLED:
                 raise
@@ -61,28 +61,28 @@ class PictureTask:
         self._mumbled = 0
         return value
 
-    def follow(self, found: object) -> Ask:
+    def follow(self, found: object) -> ProviderCall:
         """It is under way: how to ask after it. Its id is the one that was given first, whatever is said later.
 
-        Raises ``UpstreamError`` where that is none that may stand in a path.
+        Raises ``ProviderBadResponse`` where that is none that may stand in a path.
         """
         if self._id is None:
             if not isinstance(found, str) or not _ID.match(found):
-                raise UpstreamError("The provider gave its task no usable id")
+                raise ProviderBadResponse("The provider gave its task no usable id")
             self._id = found
         return self.ask_after()
 
-    def ask_after(self) -> Ask:
+    def ask_after(self) -> ProviderCall:
         """How to ask after it, a little later than the last time. Only of a task that is known."""
         wait_s = self._wait_s
         self._wait_s = min(wait_s * _GROWTH, LONGEST_WAIT_S)
-        return Ask(method="GET", path=f"{self._place}/{self._id}", wait_s=wait_s, passing=True)
+        return ProviderCall(method="GET", path=f"{self._place}/{self._id}", wait_s=wait_s, passing=True)
 
-    def abandon(self) -> Ask | None:
+    def abandon(self) -> ProviderCall | None:
         """How to cancel it; None where it has ended, or was never known."""
         if self._id is None or self.ended:
             return None
-        return Ask(path=f"{self._place}/{self._id}/cancel", passing=True)
+        return ProviderCall(path=f"{self._place}/{self._id}/cancel", passing=True)
 
 
 def read_state(state: object, secrets: Secrets) -> str:
@@ -90,21 +90,21 @@ def read_state(state: object, secrets: Secrets) -> str:
     return mask(state, secrets)[:_SHOWN_CHARS] if isinstance(state, str) and state else "in no state that is known"
 
 
-def read_picture(url: object) -> Picture:
-    """A picture by its address, or ``data:`` URL. Raises ``UpstreamError`` where it is none."""
+def read_picture(url: object) -> Image:
+    """A picture by its address, or ``data:`` URL. Raises ``ProviderBadResponse`` where it is none."""
     if not isinstance(url, str):
-        raise UpstreamError("The provider's answer has a picture without an address")
+        raise ProviderBadResponse("The provider's answer has a picture without an address")
     return read_url(url).picture
 
 
-def write_pictures(items: Sequence[Picture], wanted: int) -> Pictures:
+def write_pictures(items: Sequence[Image], wanted: int) -> Images:
     """The pictures of a task that succeeded. What was made is charged, also where it is more than was wanted.
 
-    Raises ``UpstreamError`` where it is fewer.
+    Raises ``ProviderBadResponse`` where it is fewer.
     """
     if len(items) < wanted:
-        raise UpstreamError(f"The provider made {len(items)} of {wanted} pictures")
-    return Pictures(tuple(items[:wanted]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
+        raise ProviderBadResponse(f"The provider made {len(items)} of {wanted} pictures")
+    return Images(tuple(items[:wanted]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
 
 
 def read_sides(size: str) -> tuple[int, int]:
@@ -127,7 +127,7 @@ def read_field(value: object) -> object:
     return float(value) if found["rest"] else int(value)
 
 
-def check_expressible(call: Call, *, takes: bool, needs: bool) -> None:
+def check_expressible(call: InferenceRequest, *, takes: bool, needs: bool) -> None:
     """Raise ``InvalidRequest`` for pictures that a model does not take, or for want of those it cannot do without.
 
     And for what none of these models has words for: masks, transparency, more than one frame. Shades of how are left

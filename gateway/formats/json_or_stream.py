@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import UpstreamError
-from gateway.formats.stream import Ending
+from gateway.errors import ProviderBadResponse
+from gateway.formats.stream import StreamState
 
 MAX_WHOLE_BYTES = 64 * 1024 * 1024
 _BLANK = b" \t\r\n\xef\xbb\xbf"
@@ -28,11 +28,11 @@ def is_event_stream(begun: bytes) -> bool:
     return begun.startswith(_FIELDS) or any(field.startswith(begun) for field in _FIELDS)
 
 
-class WholeGate(Ending):
+class JsonOrStream(StreamState):
     """Keeps a whole answer until it has ended, and writes it as the stream that says the same.
 
     Args:
-        write: a whole answer -> its events, end mark included, and what it used. Raises an ``UpstreamFault``.
+        write: a whole answer -> its events, end mark included, and what it used. Raises an ``ProviderError``.
     """
 
     __slots__ = ("_held", "_held_bytes", "_usage", "_write", "events")
@@ -50,13 +50,15 @@ class WholeGate(Ending):
         self._held_bytes += len(data)
         if self._held_bytes > MAX_WHOLE_BYTES:
             self._held.clear()
-            self.fault = UpstreamError(f"The provider's answer is larger than {MAX_WHOLE_BYTES} bytes", phase="body")
+            self.fault = ProviderBadResponse(
+                f"The provider's answer is larger than {MAX_WHOLE_BYTES} bytes", phase="body"
+            )
         else:
             self._held.append(data)
         return b""
 
     def finish(self) -> bytes:
-        """The transport has ended: the whole stream. Raises an ``UpstreamFault`` if the answer is none."""
+        """The transport has ended: the whole stream. Raises an ``ProviderError`` if the answer is none."""
         if self.fault is not None:
             raise self.fault
         raw = b"".join(self._held)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gateway.domain.audio import count_heard_tokens
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 
 _FIELDS = (
@@ -29,7 +29,7 @@ _BYTES_A_TOKEN = 32
 """Of a recording or a document in base64: a page of 1,500 tokens weighs some 40 KB."""
 
 
-def estimate_prompt(call: Call) -> int:
+def estimate_prompt(call: InferenceRequest) -> int:
     """Tokens of the prompt of ``call``, at most its bound; sound to be heard is counted by its length."""
     texts: list[str] = []
     tokens = 0

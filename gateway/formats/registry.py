@@ -1,7 +1,7 @@
 """One call in the language of one provider: what is sent, and how the answer becomes the caller's.
 
 Where both sides speak the same language the bytes pass, and the answer is only looked at. Where they do not, the call
-becomes a ``Conversation`` and the answer a sequence of events, and each side's own language is written from those.
+becomes a ``ChatRequest`` and the answer a sequence of events, and each side's own language is written from those.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +13,18 @@ import orjson
 
 from gateway.domain.api_format import Wire
 from gateway.domain.frozen import frozen
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import rerank
 from gateway.formats.anthropic import message_to_stream as anthropic_whole
 from gateway.formats.anthropic import request_reader as anthropic_conversation
 from gateway.formats.anthropic import request_writer as anthropic_body
 from gateway.formats.anthropic import response as anthropic_answer
-from gateway.formats.anthropic.passthrough import MessagesGate
+from gateway.formats.anthropic.passthrough import MessagesPassthrough
 from gateway.formats.anthropic.passthrough_body import write_passed_body
-from gateway.formats.anthropic.stream import MessagesReader, MessagesWriter
-from gateway.formats.chat import Conversation, Event
+from gateway.formats.anthropic.stream import MessagesStreamParser, MessagesStreamSerializer
+from gateway.formats.chat import ChatRequest, Event
 from gateway.formats.gemini import embeddings as gemini_embeddings
 from gateway.formats.gemini import request_writer as gemini_body
 from gateway.formats.gemini import response as gemini_events
@@ -38,21 +38,21 @@ from gateway.formats.openai import response_to_stream as responses_whole
 from gateway.formats.openai import responses as openai_responses
 from gateway.formats.openai import speech as openai_speech
 from gateway.formats.openai import transcriptions as openai_transcriptions
-from gateway.formats.openai.chat import ChatGate, read_answer_object, read_chat_answer, write_chat_body
+from gateway.formats.openai.chat import ChatPassthrough, read_answer_object, read_chat_answer, write_chat_body
 from gateway.formats.openai.embeddings import read_embeddings_answer, write_embeddings_body
 from gateway.formats.openai.errors import Secrets
-from gateway.formats.openai.image_stream import ImagesGate
+from gateway.formats.openai.image_stream import ImagesPassthrough
 from gateway.formats.openai.image_stream import write_whole as write_whole_images
 from gateway.formats.openai.images import write_edits_form, write_images_body
-from gateway.formats.openai.stream import ChatReader, ChatWriter
+from gateway.formats.openai.stream import ChatStreamParser, ChatStreamSerializer
 from gateway.formats.request_body import Said
-from gateway.formats.stream import Gate, Reader, Translation, Writer, read_events_usage
+from gateway.formats.stream import StreamParser, StreamSerializer, StreamTransform, TranslatingStream, read_events_usage
 
 Body = dict[str, Any]
 
 
 @frozen
-class Naming:
+class ResponseIdentity:
     """What an answer is called where its provider does not say: its id, the model's own name, the time (Unix s)."""
 
     id: str
@@ -61,7 +61,7 @@ class Naming:
 
 
 @attrs.frozen
-class Manner:
+class ResponseMode:
     """What an answer looks like on its way to the caller.
 
     Attributes:
@@ -79,19 +79,19 @@ class Manner:
         return self.media_type if self.media_type == "application/json" else "*/*"
 
 
-PLAIN = Manner()
+PLAIN = ResponseMode()
 
 
-class Exchange(Protocol):
+class Translator(Protocol):
     """One call in one provider's language."""
 
     @property
-    def manner(self) -> Manner:
+    def manner(self) -> ResponseMode:
         """What its answer looks like."""
         ...
 
     @property
-    def naming(self) -> Naming:
+    def naming(self) -> ResponseIdentity:
         """What the answer is called."""
         ...
 
@@ -99,19 +99,19 @@ class Exchange(Protocol):
         """What is sent; the outermost dict is fresh. Raises ``InvalidRequest`` where it cannot be said."""
         ...
 
-    def open_gate(self, secrets: Secrets) -> Gate:
+    def open_gate(self, secrets: Secrets) -> StreamTransform:
         """A gate for the stream that answers."""
         ...
 
     def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         """A whole answer to a call for a stream -> the stream that says the same, end mark included, and what it used.
 
-        Raises an ``UpstreamFault`` where it is none.
+        Raises an ``ProviderError`` where it is none.
         """
         ...
 
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-        """A whole answer -> the caller's bytes, and what it used. Raises an ``UpstreamFault`` where it is none."""
+        """A whole answer -> the caller's bytes, and what it used. Raises an ``ProviderError`` where it is none."""
         ...
 
 
@@ -119,95 +119,95 @@ _TOO_DEEP = "The provider's answer is nested too deeply to be passed on"
 """JSON can be read that cannot be written again: what is nested 254 to 1024 deep."""
 
 
-_WriteWhole = Callable[[bytes, Call, Secrets], tuple[bytes, Usage]]
+_WriteWhole = Callable[[bytes, InferenceRequest, Secrets], tuple[bytes, Usage]]
 
 
-def _open_none(_call: Call, _secrets: Secrets) -> Gate:
-    raise UpstreamError("An answer of this kind is not streamed")
+def _open_none(_call: InferenceRequest, _secrets: Secrets) -> StreamTransform:
+    raise ProviderBadResponse("An answer of this kind is not streamed")
 
 
-def _write_none(_raw: bytes, _call: Call, _secrets: Secrets) -> tuple[bytes, Usage]:
-    raise UpstreamError("The provider did not answer with an event stream")
+def _write_none(_raw: bytes, _call: InferenceRequest, _secrets: Secrets) -> tuple[bytes, Usage]:
+    raise ProviderBadResponse("The provider did not answer with an event stream")
 
 
 @attrs.frozen
-class _Direct:
+class _PassthroughFormat:
     """How a call that needs no hub is sent, read whole, and let through where it streams.
 
     ``write_whole`` makes the stream of a whole answer. ``find_manner`` None: every answer is plain.
     """
 
-    write: Callable[[Call, str], Said]
-    read: Callable[[bytes, Call, Naming, Secrets], tuple[bytes, Usage]]
-    gate: Callable[[Call, Secrets], Gate] = _open_none
+    write: Callable[[InferenceRequest, str], Said]
+    read: Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], tuple[bytes, Usage]]
+    gate: Callable[[InferenceRequest, Secrets], StreamTransform] = _open_none
     write_whole: _WriteWhole = _write_none
-    find_manner: Callable[[Call], Manner] | None = None
+    find_manner: Callable[[InferenceRequest], ResponseMode] | None = None
 
 
 @frozen
-class _Passed:
-    """``Exchange`` without the hub between."""
+class _Passthrough:
+    """``Translator`` without the hub between."""
 
-    call: Call
-    naming: Naming
-    direct: _Direct
-    manner: Manner
+    call: InferenceRequest
+    naming: ResponseIdentity
+    direct: _PassthroughFormat
+    manner: ResponseMode
 
     def write_body(self) -> Said:
         return self.direct.write(self.call, self.naming.model)
 
-    def open_gate(self, secrets: Secrets) -> Gate:
+    def open_gate(self, secrets: Secrets) -> StreamTransform:
         return self.direct.gate(self.call, secrets)
 
     def write_whole(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
             return self.direct.write_whole(raw, self.call, secrets)
         except orjson.JSONEncodeError:
-            raise UpstreamError(_TOO_DEEP) from None
+            raise ProviderBadResponse(_TOO_DEEP) from None
 
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
             return self.direct.read(raw, self.call, self.naming, secrets)
         except orjson.JSONEncodeError:
-            raise UpstreamError(_TOO_DEEP) from None
+            raise ProviderBadResponse(_TOO_DEEP) from None
 
 
 @attrs.frozen
-class _Asked:
+class _ClientFormat:
     """A language in which callers ask: read from, and answered in."""
 
-    read_conversation: Callable[[Body], Conversation]
-    open_writer: Callable[[Call, Naming], Writer]
-    write_answer: Callable[[Sequence[Event], Naming], bytes]
+    read_conversation: Callable[[Body], ChatRequest]
+    open_writer: Callable[[InferenceRequest, ResponseIdentity], StreamSerializer]
+    write_answer: Callable[[Sequence[Event], ResponseIdentity], bytes]
 
 
 @attrs.frozen
-class _Spoken:
+class _ProviderFormat:
     """A language that providers speak: written to, and read from."""
 
-    write_body: Callable[[Conversation, Call, str], Body]
-    open_reader: Callable[[Call, Naming, Secrets], Reader]
-    read_answer: Callable[[bytes, Naming, Secrets], list[Event]]
+    write_body: Callable[[ChatRequest, InferenceRequest, str], Body]
+    open_reader: Callable[[InferenceRequest, ResponseIdentity, Secrets], StreamParser]
+    read_answer: Callable[[bytes, ResponseIdentity, Secrets], list[Event]]
 
 
 @frozen
-class _Translated:
-    """``Exchange`` between two languages."""
+class _ChatTranslation:
+    """``Translator`` between two languages."""
 
-    call: Call
-    naming: Naming
-    asked: _Asked
-    spoken: _Spoken
+    call: InferenceRequest
+    naming: ResponseIdentity
+    asked: _ClientFormat
+    spoken: _ProviderFormat
 
     @property
-    def manner(self) -> Manner:
+    def manner(self) -> ResponseMode:
         return PLAIN
 
     def write_body(self) -> Body:
         return self.spoken.write_body(self.asked.read_conversation(self.call.body), self.call, self.naming.model)
 
-    def open_gate(self, secrets: Secrets) -> Gate:
-        return Translation(
+    def open_gate(self, secrets: Secrets) -> StreamTransform:
+        return TranslatingStream(
             self.spoken.open_reader(self.call, self.naming, secrets),
             self.asked.open_writer(self.call, self.naming),
             self.call,
@@ -219,7 +219,7 @@ class _Translated:
         try:
             written = b"".join([writer.write(event) for event in events])
         except orjson.JSONEncodeError:
-            raise UpstreamError(_TOO_DEEP) from None
+            raise ProviderBadResponse(_TOO_DEEP) from None
         return written, read_events_usage(events, self.call)
 
     def read_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
@@ -227,105 +227,111 @@ class _Translated:
         try:
             written = self.asked.write_answer(events, self.naming)
         except orjson.JSONEncodeError:
-            raise UpstreamError(_TOO_DEEP) from None
+            raise ProviderBadResponse(_TOO_DEEP) from None
         return written, read_events_usage(events, self.call)
 
 
 def _untouched(
-    read: Callable[[bytes, Call, Secrets], Usage],
-) -> Callable[[bytes, Call, Naming, Secrets], tuple[bytes, Usage]]:
+    read: Callable[[bytes, InferenceRequest, Secrets], Usage],
+) -> Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], tuple[bytes, Usage]]:
     """A reader that only looks, as one that gives the bytes too."""
     return lambda raw, call, _naming, secrets: (raw, read(raw, call, secrets))
 
 
-def _read_chat(raw: bytes, call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:
+def _read_chat(raw: bytes, call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets) -> tuple[bytes, Usage]:
     return raw, read_chat_answer(read_answer_object(raw, secrets), call)
 
 
-def _read_count(raw: bytes, _call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:
+def _read_count(
+    raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets
+) -> tuple[bytes, Usage]:
     anthropic_answer.read_count_answer(raw, secrets)
     return raw, NO_USAGE
 
 
-def _write_gemini_count(call: Call, model: str) -> Body:
+def _write_gemini_count(call: InferenceRequest, model: str) -> Body:
     return gemini_body.write_count_body(anthropic_conversation.read_conversation(call.body), model)
 
 
-def _read_gemini_count(raw: bytes, _call: Call, _naming: Naming, secrets: Secrets) -> tuple[bytes, Usage]:
+def _read_gemini_count(
+    raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, secrets: Secrets
+) -> tuple[bytes, Usage]:
     return anthropic_answer.write_count_answer(gemini_body.read_count_answer(raw, secrets)), NO_USAGE
 
 
-def _refuse_whole(_raw: bytes, _call: Call, _naming: Naming, _secrets: Secrets) -> tuple[bytes, Usage]:
-    raise UpstreamError("An answer of this kind is not read whole")
+def _refuse_whole(
+    _raw: bytes, _call: InferenceRequest, _naming: ResponseIdentity, _secrets: Secrets
+) -> tuple[bytes, Usage]:
+    raise ProviderBadResponse("An answer of this kind is not read whole")
 
 
-def _refuse_body(_call: Call, _model: str) -> Body:
+def _refuse_body(_call: InferenceRequest, _model: str) -> Body:
     raise InvalidRequest("A call of this kind is not said in one body")
 
 
-def _find_speech_manner(call: Call) -> Manner:
-    return PLAIN if openai_speech.is_events(call) else Manner(openai_speech.find_media_type(call), binary=True)
+def _find_speech_manner(call: InferenceRequest) -> ResponseMode:
+    return PLAIN if openai_speech.is_events(call) else ResponseMode(openai_speech.find_media_type(call), binary=True)
 
 
-def _find_transcript_manner(call: Call) -> Manner:
-    return Manner(openai_transcriptions.find_media_type(call))
+def _find_transcript_manner(call: InferenceRequest) -> ResponseMode:
+    return ResponseMode(openai_transcriptions.find_media_type(call))
 
 
-_PAINTED = _Direct(_refuse_body, _refuse_whole)
+_PAINTED = _PassthroughFormat(_refuse_body, _refuse_whole)
 """Of pictures that a painter gets (``formats/image_backends.py``): there is no one body, and no one answer."""
-_DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
+_DIRECT: Mapping[Wire, _PassthroughFormat] = MappingProxyType(
     {
-        "openai_chat": _Direct(write_chat_body, _read_chat, ChatGate, openai_whole.write_whole),
-        "openai_embeddings": _Direct(
+        "openai_chat": _PassthroughFormat(write_chat_body, _read_chat, ChatPassthrough, openai_whole.write_whole),
+        "openai_embeddings": _PassthroughFormat(
             write_embeddings_body,
             lambda raw, call, _naming, secrets: read_embeddings_answer(raw, call, secrets),
         ),
-        "openai_completions": _Direct(
+        "openai_completions": _PassthroughFormat(
             openai_completions.write_completions_body,
             _read_chat,
             openai_completions.CompletionsGate,
             openai_whole.write_whole,
         ),
-        "openai_moderations": _Direct(
+        "openai_moderations": _PassthroughFormat(
             openai_moderations.write_moderations_body,
             _untouched(openai_moderations.read_moderations_answer),
         ),
-        "openai_responses": _Direct(
+        "openai_responses": _PassthroughFormat(
             openai_responses.write_responses_body,
             _untouched(openai_responses.read_responses_answer),
-            openai_responses.ResponsesGate,
+            openai_responses.ResponsesPassthrough,
             responses_whole.write_whole,
         ),
-        "openai_images": _Direct(write_images_body, _refuse_whole, ImagesGate, write_whole_images),
-        "openai_edits": _Direct(write_edits_form, _refuse_whole, ImagesGate, write_whole_images),
-        "openai_transcriptions": _Direct(
+        "openai_images": _PassthroughFormat(write_images_body, _refuse_whole, ImagesPassthrough, write_whole_images),
+        "openai_edits": _PassthroughFormat(write_edits_form, _refuse_whole, ImagesPassthrough, write_whole_images),
+        "openai_transcriptions": _PassthroughFormat(
             openai_transcriptions.write_transcription_form,
             lambda raw, call, _naming, secrets: openai_transcriptions.read_transcription_answer(raw, call, secrets),
-            openai_transcriptions.TranscriptGate,
+            openai_transcriptions.TranscriptPassthrough,
             openai_transcriptions.write_whole,
             _find_transcript_manner,
         ),
-        "openai_translations": _Direct(
+        "openai_translations": _PassthroughFormat(
             openai_transcriptions.write_transcription_form,
             lambda raw, call, _naming, secrets: openai_transcriptions.read_transcription_answer(raw, call, secrets),
             find_manner=_find_transcript_manner,
         ),
-        "openai_speech": _Direct(
+        "openai_speech": _PassthroughFormat(
             openai_speech.write_speech_body,
             _refuse_whole,
             openai_speech.open_speech_gate,
             find_manner=_find_speech_manner,
         ),
-        "rerank": _Direct(rerank.write_rerank_body, _untouched(rerank.read_rerank_answer)),
-        "anthropic_messages": _Direct(
+        "rerank": _PassthroughFormat(rerank.write_rerank_body, _untouched(rerank.read_rerank_answer)),
+        "anthropic_messages": _PassthroughFormat(
             write_passed_body,
             _untouched(anthropic_answer.read_passed_answer),
-            MessagesGate,
+            MessagesPassthrough,
             anthropic_whole.write_whole,
         ),
-        "anthropic_count_tokens": _Direct(write_passed_body, _read_count),
-        "gemini_count_tokens": _Direct(_write_gemini_count, _read_gemini_count),
-        "gemini_embeddings": _Direct(
+        "anthropic_count_tokens": _PassthroughFormat(write_passed_body, _read_count),
+        "gemini_count_tokens": _PassthroughFormat(_write_gemini_count, _read_gemini_count),
+        "gemini_embeddings": _PassthroughFormat(
             gemini_embeddings.write_embeddings_body,
             lambda raw, call, naming, secrets: gemini_embeddings.read_embeddings_answer(
                 raw, call, naming.model, secrets
@@ -334,11 +340,11 @@ _DIRECT: Mapping[Wire, _Direct] = MappingProxyType(
     },
 )
 
-_ASKED: Mapping[str, _Asked] = MappingProxyType(
+_ASKED: Mapping[str, _ClientFormat] = MappingProxyType(
     {
-        "chat": _Asked(
+        "chat": _ClientFormat(
             openai_conversation.read_conversation,
-            lambda call, naming: ChatWriter(
+            lambda call, naming: ChatStreamSerializer(
                 answer_id=f"chatcmpl-{naming.id}",
                 model=naming.model,
                 created_s=naming.now_s,
@@ -351,29 +357,29 @@ _ASKED: Mapping[str, _Asked] = MappingProxyType(
                 created_s=naming.now_s,
             ),
         ),
-        "messages": _Asked(
+        "messages": _ClientFormat(
             anthropic_conversation.read_conversation,
-            lambda _call, naming: MessagesWriter(naming.model, f"msg_{naming.id}"),
+            lambda _call, naming: MessagesStreamSerializer(naming.model, f"msg_{naming.id}"),
             lambda events, it: anthropic_answer.write_answer(events, model=it.model, message_id=f"msg_{it.id}"),
         ),
     },
 )
 
-_SPOKEN: Mapping[Wire, _Spoken] = MappingProxyType(
+_SPOKEN: Mapping[Wire, _ProviderFormat] = MappingProxyType(
     {
-        "openai_chat": _Spoken(
+        "openai_chat": _ProviderFormat(
             lambda conversation, call, model: openai_body.write_body(conversation, model, stream=call.stream),
-            lambda call, naming, secrets: ChatReader(call.choices, secrets, naming.id),
+            lambda call, naming, secrets: ChatStreamParser(call.choices, secrets, naming.id),
             lambda raw, naming, secrets: openai_answer.read_answer(raw, secrets, naming.id),
         ),
-        "anthropic_messages": _Spoken(
+        "anthropic_messages": _ProviderFormat(
             lambda conversation, call, model: anthropic_body.write_body(conversation, model, stream=call.stream),
-            lambda _call, naming, secrets: MessagesReader(secrets, naming.id),
+            lambda _call, naming, secrets: MessagesStreamParser(secrets, naming.id),
             lambda raw, naming, secrets: anthropic_answer.read_answer(raw, secrets, naming.id),
         ),
-        "gemini_generate": _Spoken(
+        "gemini_generate": _ProviderFormat(
             lambda conversation, _call, model: gemini_body.write_body(conversation, model),
-            lambda _call, naming, secrets: gemini_events.GenerateReader(naming.id, naming.model, secrets),
+            lambda _call, naming, secrets: gemini_events.GenerateContentParser(naming.id, naming.model, secrets),
             lambda raw, naming, secrets: gemini_events.read_answer(
                 raw, answer_id=naming.id, model=naming.model, secrets=secrets
             ),
@@ -384,12 +390,12 @@ _OWN: Mapping[str, Wire] = MappingProxyType({"chat": "openai_chat", "messages": 
 """The language an operation is asked in, where it can be answered in another."""
 
 
-def make_exchange(call: Call, wire: Wire, naming: Naming) -> Exchange:
+def make_exchange(call: InferenceRequest, wire: Wire, naming: ResponseIdentity) -> Translator:
     """``call`` in the language ``wire``, one of those that ``domain/api_format.py`` names for its operation."""
     if is_translated(call.operation, wire):
-        return _Translated(call, naming, _ASKED[call.operation], _SPOKEN[wire])
+        return _ChatTranslation(call, naming, _ASKED[call.operation], _SPOKEN[wire])
     direct = _DIRECT.get(wire, _PAINTED)
-    return _Passed(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
+    return _Passthrough(call, naming, direct, PLAIN if direct.find_manner is None else direct.find_manner(call))
 
 
 def is_translated(operation: Operation, wire: Wire) -> bool:

@@ -9,9 +9,9 @@ answer classes of vLLM's server. Every one reports its tokens in a place of its 
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage, read_count
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import read_answer_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, kind_of, read_integer, read_list, read_model
@@ -31,7 +31,7 @@ _COUNTS = (
 )
 
 
-def read_rerank_call(body: Body) -> Call:
+def read_rerank_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
     model = read_model(body)
     asked, asked_bound = _count_item(body.get("query"), "query")
@@ -43,7 +43,7 @@ def read_rerank_call(body: Body) -> Call:
     counts = [_count_item(document, f"documents[{index}]") for index, document in enumerate(documents)]
     read_integer(body, "top_n", 1, MAX_TOKENS)
     # The query is read again with every document, and is counted so.
-    return Call(
+    return InferenceRequest(
         operation="rerank",
         model=model,
         body=body,
@@ -79,19 +79,19 @@ def _bound_field(name: str, value: Any) -> int:
     return PART_TOKENS if name in _MEDIA and value else bound_json(value)
 
 
-def write_rerank_body(call: Call, model: str) -> Body:
+def write_rerank_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
     return call.body | {"model": model}
 
 
-def read_rerank_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
+def read_rerank_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """An answer -> its usage: the provider's word, else an estimate.
 
-    Raises ``UpstreamError`` where it is no answer. The bytes go to the caller as they are.
+    Raises ``ProviderBadResponse`` where it is no answer. The bytes go to the caller as they are.
     """
     value = read_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
-        raise UpstreamError("The provider's answer has no results")
+        raise ProviderBadResponse("The provider's answer has no results")
     for path in _COUNTS:
         tokens = read_count(_find(value, path))
         if tokens:  # a server that does not count says 0

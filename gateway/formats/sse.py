@@ -33,7 +33,7 @@ class EventTooLong(Exception):  # noqa: N818 - says what happened
     """An event has not ended within the splitter's limit, or has more parts than any event needs."""
 
 
-class EventSplitter:
+class SseSplitter:
     """Pieces of a stream in, whole events out; what they hold together is byte for byte what came in.
 
     Each byte is looked at once, however long an event grows and in however many pieces it comes.

@@ -1,7 +1,7 @@
 """The gate of a stream: a provider's bytes in, what may leave to the caller out, and the usage once it has ended.
 
 Same language on both sides has a gate of its own, through which bytes pass as they lie. Between two languages it is
-``Translation``: a reader of the one and a writer of the other, with hub events between them.
+``TranslatingStream``: a reader of the one and a writer of the other, with hub events between them.
 """
 
 from collections import deque
@@ -11,12 +11,22 @@ from typing import Protocol
 import attrs
 import orjson
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError, UpstreamFault
+from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
-from gateway.formats.chat import Ended, Event, Failed, RefusalDelta, Started, TextDelta, ThoughtDelta, ToolDelta, Used
+from gateway.formats.chat import (
+    Event,
+    MessageStart,
+    ReasoningDelta,
+    RefusalDelta,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt
 
@@ -28,7 +38,7 @@ LARGE_EVENT_BYTES = 1024 * 1024
 _END_MARK = b"[DONE]"
 
 
-class Gate(Protocol):
+class StreamTransform(Protocol):
     """What of one provider's stream may leave.
 
     Attributes:
@@ -39,7 +49,7 @@ class Gate(Protocol):
     """
 
     ended: bool
-    fault: UpstreamFault | None
+    fault: ProviderError | None
 
     @property
     def noise(self) -> int:
@@ -61,7 +71,9 @@ class Gate(Protocol):
         ...
 
     def finish(self) -> bytes:
-        """The transport has ended; what is still to be written. Raises ``UpstreamError`` where the stream was cut."""
+        """The transport has ended; what is still to be written. Raises ``ProviderBadResponse`` where the stream was
+        cut.
+        """
         ...
 
     def read_usage(self) -> Usage:
@@ -69,8 +81,8 @@ class Gate(Protocol):
         ...
 
 
-class Ending:
-    """How a gate ends: what a ``Gate`` says of that. ``closed`` is kept, as it is asked with every piece.
+class StreamState:
+    """How a gate ends: what a ``StreamTransform`` says of that. ``closed`` is kept, as it is asked with every piece.
 
     Attributes:
         closed: nothing more can leave.
@@ -80,12 +92,12 @@ class Ending:
 
     def __init__(self) -> None:
         self._ended = False
-        self._fault: UpstreamFault | None = None
+        self._fault: ProviderError | None = None
         self.closed = False
 
     @property
     def ended(self) -> bool:
-        """See ``Gate``."""
+        """See ``StreamTransform``."""
         return self._ended
 
     @ended.setter
@@ -95,21 +107,21 @@ class Ending:
 
     @property
     def noise(self) -> int:
-        """See ``Gate``."""
+        """See ``StreamTransform``."""
         return 0
 
     @property
-    def fault(self) -> UpstreamFault | None:
-        """See ``Gate``."""
+    def fault(self) -> ProviderError | None:
+        """See ``StreamTransform``."""
         return self._fault
 
     @fault.setter
-    def fault(self, fault: UpstreamFault | None) -> None:
+    def fault(self, fault: ProviderError | None) -> None:
         self._fault = fault
         self.closed = self._ended or fault is not None
 
 
-class PassingGate(Ending):
+class PassthroughStream(StreamState):
     """What every gate between two sides of one language does: whole events leave as they lie, as long as they may.
 
     A language says in ``_judge`` what its events mean, and in a ``feed`` of its own which pieces need no look at all.
@@ -118,8 +130,8 @@ class PassingGate(Ending):
 
     Attributes:
         events: complete events with data so far that say something of an answer.
-        ended: see ``Gate``.
-        fault: see ``Gate``.
+        ended: see ``StreamTransform``.
+        fault: see ``StreamTransform``.
     """
 
     __slots__ = ("_begun", "_secrets", "_splitter", "events")
@@ -127,7 +139,7 @@ class PassingGate(Ending):
     def __init__(self, secrets: Secrets) -> None:
         super().__init__()
         self._secrets = secrets
-        self._splitter = sse.EventSplitter()
+        self._splitter = sse.SseSplitter()
         self._begun = False
         self.events = 0
 
@@ -143,7 +155,7 @@ class PassingGate(Ending):
 
     @property
     def noise(self) -> int:
-        """See ``Gate``."""
+        """See ``StreamTransform``."""
         return self._splitter.noise
 
     def _pass(self, event: bytes) -> bytes:
@@ -166,7 +178,7 @@ class PassingGate(Ending):
 
     def _refuse(self, reason: str) -> bytes:
         """The stream ends here."""
-        self.fault = UpstreamError(reason, phase="stream")
+        self.fault = ProviderBadResponse(reason, phase="stream")
         return b""
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
@@ -185,7 +197,7 @@ def _is_broken(payload: bytes) -> bool:
     return False
 
 
-class Reader(Protocol):
+class StreamParser(Protocol):
     """One dialect's stream as events, from however its bytes were cut."""
 
     @property
@@ -195,37 +207,37 @@ class Reader(Protocol):
 
     @property
     def noise(self) -> int:
-        """See ``Gate``."""
+        """See ``StreamTransform``."""
         ...
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the events that ``data`` completes say. Nothing comes after an ``Ended`` or a ``Failed``.
+        """What the events that ``data`` completes say. Nothing comes after an ``StreamEnd`` or a ``StreamError``.
 
-        Never raises: an event that makes no sense, or has no end, is a ``Failed``.
+        Never raises: an event that makes no sense, or has no end, is a ``StreamError``.
         """
         ...
 
     def finish(self) -> list[Event]:
-        """The transport has ended. Ends with ``Ended`` where the answer is whole without its mark, else raises.
+        """The transport has ended. Ends with ``StreamEnd`` where the answer is whole without its mark, else raises.
 
-        Raises ``UpstreamError`` where the stream was cut.
+        Raises ``ProviderBadResponse`` where the stream was cut.
         """
         ...
 
 
-class Writer(Protocol):
+class StreamSerializer(Protocol):
     """Events as one dialect's stream."""
 
     def write(self, event: Event) -> bytes:
-        """The bytes that say ``event``; none where the dialect need not say it. ``Ended`` writes the end mark.
+        """The bytes that say ``event``; none where the dialect need not say it. ``StreamEnd`` writes the end mark.
 
-        ``Failed`` writes nothing: how a stream ends in a fault is the relay's business. Raises ``UpstreamError`` where
-        an answer would have to be held back further than memory allows.
+        ``StreamError`` writes nothing: how a stream ends in a fault is the relay's business. Raises
+        ``ProviderBadResponse`` where an answer would have to be held back further than memory allows.
         """
         ...
 
 
-class Meter:
+class UsageCounter:
     """Counts what events say was used.
 
     Attributes:
@@ -242,22 +254,22 @@ class Meter:
         self.events = 0
 
     def note(self, event: Event) -> None:
-        """Count ``event``, which is neither ``Failed`` nor ``Ended``."""
+        """Count ``event``, which is neither ``StreamError`` nor ``StreamEnd``."""
         match event:
-            case TextDelta() | ThoughtDelta() | RefusalDelta():
+            case TextDelta() | ReasoningDelta() | RefusalDelta():
                 self.events += 1
                 self._texts.append(event.text)
-            case ToolDelta():
+            case ToolCallDelta():
                 self.events += 1
                 self._texts.append(event.arguments)
-            case Started():  # no answer yet: until there is something of one, another channel may do better
+            case MessageStart():  # no answer yet: until there is something of one, another channel may do better
                 self._begun = event.usage
-            case Used():
+            case UsageReport():
                 self._usage = event.usage
             case _:
                 self.events += 1
 
-    def read_usage(self, call: Call) -> Usage:
+    def read_usage(self, call: InferenceRequest) -> Usage:
         """The provider's word, else an estimate from a sample of what was said."""
         if self._usage is not None:
             return self._usage
@@ -269,17 +281,17 @@ class Meter:
         return attrs.evolve(begun, completion_tokens=estimate_sample(self._texts, sampled, total), source="estimate")
 
 
-def read_events_usage(events: Iterable[Event], call: Call) -> Usage:
+def read_events_usage(events: Iterable[Event], call: InferenceRequest) -> Usage:
     """What the events of a whole answer say was used, else an estimate."""
-    meter = Meter()
+    meter = UsageCounter()
     for event in events:
-        if not isinstance(event, Ended | Failed):
+        if not isinstance(event, StreamEnd | StreamError):
             meter.note(event)
     return meter.read_usage(call)
 
 
-class Translation(Ending):
-    """A gate between two languages; see ``Gate``.
+class TranslatingStream(StreamState):
+    """A gate between two languages; see ``StreamTransform``.
 
     Args:
         reader: of the provider's language.
@@ -292,12 +304,12 @@ class Translation(Ending):
 
     __slots__ = ("_call", "_meter", "_read", "_reader", "_writer", "events")
 
-    def __init__(self, reader: Reader, writer: Writer, call: Call) -> None:
+    def __init__(self, reader: StreamParser, writer: StreamSerializer, call: InferenceRequest) -> None:
         super().__init__()
         self._reader = reader
         self._writer = writer
         self._call = call
-        self._meter = Meter()
+        self._meter = UsageCounter()
         self._read: list[Event] = []
         self.events = 0
 
@@ -325,19 +337,19 @@ class Translation(Ending):
         return b"" if self.closed else self._pass(self._reader.feed(data))
 
     def finish(self) -> bytes:
-        """The transport has ended. Raises ``UpstreamError`` where the stream was cut."""
+        """The transport has ended. Raises ``ProviderBadResponse`` where the stream was cut."""
         if self.ended:
             return b""
         written = b"" if self.closed else self._pass(self._reader.finish())
         if self.fault is not None:
             raise self.fault
         if not self.closed:
-            raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+            raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
         return written
 
     @property
     def noise(self) -> int:
-        """See ``Gate``."""
+        """See ``StreamTransform``."""
         return self._reader.noise
 
     def read_usage(self) -> Usage:
@@ -347,15 +359,15 @@ class Translation(Ending):
     def _pass(self, events: list[Event]) -> bytes:
         written = []
         for event in events:
-            if isinstance(event, Failed):
+            if isinstance(event, StreamError):
                 self.fault = event.fault
                 break
             try:
                 written.append(self._writer.write(event))
-            except UpstreamError as fault:
+            except ProviderBadResponse as fault:
                 self.fault = fault
                 break
-            if isinstance(event, Ended):
+            if isinstance(event, StreamEnd):
                 self.ended = True
                 break
             self._meter.note(event)

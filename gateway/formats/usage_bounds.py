@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 
 MAX_CONTEXT_TOKENS = 10_000_000
@@ -41,7 +41,7 @@ _OF_CALLER = frozenset({"metadata", "tools", "functions"})
 _TOOL_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
-def limit_usage(usage: Usage, call: Call, model: str) -> Usage:
+def limit_usage(usage: Usage, call: InferenceRequest, model: str) -> Usage:
     """``usage`` as its provider reports it, if that can be; else as far as it can, and its source says so.
 
     ``model``: the provider's own name of it.
@@ -66,7 +66,7 @@ def limit_usage(usage: Usage, call: Call, model: str) -> Usage:
     )
 
 
-def _limit_prompt(said: int, call: Call, model: str) -> int:
+def _limit_prompt(said: int, call: InferenceRequest, model: str) -> int:
     if _reads_more(call.body) or _AGENTS.search(model) or _AGENTS.search(call.model):
         return min(said, MAX_CONTEXT_TOKENS)
     media = _measure_media(call.body)
@@ -77,7 +77,7 @@ def _limit_prompt(said: int, call: Call, model: str) -> int:
     return said if said <= 2 * told + media + ADDED_TOKENS else told
 
 
-def _limit_completion(usage: Usage, call: Call) -> int:
+def _limit_completion(usage: Usage, call: InferenceRequest) -> int:
     said = usage.completion_tokens
     if call.operation not in {"chat", "messages", "responses", "completions"}:
         told = call.output_bound * call.choices

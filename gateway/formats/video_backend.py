@@ -1,7 +1,7 @@
 """How videos are had from one provider: what to ask, and what the answers mean. Sans-IO, and without a memory.
 
-A job outlives processes, so a ``Filmmaker`` keeps nothing: everything it needs to know of a task is handed to it. Who
-asks, waits and keeps records is ``videos/jobs.py`` and ``videos/provider_api.py``.
+A job outlives processes, so a ``VideoBackend`` keeps nothing: everything it needs to know of a task is handed to it.
+Who asks, waits and keeps records is ``videos/jobs.py`` and ``videos/provider_api.py``.
 """
 
 import re
@@ -11,9 +11,9 @@ import attrs
 import orjson
 
 from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference, VideoError
-from gateway.errors import ContentBlocked, InvalidRequest, UpstreamError, UpstreamFault
+from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import NEVER_BLOCKS, find_blocked, is_block, read_worded_fault, write_verdict
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.request_body import Body
 
@@ -30,7 +30,7 @@ _BLOCKED = "The provider's safety filter blocked the video, or what was asked fo
 
 
 @attrs.frozen(eq=False)
-class Shot:
+class VideoSpec:
     """What a provider is asked to make.
 
     Attributes:
@@ -50,8 +50,8 @@ class Shot:
 
 
 @attrs.frozen
-class Task:
-    """A task as it is known here: its provider's id, its model there, and the last ``clue`` (see ``Take``)."""
+class ProviderTask:
+    """A task as it is known here: its provider's id, its model there, and the last ``clue`` (see ``TaskStatus``)."""
 
     id: str
     model: str
@@ -59,7 +59,7 @@ class Task:
 
 
 @attrs.frozen
-class Take:
+class TaskStatus:
     """What an answer says of a task.
 
     Attributes:
@@ -81,7 +81,7 @@ class Take:
 
 
 @attrs.frozen
-class Place:
+class ContentLocation:
     """Where a file is.
 
     Attributes:
@@ -96,71 +96,71 @@ class Place:
     signed: bool = False
 
 
-class Filmmaker(Protocol):
+class VideoBackend(Protocol):
     """One provider's language of videos. Every method is a function of what it is given."""
 
     takes_urls: bool
     """Whether a reference may be an address for the provider to fetch; else it is fetched here, and sent along."""
 
-    def submit(self, shot: Shot) -> Ask:
+    def submit(self, shot: VideoSpec) -> ProviderCall:
         """How to begin a task. Raises ``InvalidRequest`` naming what cannot be said."""
         ...
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A good answer (2xx) to it: a task with an ``id``.
 
-        Raises ``UpstreamError`` where it has none; an ``UpstreamFault`` where it is a refusal in disguise.
+        Raises ``ProviderBadResponse`` where it has none; an ``ProviderError`` where it is a refusal in disguise.
         """
         ...
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """Any other answer, to whatever was asked: the fault it is."""
         ...
 
-    def poll(self, task: Task) -> Ask:
+    def poll(self, task: ProviderTask) -> ProviderCall:
         """How to ask after a task."""
         ...
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
-        """A good answer (2xx) to that. Raises ``UpstreamError`` where it says nothing of a task."""
+    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+        """A good answer (2xx) to that. Raises ``ProviderBadResponse`` where it says nothing of a task."""
         ...
 
-    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """Where the file of a completed task is, or what to ask to learn it; None where there is no such variant."""
         ...
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> Place:
-        """A good answer (2xx) to that question. Raises ``UpstreamError`` where it tells no place."""
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:
+        """A good answer (2xx) to that question. Raises ``ProviderBadResponse`` where it tells no place."""
         ...
 
-    def remix(self, task: Task, shot: Shot) -> Ask | None:
+    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:
         """How to make the video of a task anew by another prompt; answered as a submit is. None: it cannot be done."""
         ...
 
-    def cancel(self, task: Task) -> Ask | None:
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:
         """How to stop a task that has not ended; None where that is not offered."""
         ...
 
-    def delete(self, task: Task) -> Ask | None:
+    def delete(self, task: ProviderTask) -> ProviderCall | None:
         """How to have a task that has ended forgotten, and its files; None where that is not offered."""
         ...
 
 
 def read_id(found: object) -> str:
-    """A task's id. Raises ``UpstreamError`` where it is none that may stand in a path, percent-encoded or not."""
+    """A task's id. Raises ``ProviderBadResponse`` where it is none that may stand in a path, percent-encoded or not."""
     if not isinstance(found, str) or not _ID.match(found) or found.strip(".") == "":
-        raise UpstreamError("The provider gave its task no usable id")
+        raise ProviderBadResponse("The provider gave its task no usable id")
     return found
 
 
 def read_object(raw: bytes) -> Body:
-    """An answer's JSON object. Raises ``UpstreamError``."""
+    """An answer's JSON object. Raises ``ProviderBadResponse``."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        raise UpstreamError("The provider's answer is not a JSON object")
+        raise ProviderBadResponse("The provider's answer is not a JSON object")
     return value
 
 
@@ -188,7 +188,7 @@ def write_error(code: object, message: object, secrets: Secrets) -> VideoError:
     return VideoError(FAILED_CODE, words or _NO_REASON)
 
 
-def read_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+def read_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
     """A provider's answer outside 2xx -> the fault it is, in whichever of the usual shapes.
 
     A block is a ``ContentBlocked``: pictures have another code for it.
@@ -203,7 +203,7 @@ def read_video_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float
     return read_worded_fault(status, raw, secrets, rest_s=rest_s)
 
 
-def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> UpstreamFault:
+def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:
     """A refusal that came under 200, as if it had come under ``status``."""
     fault = read_video_fault(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
     fault.declined = True

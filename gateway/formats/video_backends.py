@@ -3,24 +3,24 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gateway.formats.gemini.videos import GeminiFilmmaker
-from gateway.formats.openai.videos import OpenAiFilmmaker
-from gateway.formats.vendors.dashscope_videos import DashScopeFilmmaker
-from gateway.formats.vendors.kling_videos import KlingFilmmaker
-from gateway.formats.vendors.minimax_videos import MiniMaxFilmmaker
-from gateway.formats.vendors.runway_videos import RunwayFilmmaker
-from gateway.formats.vendors.volcengine_videos import VolcengineFilmmaker
-from gateway.formats.video_backend import Filmmaker
+from gateway.formats.gemini.videos import GeminiVideoBackend
+from gateway.formats.openai.videos import OpenAiVideoBackend
+from gateway.formats.vendors.dashscope_videos import DashScopeVideoBackend
+from gateway.formats.vendors.kling_videos import KlingVideoBackend
+from gateway.formats.vendors.minimax_videos import MiniMaxVideoBackend
+from gateway.formats.vendors.runway_videos import RunwayVideoBackend
+from gateway.formats.vendors.volcengine_videos import VolcengineVideoBackend
+from gateway.formats.video_backend import VideoBackend
 
-FILMMAKERS: Mapping[str, Filmmaker] = MappingProxyType(
+FILMMAKERS: Mapping[str, VideoBackend] = MappingProxyType(
     {
-        "openai_videos": OpenAiFilmmaker(),
-        "gemini_videos": GeminiFilmmaker(),
-        "kling_videos": KlingFilmmaker(),
-        "minimax_videos": MiniMaxFilmmaker(),
-        "runway_videos": RunwayFilmmaker(),
-        "dashscope_videos": DashScopeFilmmaker(),
-        "volcengine_videos": VolcengineFilmmaker(),
+        "openai_videos": OpenAiVideoBackend(),
+        "gemini_videos": GeminiVideoBackend(),
+        "kling_videos": KlingVideoBackend(),
+        "minimax_videos": MiniMaxVideoBackend(),
+        "runway_videos": RunwayVideoBackend(),
+        "dashscope_videos": DashScopeVideoBackend(),
+        "volcengine_videos": VolcengineVideoBackend(),
     },
 )
 """By the name of the wire."""

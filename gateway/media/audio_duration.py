@@ -70,7 +70,7 @@ from gateway.domain.frames import (
     make_ogg_finder,
     measure_seconds,
 )
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Spooled
 from gateway.domain.usage import MAX_DURATION_MS
 
@@ -104,7 +104,7 @@ T = TypeVar("T")
 Dice = Callable[[], float]
 
 
-async def listen(call: Call, dice: Dice = random.random) -> Call:
+async def listen(call: InferenceRequest, dice: Dice = random.random) -> InferenceRequest:
     """``call`` with the length of the sound in its files, and the tokens a model makes of it.
 
     Where a file does not say, its upload has no length. The call's is what it hardly exceeds, in whole seconds, as

@@ -6,13 +6,13 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import UpstreamError, UpstreamFault
-from gateway.upstream.interface import Pumped, Sink
+from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.upstream.interface import PumpResult, Sink
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-class PaintedReply:
+class BufferedStream:
     """A painting under way, as an ``upstream.port.Reply``.
 
     Args:
@@ -24,7 +24,7 @@ class PaintedReply:
 
     def __init__(self, work: Coroutine[Any, Any, tuple[bytes, Usage]]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
-        self._fault: UpstreamFault | None = None
+        self._fault: ProviderError | None = None
         self._spent = False
         self.usage = NO_USAGE
 
@@ -53,21 +53,21 @@ class PaintedReply:
 
         await self.pump(keep)
         if sum(map(len, pieces)) > limit:
-            raise UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
+            raise ProviderBadResponse(f"The provider's answer is larger than {limit} bytes", phase="body")
         return b"".join(pieces)
 
-    async def pump(self, sink: Sink) -> Pumped:
+    async def pump(self, sink: Sink) -> PumpResult:
         """Wait for the painting, and push it. Raises the fault it ended in, or what ``abort`` was given."""
         if self._spent:
-            return Pumped.ENDED
+            return PumpResult.ENDED
         await asyncio.wait({self._task})
         if self._fault is not None:
             raise self._fault
         events, self.usage = self._task.result()
         self._spent = True
-        return Pumped.PAUSED if sink(events) else Pumped.ENDED
+        return PumpResult.PAUSED if sink(events) else PumpResult.ENDED
 
-    def abort(self, fault: UpstreamFault) -> None:
+    def abort(self, fault: ProviderError) -> None:
         """End the painting with ``fault``."""
         if self._fault is None:
             self._fault = fault
@@ -81,17 +81,17 @@ class PaintedReply:
         self._task.cancel()
 
 
-class PaintedGate:
+class BufferedPassthrough:
     """The gate of a painting: all of it leaves at once; see ``dialects.gate.Gate``."""
 
     __slots__ = ("_reply", "ended", "events", "fault")
     noise = 0
 
-    def __init__(self, reply: PaintedReply) -> None:
+    def __init__(self, reply: BufferedStream) -> None:
         self._reply = reply
         self.events = 0
         self.ended = False
-        self.fault: UpstreamFault | None = None
+        self.fault: ProviderError | None = None
 
     @property
     def closed(self) -> bool:

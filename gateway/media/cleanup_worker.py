@@ -13,7 +13,7 @@ SWEEP_EVERY_S = 600.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-class SweepMedia:
+class MediaCleanup:
     """The job.
 
     Args:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from gateway.domain.image import MAX_PICTURE_BYTES, Picture, PictureForm
-from gateway.domain.inference_request import Call
-from gateway.errors import UpstreamError, UpstreamFault
+from gateway.domain.image import MAX_PICTURE_BYTES, Image, PictureForm
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.image_data import check_picture
-from gateway.media.signed_links import Keeper
+from gateway.media.signed_links import SignedLinks
 from gateway.providers.base import read_origin
 from gateway.routing.target import Attempt
 from gateway.upstream.interface import Fetcher
@@ -21,7 +21,7 @@ _STEP = 3 * 4 * 64 * 1024
 """Bytes that are coded at a time, of base64 or into it: about a millisecond. A thread would hold the loop as well."""
 
 
-class Gallery:
+class ImageDelivery:
     """Gives pictures the form that is wanted. What is given is a picture by its first bytes, and whole.
 
     Args:
@@ -29,7 +29,7 @@ class Gallery:
         keeper: keeps pictures for callers who want addresses.
     """
 
-    def __init__(self, fetcher: Fetcher, keeper: Keeper) -> None:
+    def __init__(self, fetcher: Fetcher, keeper: SignedLinks) -> None:
         self._fetcher = fetcher
         self._keeper = keeper
 
@@ -37,18 +37,18 @@ class Gallery:
         """Raise ``StoreUnavailable`` where the disk has no room for another picture."""
         self._keeper.check_room()
 
-    async def give(self, attempt: Attempt, call: Call, picture: Picture, form: PictureForm) -> Picture:
-        """``picture`` in ``form``. Raises an ``UpstreamFault``, ``StoreUnavailable``."""
+    async def give(self, attempt: Attempt, call: InferenceRequest, picture: Image, form: PictureForm) -> Image:
+        """``picture`` in ``form``. Raises an ``ProviderError``, ``StoreUnavailable``."""
         try:
             if form == "url":
                 return await self._give_url(attempt, call, picture)
             return await self._give_data(attempt, picture)
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             if picture.quoted:
                 fault.blame, fault.answered = "nobody", True
             raise
 
-    async def _give_url(self, attempt: Attempt, call: Call, picture: Picture) -> Picture:
+    async def _give_url(self, attempt: Attempt, call: InferenceRequest, picture: Image) -> Image:
         """The picture at an address of ours; or of the provider's, where the channel says that this may be seen."""
         if picture.url is not None and attempt.channel.pass_urls:
             return attrs.evolve(picture, data=None)
@@ -56,7 +56,7 @@ class Gallery:
         link = await self._keeper.keep(raw)
         return attrs.evolve(picture, data=None, url=f"{call.origin}{link}")
 
-    async def _give_data(self, attempt: Attempt, picture: Picture) -> Picture:
+    async def _give_data(self, attempt: Attempt, picture: Image) -> Image:
         """The picture in base64, which is that of a picture."""
         if picture.data is not None:
             check_picture((await _decode(picture.data, keep=1))[0])
@@ -64,7 +64,7 @@ class Gallery:
         raw = await self._fetch(attempt, picture)
         return attrs.evolve(picture, data=b"".join(await _in_turns(base64.b64encode, raw)).decode(), url=None)
 
-    async def _fetch(self, attempt: Attempt, picture: Picture) -> bytes:
+    async def _fetch(self, attempt: Attempt, picture: Image) -> bytes:
         channel = attempt.channel
         raw = await self._fetcher.fetch(
             picture.url or "",
@@ -88,7 +88,7 @@ async def _decode(data: str, keep: int | None = None) -> list[bytes]:
     try:
         return await _in_turns(_decode_strictly, _encode(data), keep)
     except ValueError:
-        raise UpstreamError("The provider's picture is not valid base64") from None
+        raise ProviderBadResponse("The provider's picture is not valid base64") from None
 
 
 def _encode(data: str) -> bytes:

@@ -1,6 +1,6 @@
 """Pictures, whoever paints them: asked for, waited for, fetched, kept, and given to the caller in the form it wants.
 
-What to ask a provider, and what its answers mean, is a ``Painter``'s business (``formats/image_backend.py``).
+What to ask a provider, and what its answers mean, is a ``ImageBackend``'s business (``formats/image_backend.py``).
 """
 
 import asyncio
@@ -11,30 +11,30 @@ import attrs
 import structlog
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.image import PictureForm, Pictures
-from gateway.domain.inference_request import Call
+from gateway.domain.image import Images, PictureForm
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import (
     ImageBlocked,
     InvalidRequest,
-    NotExpressible,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
-    UpstreamTimeout,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderTimeout,
+    UnsupportedByProvider,
 )
 from gateway.formats.content_filter import read_picture_fault
-from gateway.formats.image_backend import Ask, Painter
+from gateway.formats.image_backend import ImageBackend, ProviderCall
 from gateway.formats.image_backends import make_painter
 from gateway.formats.openai.errors import read_retry_after
 from gateway.formats.openai.image_response import write_answer, write_completed
-from gateway.media.buffered_stream import PaintedReply
-from gateway.media.image_delivery import Gallery
+from gateway.media.buffered_stream import BufferedStream
+from gateway.media.image_delivery import ImageDelivery
 from gateway.media.word_filter import WordList, check_body
 from gateway.proxy.attempt import MAX_ERROR_BYTES, OK
 from gateway.routing.target import Attempt
-from gateway.upstream.interface import Upstream
+from gateway.upstream.interface import HttpClient
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 """Ten pictures of four thousand pixels square in base64."""
@@ -51,7 +51,7 @@ log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
 
 
-def can_pass(attempt: Attempt, call: Call) -> bool:
+def can_pass(attempt: Attempt, call: InferenceRequest) -> bool:
     """Whether the channel streams the pictures that are asked for: then its events pass.
 
     Where nobody knows whether a model streams, it is not asked to: a server that does not might answer with addresses.
@@ -60,12 +60,12 @@ def can_pass(attempt: Attempt, call: Call) -> bool:
     return attempt.option.endpoint.wire in _STREAMED and bool(able.streams) and len(_split(call, able.max_n)) == 1
 
 
-def find_patience(timeouts: Timeouts, call: Call) -> Timeouts:
+def find_patience(timeouts: Timeouts, call: InferenceRequest) -> Timeouts:
     """The timers of a stream: a picture's first byte is there when it is done, an upload's when it has arrived."""
     return attrs.evolve(timeouts, first_byte_s=timeouts.total_s) if call.picture or call.files else timeouts
 
 
-class Images:
+class ImageService:
     """Gets pictures over an attempt.
 
     Args:
@@ -80,8 +80,8 @@ class Images:
 
     def __init__(
         self,
-        upstream: Upstream,
-        gallery: Gallery,
+        upstream: HttpClient,
+        gallery: ImageDelivery,
         *,
         clock: Callable[[], float],
         pace: float = 1.0,
@@ -93,7 +93,7 @@ class Images:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.words: WordList | None = None
 
-    def check(self, call: Call) -> None:
+    def check(self, call: InferenceRequest) -> None:
         """Before anything is held. Raises ``SensitiveWords``; ``StoreUnavailable`` where no picture could be kept."""
         check_body(self.words, call.body)
         if call.picture is not None and call.picture.form == "url" and not call.stream:
@@ -103,20 +103,20 @@ class Images:
         """Raise ``StoreUnavailable`` where the disk has no room for what callers send and are to fetch."""
         self._gallery.check_room()
 
-    async def answer(self, attempt: Attempt, call: Call) -> tuple[bytes, Usage]:
-        """The whole answer. Raises an ``UpstreamFault``, ``StoreUnavailable``."""
+    async def answer(self, attempt: Attempt, call: InferenceRequest) -> tuple[bytes, Usage]:
+        """The whole answer. Raises an ``ProviderError``, ``StoreUnavailable``."""
         form = call.picture.form if call.picture else "url"
         pictures = await self._paint_as(attempt, call, form)
         return write_answer(pictures, form, created_s=int(self._clock())), pictures.usage
 
-    def stream(self, attempt: Attempt, call: Call) -> PaintedReply:
+    def stream(self, attempt: Attempt, call: InferenceRequest) -> BufferedStream:
         """The same as events; a stream has its pictures in it."""
 
         async def paint() -> tuple[bytes, Usage]:
             pictures = await self._paint_as(attempt, call, "b64_json")
             return write_completed(pictures, call, int(self._clock())), pictures.usage
 
-        reply = PaintedReply(paint())
+        reply = BufferedStream(paint())
         self._remember(reply.task)
         return reply
 
@@ -131,16 +131,16 @@ class Images:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _paint_as(self, attempt: Attempt, call: Call, form: PictureForm) -> Pictures:
+    async def _paint_as(self, attempt: Attempt, call: InferenceRequest, form: PictureForm) -> Images:
         pictures = await self._paint(attempt, call)
         try:
             items = await _gather([self._gallery.give(attempt, call, picture, form) for picture in pictures.items])
-        except UpstreamFault:
+        except ProviderError:
             attempt.pending = False  # the caller gets nothing of what was made, and has no part in that
             raise
         return attrs.evolve(pictures, items=tuple(items))
 
-    async def _paint(self, attempt: Attempt, call: Call) -> Pictures:
+    async def _paint(self, attempt: Attempt, call: InferenceRequest) -> Images:
         """Everything that is asked for: in several calls at once, where the model makes fewer at a time.
 
         All of it or nothing: where one call fails the others are given up.
@@ -148,7 +148,7 @@ class Images:
         counts = _split(call, attempt.option.capability.max_n)
         slots = asyncio.Semaphore(1 + attempt.lease.widen(len(counts) - 1))
 
-        async def paint_part(number: int, count: int) -> Pictures:
+        async def paint_part(number: int, count: int) -> Images:
             async with slots:
                 attempt.images += count
                 return await self._paint_part(attempt, call, count, number)
@@ -156,14 +156,14 @@ class Images:
         parts = await _gather([paint_part(number, count) for number, count in enumerate(counts)])
         return parts[0] if len(parts) == 1 else _join(parts)
 
-    async def _paint_part(self, attempt: Attempt, call: Call, count: int, number: int) -> Pictures:
+    async def _paint_part(self, attempt: Attempt, call: InferenceRequest, count: int, number: int) -> Images:
         option = attempt.option
         mark = f"{attempt.naming.id}{number}"
         painter = make_painter(option.endpoint.wire, call, option.model, mark, option.capability)
-        told: Pictures | Ask = _begin(painter, count)
+        told: Images | ProviderCall = _begin(painter, count)
         done = False
         try:
-            while isinstance(told, Ask):
+            while isinstance(told, ProviderCall):
                 step = self._step if not told.begins else self._step_for_sure
                 told = await step(attempt, painter, told)
             done = True
@@ -171,15 +171,15 @@ class Images:
             if not done:
                 self._abandon(attempt, painter)
         if not told.items:
-            fault = UpstreamError("The provider answered without a picture")
+            fault = ProviderBadResponse("The provider answered without a picture")
             fault.may_be_prompt = True
             raise fault
         return told
 
-    async def _step(self, attempt: Attempt, painter: Painter, ask: Ask) -> Pictures | Ask:
+    async def _step(self, attempt: Attempt, painter: ImageBackend, ask: ProviderCall) -> Images | ProviderCall:
         return painter.read(await self._ask(attempt, ask), attempt.channel.secrets)
 
-    async def _step_for_sure(self, attempt: Attempt, painter: Painter, ask: Ask) -> Pictures | Ask:
+    async def _step_for_sure(self, attempt: Attempt, painter: ImageBackend, ask: ProviderCall) -> Images | ProviderCall:
         """The same, to its end whoever waits for it; what it began for nobody is stopped."""
         step = asyncio.get_running_loop().create_task(self._step(attempt, painter, ask))
         self._remember(step)
@@ -191,14 +191,14 @@ class Images:
                 asyncio.get_running_loop().call_later(ABANDON_TIMEOUT_S, step.cancel)
             raise
 
-    async def _ask(self, attempt: Attempt, ask: Ask) -> bytes:
+    async def _ask(self, attempt: Attempt, ask: ProviderCall) -> bytes:
         """An ask's answer, however often it takes where the ask says nothing of the task itself."""
         failures, wait_s = 0, ask.wait_s
         while True:
             await asyncio.sleep(wait_s * self._pace)
             try:
                 return await self._send(attempt, ask, POLL_TIMEOUT_S if ask.passing else None)
-            except (UpstreamError, UpstreamTimeout, UpstreamRefused) as fault:
+            except (ProviderBadResponse, ProviderTimeout, ProviderRejected) as fault:
                 failures += 1
                 if not ask.passing or isinstance(fault, ImageBlocked):
                     raise
@@ -206,15 +206,15 @@ class Images:
                     raise _blame_provider(fault) from fault
                 wait_s = min(max(2.0**failures / 4, fault.rest_s or 0.0), LONGEST_WAIT_S)
 
-    async def _send(self, attempt: Attempt, ask: Ask, patience_s: float | None) -> bytes:
-        """A good answer's body. Raises an ``UpstreamFault``; ``patience_s`` None: the call's own time bounds it."""
+    async def _send(self, attempt: Attempt, ask: ProviderCall, patience_s: float | None) -> bytes:
+        """A good answer's body. Raises an ``ProviderError``; ``patience_s`` None: the call's own time bounds it."""
         try:
             async with asyncio.timeout(patience_s):
                 return await self._send_once(attempt, ask)
         except TimeoutError:
-            raise UpstreamTimeout("The provider took too long to answer", phase="headers") from None
+            raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
-    async def _send_once(self, attempt: Attempt, ask: Ask) -> bytes:
+    async def _send_once(self, attempt: Attempt, ask: ProviderCall) -> bytes:
         secrets = attempt.channel.secrets
         reply = await self._upstream.send(attempt.plan_ask(ask))
         try:
@@ -228,16 +228,16 @@ class Images:
         finally:
             reply.close()
 
-    def _abandon(self, attempt: Attempt, painter: Painter) -> None:
+    def _abandon(self, attempt: Attempt, painter: ImageBackend) -> None:
         """Stop what a provider is still working on for a caller who left; nobody waits for it."""
         ask = painter.abandon()
         if ask is not None:
             self._remember(asyncio.get_running_loop().create_task(self._give_up(attempt, ask)))
 
-    async def _give_up(self, attempt: Attempt, ask: Ask) -> None:
+    async def _give_up(self, attempt: Attempt, ask: ProviderCall) -> None:
         try:
             await self._send(attempt, ask, ABANDON_TIMEOUT_S)
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             log.warning("task_not_cancelled", channel=attempt.channel.name, error=str(fault))
         except asyncio.CancelledError:
             log.warning("task_not_cancelled", channel=attempt.channel.name, error="The gateway could not wait for it")
@@ -253,21 +253,21 @@ class Images:
             task.exception()  # whoever waited for it has been told; and perhaps nobody did
 
 
-def _blame_provider(fault: UpstreamFault) -> UpstreamFault:
+def _blame_provider(fault: ProviderError) -> ProviderError:
     """What a task is asked after with is none of its caller's: a refusal of it is no mistake of theirs."""
-    if not isinstance(fault, UpstreamRefused) or isinstance(fault, UpstreamLimited):
+    if not isinstance(fault, ProviderRejected) or isinstance(fault, ProviderRateLimited):
         return fault
-    return UpstreamError(f"The provider does not say what became of its task: {fault.message}")
+    return ProviderBadResponse(f"The provider does not say what became of its task: {fault.message}")
 
 
-def _begin(painter: Painter, count: int) -> Ask:
+def _begin(painter: ImageBackend, count: int) -> ProviderCall:
     try:
         return painter.begin(count)
     except InvalidRequest as refused:
-        raise NotExpressible(refused.message, param=refused.param) from None
+        raise UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
-def _split(call: Call, most: int | None) -> list[int]:
+def _split(call: InferenceRequest, most: int | None) -> list[int]:
     """How many pictures each call asks for."""
     count = call.picture.count if call.picture else 1
     if most is None or count <= most:
@@ -275,7 +275,7 @@ def _split(call: Call, most: int | None) -> list[int]:
     return [min(most, count - done) for done in range(0, count, most)]
 
 
-def _join(parts: Sequence[Pictures]) -> Pictures:
+def _join(parts: Sequence[Images]) -> Images:
     """Several answers as one; what they say of themselves is what the first one says, but for what was used."""
     usages = [part.usage for part in parts]
     usage = Usage(
@@ -286,7 +286,7 @@ def _join(parts: Sequence[Pictures]) -> Pictures:
         images=sum(one.images for one in usages),
     )
     told = {name: value for name, value in parts[0].told.items() if name != "usage"}
-    return Pictures(tuple(item for part in parts for item in part.items), usage, told)
+    return Images(tuple(item for part in parts for item in part.items), usage, told)
 
 
 async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

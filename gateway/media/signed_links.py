@@ -7,7 +7,7 @@ from gateway.domain.media import Media, MediaStore, check_link, write_link
 from gateway.errors import NotFound
 
 
-class Keeper:
+class SignedLinks:
     """Gives out links to what it keeps.
 
     Args:

@@ -11,7 +11,7 @@ import attrs
 from gateway.domain.api_format import Wire
 from gateway.domain.capability import Capability, find_capability
 from gateway.domain.channel import Channel
-from gateway.domain.http_request import Plan
+from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content
 from gateway.formats.request_body import JSON
 from gateway.providers.priced_fields import EVERYWHERE
@@ -80,7 +80,7 @@ COUNT_TOKENS = Endpoint("anthropic_count_tokens", "/messages/count_tokens")
 
 
 @attrs.frozen
-class Errand:
+class EndpointRequest:
     """What is to be asked at an endpoint, in bytes. ``path`` None: the endpoint's own."""
 
     body: bytes | Content | None = attrs.field(repr=False)
@@ -150,8 +150,8 @@ class Provider:
         return find_capability(self.capabilities, model)
 
     def plan(
-        self, channel: Channel, endpoint: Endpoint, errand: Errand, *, model: str, key: str, now_s: int = 0
-    ) -> Plan:
+        self, channel: Channel, endpoint: Endpoint, errand: EndpointRequest, *, model: str, key: str, now_s: int = 0
+    ) -> HttpRequest:
         """A request to ``endpoint`` at ``now_s``. Every header is ours (the errand's included) or the channel's."""
         ours = {
             "Content-Type": errand.media_type,
@@ -168,13 +168,15 @@ class Provider:
             path = path.replace("{model}", quote(model, safe="/" if endpoint.rooted else ""))
         base = read_origin(channel.base_url) if endpoint.rooted else channel.base_url
         headers = _lay_over(ours, channel)
-        return Plan(errand.method, base + path, headers, errand.body, channel.timeouts, channel.proxy)
+        return HttpRequest(errand.method, base + path, headers, errand.body, channel.timeouts, channel.proxy)
 
-    def plan_models(self, channel: Channel, key: str) -> Plan:
+    def plan_models(self, channel: Channel, key: str) -> HttpRequest:
         """A GET of the provider's model list. Only for a provider that has ``models_path``."""
         sign = self.sign_list or self.sign
         headers = _lay_over({"Accept": "application/json", "Accept-Encoding": "identity", **sign(key)}, channel)
-        return Plan("GET", f"{channel.base_url}{self.models_path}", headers, None, channel.timeouts, channel.proxy)
+        return HttpRequest(
+            "GET", f"{channel.base_url}{self.models_path}", headers, None, channel.timeouts, channel.proxy
+        )
 
 
 def _lay_over(ours: dict[str, str], channel: Channel) -> dict[str, str]:

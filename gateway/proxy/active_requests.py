@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from gateway.domain.account_spec import write_time
 from gateway.domain.audit_log import Actor
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import NotFound
 from gateway.request_context import Arrival, Delivery
 
@@ -21,7 +21,7 @@ MOST_LISTED = 1_000
 Fields = dict[str, Any]
 
 
-class UnderWay(Protocol):
+class ActiveRequest(Protocol):
     """One call, as whoever walks it through the rooms knows it."""
 
     @property
@@ -30,7 +30,7 @@ class UnderWay(Protocol):
         ...
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> InferenceRequest | None:
         """What is asked for; None until its body has been read."""
         ...
 
@@ -53,16 +53,16 @@ class UnderWay(Protocol):
         ...
 
 
-class Running:
+class ActiveRequests:
     """Every call under way, by its request's id, in the order in which they came."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, UnderWay] = {}
+        self.calls: dict[str, ActiveRequest] = {}
 
     def __len__(self) -> int:
         return len(self.calls)
 
-    def get(self, request_id: str, actor: Actor) -> UnderWay:
+    def get(self, request_id: str, actor: Actor) -> ActiveRequest:
         """One that ``actor`` may see. Raises ``NotFound``: it has ended, or never was, or is another account's."""
         found = self.calls.get(request_id)
         if found is None or not actor.may_see(found.arrival.caller.account.id):
@@ -75,7 +75,7 @@ class Running:
         return [write_call(one, now, whole=scope is None) for one in islice(wanted, MOST_LISTED)]
 
 
-def write_call(one: UnderWay, now: float, *, whole: bool) -> Fields:
+def write_call(one: ActiveRequest, now: float, *, whole: bool) -> Fields:
     """A call as it stands. ``whole``: with what is the operator's business, over which channel, and from where."""
     arrival, call, delivery = one.arrival, one.call, one.delivery
     option = delivery.option if delivery else None
@@ -95,7 +95,7 @@ def write_call(one: UnderWay, now: float, *, whole: bool) -> Fields:
     }
 
 
-def find_phase(one: UnderWay) -> Phase:
+def find_phase(one: ActiveRequest) -> Phase:
     """How far it has come."""
     delivery = one.delivery
     if delivery is not None and delivery.first_byte_at is not None:

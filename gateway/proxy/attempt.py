@@ -3,15 +3,15 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gateway.deadlines import Patience, Sweep
-from gateway.domain.inference_request import Call
-from gateway.errors import RequestCancelled, UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.deadlines import DeadlineTimer, Timeout
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout, RequestCancelled
 from gateway.formats.content_filter import read_picture_fault
 from gateway.formats.openai.errors import read_error, read_fault, read_retry_after
 from gateway.formats.openai.speech import is_sound_type
-from gateway.proxy.client_stream import Outlet
+from gateway.proxy.client_stream import ClientStream
 from gateway.routing.target import Attempt
-from gateway.upstream.interface import Reply, Upstream
+from gateway.upstream.interface import HttpClient, HttpResponse
 
 MAX_ERROR_BYTES = 64 * 1024
 OK = range(200, 300)
@@ -32,17 +32,17 @@ class Visit:
 
     __slots__ = ("_broken", "_clock", "_outlet", "_patience", "_reply", "_sweep", "cancelled")
 
-    def __init__(self, clock: Callable[[], float], sweep: Sweep) -> None:
+    def __init__(self, clock: Callable[[], float], sweep: DeadlineTimer) -> None:
         self._clock = clock
         self._sweep = sweep
-        self._reply: Reply | None = None
-        self._patience: Patience | None = None
-        self._broken: UpstreamFault | None = None
-        self._outlet: Outlet | None = None
+        self._reply: HttpResponse | None = None
+        self._patience: Timeout | None = None
+        self._broken: ProviderError | None = None
+        self._outlet: ClientStream | None = None
         self.cancelled: RequestCancelled | None = None
 
-    async def open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
-        """Send, and pass the headers. Raises an ``UpstreamFault`` for anything but a good answer of the right type."""
+    async def open(self, upstream: HttpClient, attempt: Attempt, call: InferenceRequest) -> HttpResponse:
+        """Send, and pass the headers. Raises an ``ProviderError`` for anything but a good answer of the right type."""
         timeouts = attempt.timeouts
         # What a provider is sent may take longer than what it says first.
         waits = call.stream and not call.files and call.picture is None
@@ -52,13 +52,13 @@ class Visit:
         return reply
 
     async def run(self, work: Awaitable[T], patience_s: float) -> T:
-        """``work``, which is bounded, and broken off with the visit. Raises ``UpstreamTimeout`` besides its own."""
+        """``work``, which is bounded, and broken off with the visit. Raises ``ProviderTimeout`` besides its own."""
         try:
-            self._patience = Patience(self._sweep, patience_s)
+            self._patience = Timeout(self._sweep, patience_s)
             with self._patience:
                 return await work
         except TimeoutError:
-            timeout = UpstreamTimeout("The provider took too long to answer", phase="headers")
+            timeout = ProviderTimeout("The provider took too long to answer", phase="headers")
             raise self.cancelled or self._broken or timeout from None
         finally:
             self._patience = None
@@ -68,15 +68,15 @@ class Visit:
         if self._broken is not None:
             raise self.cancelled or self._broken
 
-    def follow(self, reply: Reply) -> None:
+    def follow(self, reply: HttpResponse) -> None:
         """From here on the visit is that reply."""
         self._reply = reply
 
-    def lead_to(self, outlet: Outlet) -> None:
+    def lead_to(self, outlet: ClientStream) -> None:
         """What comes goes there; where the caller is waited for, that has an end when the visit has."""
         self._outlet = outlet
 
-    async def _open(self, upstream: Upstream, attempt: Attempt, call: Call) -> Reply:
+    async def _open(self, upstream: HttpClient, attempt: Attempt, call: InferenceRequest) -> HttpResponse:
         plan = attempt.plan(call, await attempt.pack_aside()) if call.large else attempt.plan(call)
         reply = self._reply = await upstream.send(plan)
         if reply.status not in OK:
@@ -86,7 +86,7 @@ class Visit:
             await _check_sound(reply, attempt)
         return reply
 
-    async def _read_fault(self, reply: Reply, attempt: Attempt, call: Call) -> UpstreamFault:
+    async def _read_fault(self, reply: HttpResponse, attempt: Attempt, call: InferenceRequest) -> ProviderError:
         """What the provider said instead of an answer."""
         raw = await reply.read(MAX_ERROR_BYTES)
         rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
@@ -99,7 +99,7 @@ class Visit:
         self.cancelled = fault
         self.break_off(fault)
 
-    def break_off(self, fault: UpstreamFault) -> None:
+    def break_off(self, fault: ProviderError) -> None:
         """End the visit with ``fault``, wherever it stands."""
         self._broken = fault
         if self._patience is not None:
@@ -120,7 +120,7 @@ class Visit:
             self._reply.close()
 
 
-async def _check_sound(reply: Reply, attempt: Attempt) -> None:
+async def _check_sound(reply: HttpResponse, attempt: Attempt) -> None:
     """Sound was asked for. Raises what the provider sent instead, as an error.
 
     What an answer in events is, is told by how it begins; see ``proxy/stream.py``.
@@ -129,5 +129,5 @@ async def _check_sound(reply: Reply, attempt: Attempt) -> None:
         return
     told = read_error(await reply.read(MAX_ERROR_BYTES), attempt.channel.secrets)
     if told is not None:
-        raise UpstreamError(f"The provider reported an error: {told.message}")
-    raise UpstreamError("The provider did not answer with sound")
+        raise ProviderBadResponse(f"The provider reported an error: {told.message}")
+    raise ProviderBadResponse("The provider did not answer with sound")

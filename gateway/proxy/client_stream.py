@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Outlet(Protocol):
+class ClientStream(Protocol):
     """One streamed answer. ``open`` is the line of no return: after it nothing can be answered otherwise."""
 
     @property
@@ -13,7 +13,7 @@ class Outlet(Protocol):
         ...
 
     def open(self, media_type: str, data: bytes) -> None:
-        """Send the status and the headers of a stream of that type, and its first piece. Raises ``ClientGone``."""
+        """Send the status and the headers of a stream of that type, and its first piece. Raises ``ClientDisconnected``."""
         ...
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:
@@ -24,7 +24,7 @@ class Outlet(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Wait until the caller has read. Raises ``ClientGone`` where it left or did not read in time."""
+        """Wait until the caller has read. Raises ``ClientDisconnected`` where it left or did not read in time."""
         ...
 
     def wake(self) -> None:
@@ -34,12 +34,13 @@ class Outlet(Protocol):
     def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
         """The client has left, and the answer is read to its end: what is written from now on goes nowhere.
 
-        Nothing raises ``ClientGone`` any more. ``give_up`` is called once more than ``most_bytes`` have been written.
+        Nothing raises ``ClientDisconnected`` any more. ``give_up`` is called once more than ``most_bytes`` have been
+        written.
         """
         ...
 
     async def finish(self, data: bytes) -> None:
-        """Send what is left, and end the answer. Raises ``ClientGone``."""
+        """Send what is left, and end the answer. Raises ``ClientDisconnected``."""
         ...
 
     def cut(self) -> None:

@@ -7,13 +7,13 @@ bound for their number; beyond it, the call of a client that leaves is broken of
 
 import asyncio
 
-from gateway.errors import UpstreamTimeout
+from gateway.errors import ProviderTimeout
 from gateway.proxy.attempt import Visit
 
 MIB = 1024 * 1024
 
 
-class Drains:
+class DrainService:
     """The drains under way.
 
     Attributes:
@@ -29,17 +29,17 @@ class Drains:
         self.longest_s = 60.0
         self.visits: set[Visit] = set()
 
-    def begin(self, visit: Visit, total_s: float, first_byte_at: float | None) -> "Drain | None":
+    def begin(self, visit: Visit, total_s: float, first_byte_at: float | None) -> "DrainedStream | None":
         """The client of ``visit`` has left; None if there are too many drains.
 
         ``total_s``: the channel's total timeout; ``first_byte_at``: when the client was answered, None if it was not.
         """
         if len(self.visits) >= self.most:
             return None
-        return Drain(self, visit, min(total_s, self.longest_s), first_byte_at)
+        return DrainedStream(self, visit, min(total_s, self.longest_s), first_byte_at)
 
 
-class Drain:
+class DrainedStream:
     """One answer that is read for nobody, until ``end``.
 
     Attributes:
@@ -48,7 +48,7 @@ class Drain:
 
     __slots__ = ("_drains", "_timer", "_visit", "first_byte_at")
 
-    def __init__(self, drains: Drains, visit: Visit, longest_s: float, first_byte_at: float | None) -> None:
+    def __init__(self, drains: DrainService, visit: Visit, longest_s: float, first_byte_at: float | None) -> None:
         self._drains = drains
         self._visit = visit
         self.first_byte_at = first_byte_at
@@ -58,7 +58,7 @@ class Drain:
 
     def _give_up(self) -> None:
         """A bound is reached. The provider is not blamed: it would have had more time with a client."""
-        fault = UpstreamTimeout("The client left, and the provider's answer took too long", phase="drain")
+        fault = ProviderTimeout("The client left, and the provider's answer took too long", phase="drain")
         fault.blame = "nobody"
         self._visit.break_off(fault)
 

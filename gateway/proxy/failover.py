@@ -14,40 +14,40 @@ import attrs
 import structlog
 
 from gateway.billing.quota import Grant
-from gateway.deadlines import Sweep
+from gateway.deadlines import DeadlineTimer
 from gateway.domain.frozen import frozen
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import ID_PREFIX
 from gateway.domain.usage import Usage, estimate_tokens
 from gateway.errors import (
     ContextExceeded,
-    NotExpressible,
+    ProviderBadResponse,
+    ProviderError,
     RequestCancelled,
     ShuttingDown,
-    UpstreamError,
-    UpstreamFault,
+    UnsupportedByProvider,
 )
 from gateway.formats.anthropic.response import write_count_answer
-from gateway.formats.json_or_stream import WholeGate
+from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.openai.responses import find_response_id
-from gateway.formats.registry import PLAIN, Exchange, Manner
+from gateway.formats.registry import PLAIN, ResponseMode, Translator
 from gateway.formats.sse import KEEPALIVE
-from gateway.formats.stream import Gate
+from gateway.formats.stream import StreamTransform
 from gateway.large_work import work_aside
-from gateway.media.buffered_stream import PaintedGate
-from gateway.media.images import Images, can_pass, find_patience
+from gateway.media.buffered_stream import BufferedPassthrough
+from gateway.media.images import ImageService, can_pass, find_patience
 from gateway.proxy.attempt import Visit
-from gateway.proxy.client_stream import Outlet
-from gateway.proxy.drain import Drain, Drains
-from gateway.proxy.stream import Stream
-from gateway.proxy.stream_timeouts import Pulse
+from gateway.proxy.client_stream import ClientStream
+from gateway.proxy.drain import DrainedStream, DrainService
+from gateway.proxy.stream import StreamRelay
+from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.request_context import Delivery
-from gateway.routing.load_balancer import Switchboard
+from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.route import Route
 from gateway.routing.target import Attempt, find_answered
 from gateway.upstream.exhaustion import ResourcesExhausted
-from gateway.upstream.interface import Reply, Upstream
+from gateway.upstream.interface import HttpClient, HttpResponse
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -68,14 +68,14 @@ T = TypeVar("T")
 
 
 @frozen
-class Answer:
+class ProviderAnswer:
     """A whole answer, and the type it is of."""
 
     body: bytes = attrs.field(repr=False)
     media_type: str = PLAIN.media_type
 
 
-class Relay:
+class Proxy:
     """Makes attempts until one answers. It knows every visit under way, so that a shutdown can end them.
 
     Args:
@@ -92,9 +92,9 @@ class Relay:
 
     def __init__(
         self,
-        upstream: Upstream,
-        switchboard: Switchboard,
-        images: Images,
+        upstream: HttpClient,
+        switchboard: LoadBalancer,
+        images: ImageService,
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -105,8 +105,8 @@ class Relay:
         self._visits: dict[str, Visit] = {}
         self._waiting = 0
         self.broken_off = False
-        self.drains = Drains()
-        self.sweep = Sweep()
+        self.drains = DrainService()
+        self.sweep = DeadlineTimer()
 
     @property
     def running(self) -> int:
@@ -127,7 +127,7 @@ class Relay:
         visit.cancel(make_cancelled())
         return True
 
-    def drain(self, grant: Grant, request_id: str) -> Drain | None:
+    def drain(self, grant: Grant, request_id: str) -> DrainedStream | None:
         """Read an answer to its end for a client that has left. None if no provider is at work on it, or by a bound.
 
         Images of which some have not been asked for yet are not: nobody wants those.
@@ -139,13 +139,13 @@ class Relay:
             return None
         return self.drains.begin(visit, attempt.timeouts.total_s, grant.delivery.first_byte_at)
 
-    def answer(self, grant: Grant, route: Route, request_id: str) -> Coroutine[Any, Any, Answer]:
-        """A whole answer. Raises the last attempt's ``UpstreamFault``, or ``NoAvailableChannel``."""
+    def answer(self, grant: Grant, route: Route, request_id: str) -> Coroutine[Any, Any, ProviderAnswer]:
+        """A whole answer. Raises the last attempt's ``ProviderError``, or ``NoHealthyChannel``."""
         if not route.options:  # counting tokens, and nobody who serves the model counts
             return _estimate(grant.call)
         return self.try_each(grant.delivery, route, request_id, partial(self._read, grant))
 
-    async def _read(self, grant: Grant, visit: Visit, attempt: Attempt) -> Answer:
+    async def _read(self, grant: Grant, visit: Visit, attempt: Attempt) -> ProviderAnswer:
         call, exchange = grant.call, attempt.exchange
         if call.picture is None:
             reply = await visit.open(self._upstream, attempt, call)
@@ -164,32 +164,32 @@ class Relay:
             body, grant.delivery.usage = await visit.run(painting, attempt.channel.timeouts.total_s)
             visit.check()
         self._switchboard.note_answered(attempt.lease)
-        return Answer(body, exchange.manner.media_type)
+        return ProviderAnswer(body, exchange.manner.media_type)
 
     async def stream(
         self,
         grant: Grant,
         route: Route,
-        outlet: Outlet,
+        outlet: ClientStream,
         request_id: str,
         *,
-        settle: Callable[[UpstreamFault | None], None],
-    ) -> UpstreamFault | None:
+        settle: Callable[[ProviderError | None], None],
+    ) -> ProviderError | None:
         """A streamed answer into ``outlet``; ``settle`` is called before its end mark is written.
 
-        Returns the fault that ended it after the first byte, if one did. Raises the last attempt's ``UpstreamFault``
-        where nothing was sent, ``NoAvailableChannel``, and ``ClientGone`` where the caller left.
+        Returns the fault that ended it after the first byte, if one did. Raises the last attempt's ``ProviderError``
+        where nothing was sent, ``NoHealthyChannel``, and ``ClientDisconnected`` where the caller left.
         """
 
-        async def push(visit: Visit, attempt: Attempt) -> UpstreamFault | None:
+        async def push(visit: Visit, attempt: Attempt) -> ProviderError | None:
             call, manner = grant.call, attempt.exchange.manner
             visit.lead_to(outlet)
             patience = find_patience(attempt.timeouts, call)
             keep_alive = partial(outlet.write, b"" if manner.binary else KEEPALIVE)
-            pulse = Pulse(patience, self.sweep, give_up=visit.break_off, keep_alive=keep_alive)
+            pulse = StreamTimeouts(patience, self.sweep, give_up=visit.break_off, keep_alive=keep_alive)
             try:
                 reply, gate, open_whole = await self._open(visit, attempt, call)
-                stream = Stream(
+                stream = StreamRelay(
                     reply,
                     gate,
                     grant,
@@ -205,7 +205,9 @@ class Relay:
 
         return await self.try_each(grant.delivery, route, request_id, push)
 
-    async def _open(self, visit: Visit, attempt: Attempt, call: Call) -> tuple[Reply, Gate, Callable[[], Gate] | None]:
+    async def _open(
+        self, visit: Visit, attempt: Attempt, call: InferenceRequest
+    ) -> tuple[HttpResponse, StreamTransform, Callable[[], StreamTransform] | None]:
         """The provider's stream, what of it may leave, and what opens the gate if it answers whole.
 
         Or a painting's, where pictures are not streamed.
@@ -216,10 +218,10 @@ class Relay:
             gate = exchange.open_gate(secrets)
             if exchange.manner.binary:
                 return reply, gate, None
-            return reply, gate, lambda: WholeGate(lambda raw: exchange.write_whole(raw, secrets))
+            return reply, gate, lambda: JsonOrStream(lambda raw: exchange.write_whole(raw, secrets))
         painting = self._images.stream(attempt, call)
         visit.follow(painting)
-        return painting, PaintedGate(painting), None
+        return painting, BufferedPassthrough(painting), None
 
     def _note_first(self, grant: Grant, attempt: Attempt, told: Iterable[bytes]) -> None:
         """The first event of a stream is there; ``told``: what has come up to its end."""
@@ -236,8 +238,8 @@ class Relay:
     def _end_stream(
         self,
         attempt: Attempt,
-        settle: Callable[[UpstreamFault | None], None],
-        fault: UpstreamFault | None,
+        settle: Callable[[ProviderError | None], None],
+        fault: ProviderError | None,
     ) -> None:
         """An opened stream has ended; said before its caller hears so, who may be gone by then."""
         if fault is None:
@@ -255,10 +257,10 @@ class Relay:
     ) -> T:
         """What ``make`` makes of the first attempt that does not fail.
 
-        Raises the first ``UpstreamFault`` that is an answer, or ``NoAvailableChannel``; and what else ``make`` raises.
+        Raises the first ``ProviderError`` that is an answer, or ``NoHealthyChannel``; and what else ``make`` raises.
         """
         loop = asyncio.get_running_loop()
-        told: UpstreamFault | None = None
+        told: ProviderError | None = None
         if self.broken_off:
             raise _make_stop()
         attempt = route.begin(request_id.removeprefix(ID_PREFIX), int(self._clock()))
@@ -268,7 +270,7 @@ class Relay:
             began = monotonic()  # the loop's clock stands still for as long as it is busy
             try:
                 made = await make(visit, attempt)
-            except UpstreamFault as fault:
+            except ProviderError as fault:
                 met = visit.cancelled or fault
                 delivery.note_failed(attempt, met, loop.time())
                 self._note_failed(attempt, met, route.digest if met.may_be_prompt else None)
@@ -286,7 +288,7 @@ class Relay:
                 raise told
             attempt = following
 
-    async def _follow(self, route: Route, failed: Attempt, fault: UpstreamFault) -> Attempt | None:
+    async def _follow(self, route: Route, failed: Attempt, fault: ProviderError) -> Attempt | None:
         """The next attempt, in its turn: where many fail at once, they are not all tried again at once."""
         if not route.may_follow(failed, fault):
             return None
@@ -294,7 +296,7 @@ class Relay:
         until = loop.time() + TURN_WAIT_S
         self._waiting += 1
         try:
-            while not (isinstance(fault, NotExpressible) or self._switchboard.may_retry()):
+            while not (isinstance(fault, UnsupportedByProvider) or self._switchboard.may_retry()):
                 if self.broken_off or loop.time() >= until or not route.is_open:
                     return None
                 await asyncio.sleep(min(TURN_LOOK_S * max(1.0, self._waiting / CROWD), until - loop.time()))
@@ -304,32 +306,32 @@ class Relay:
             self._waiting -= 1
         return None if self.broken_off else route.follow(failed)
 
-    def _note_failed(self, attempt: Attempt, fault: UpstreamFault, prompt: int | None = None) -> None:
+    def _note_failed(self, attempt: Attempt, fault: ProviderError, prompt: int | None = None) -> None:
         """Hold it against whoever it is held against, and say in the log what the caller is not told."""
         self._switchboard.note_failed(attempt.lease, fault, prompt)
         _log_failure(attempt, fault)
 
 
-async def _estimate(call: Call) -> Answer:
+async def _estimate(call: InferenceRequest) -> ProviderAnswer:
     """The house's rule of thumb for the tokens of a prompt."""
-    return Answer(write_count_answer(estimate_tokens(call.prompt_chars)))
+    return ProviderAnswer(write_count_answer(estimate_tokens(call.prompt_chars)))
 
 
-def _find_told(told: UpstreamFault | None, met: UpstreamFault) -> UpstreamFault:
+def _find_told(told: ProviderError | None, met: ProviderError) -> ProviderError:
     """What the caller is told, after one more attempt that has failed.
 
     That one language has no words for the call is an answer only where nothing else went wrong. That the prompt is too
     long is one whatever went wrong where a larger context was looked for.
     """
-    if told is None or (not isinstance(met, NotExpressible) and not isinstance(told, ContextExceeded)):
+    if told is None or (not isinstance(met, UnsupportedByProvider) and not isinstance(told, ContextExceeded)):
         return met
     return told
 
 
-def _read_large(exchange: Exchange, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
-    """``Exchange.read_answer`` of a large answer; one of more parts than any needs is not parsed at all."""
+def _read_large(exchange: Translator, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
+    """``Translator.read_answer`` of a large answer; one of more parts than any needs is not parsed at all."""
     if raw.count(b"{") + raw.count(b"[") > MAX_CONTAINERS or raw.count(b",") > MAX_VALUES:
-        raise UpstreamError("The provider's answer has too many parts")
+        raise ProviderBadResponse("The provider's answer has too many parts")
     return exchange.read_answer(raw, secrets)
 
 
@@ -344,15 +346,15 @@ def _make_stop() -> ShuttingDown:
     return ShuttingDown("The gateway is shutting down", phase="shutdown")
 
 
-def _find_type(reply: Reply, manner: Manner) -> str:
+def _find_type(reply: HttpResponse, manner: ResponseMode) -> str:
     """What sound is of: as its provider says, where it says so."""
     said = reply.headers.get("Content-Type", "").strip().lower()
     return said if said.startswith("audio/") and said.isascii() and said.isprintable() else manner.media_type
 
 
-def _log_failure(attempt: Attempt, fault: UpstreamFault) -> None:
+def _log_failure(attempt: Attempt, fault: ProviderError) -> None:
     """What the caller is not told: which channel failed, and how. A refusal is the caller's matter, a stop ours."""
-    if fault.blame == "nobody" and not isinstance(fault, UpstreamError | ResourcesExhausted):
+    if fault.blame == "nobody" and not isinstance(fault, ProviderBadResponse | ResourcesExhausted):
         return
     log.warning(
         "attempt_failed",

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 import attrs
 import structlog
 
-from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, Replay, ReplayStore
+from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, IdempotencyRecord, ReplayStore
 from gateway.errors import IdempotencyConflict, StoreUnavailable
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Replays:
+class IdempotencyService:
     """Knows which calls were made.
 
     Args:
@@ -43,14 +43,16 @@ class Replays:
         """Forget calls that came before then; how many. Raises ``StoreUnavailable``."""
         return await self._store.sweep_replays(before_ms)
 
-    async def begin(self, key_id: int, name: str, digest: str, request_id: str) -> tuple[Replay, Replay | None]:
+    async def begin(
+        self, key_id: int, name: str, digest: str, request_id: str
+    ) -> tuple[IdempotencyRecord, IdempotencyRecord | None]:
         """The call as it is on record now, and the one before it of that name where that one is the answer.
 
         That one is answered, or it is lost: what became of it is for the caller to find out, and if nothing did,
         ``take`` lets the call be made. Raises ``IdempotencyConflict``, ``StoreUnavailable``.
         """
         now_ms = int(self._clock() * 1000)
-        mine = Replay(key_id, name, digest, request_id, now_ms, self._owner)
+        mine = IdempotencyRecord(key_id, name, digest, request_id, now_ms, self._owner)
         self._running.add(request_id)
         begun = False
         try:
@@ -77,7 +79,7 @@ class Replays:
             )
         return mine, known
 
-    async def take(self, mine: Replay, lost: Replay) -> None:
+    async def take(self, mine: IdempotencyRecord, lost: IdempotencyRecord) -> None:
         """Make a call that came to nothing once more. Raises ``IdempotencyConflict`` where somebody else does."""
         self._running.add(mine.request_id)
         taken = False
@@ -89,7 +91,7 @@ class Replays:
         if not taken:
             raise _make_running()
 
-    async def end(self, mine: Replay, *, status: int, media_type: str, body: bytes) -> None:
+    async def end(self, mine: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
         """It was answered. Never raises: the answer is the caller's, whether or not it can be kept."""
         kept = len(body) <= MAX_ANSWER_BYTES
         answered = attrs.evolve(
@@ -101,15 +103,15 @@ class Replays:
         )
         await self._note(self._store.end_replay, answered)
 
-    async def lose(self, mine: Replay) -> None:
+    async def lose(self, mine: IdempotencyRecord) -> None:
         """What became of it is on record elsewhere, or not known at all."""
         await self._note(self._store.end_replay, attrs.evolve(mine, state="lost"))
 
-    async def forget(self, mine: Replay) -> None:
+    async def forget(self, mine: IdempotencyRecord) -> None:
         """It came to nothing: it may be made again."""
         await self._note(self._store.forget_replay, mine)
 
-    async def _note(self, verb: Callable[[Replay], Awaitable[None]], replay: Replay) -> None:
+    async def _note(self, verb: Callable[[IdempotencyRecord], Awaitable[None]], replay: IdempotencyRecord) -> None:
         try:
             await verb(replay)
         except StoreUnavailable as fault:

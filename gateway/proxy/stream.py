@@ -4,24 +4,24 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from gateway.billing.quota import Grant
-from gateway.deadlines import Patience
-from gateway.errors import Fault, UpstreamError, UpstreamFault
+from gateway.deadlines import Timeout
+from gateway.errors import GatewayError, ProviderBadResponse, ProviderError
 from gateway.formats.error_body import write_error_event
 from gateway.formats.json_or_stream import is_event_stream, is_json, strip_beginning
 from gateway.formats.sse import KEEPALIVE, MAX_NOISE_BYTES
-from gateway.formats.stream import Gate, Translation
+from gateway.formats.stream import StreamTransform, TranslatingStream
 from gateway.large_work import work_aside
-from gateway.proxy.client_stream import Outlet
-from gateway.proxy.stream_timeouts import Pulse
+from gateway.proxy.client_stream import ClientStream
+from gateway.proxy.stream_timeouts import StreamTimeouts
 from gateway.routing.target import EVENT_STREAM
-from gateway.upstream.interface import Pumped, Reply
+from gateway.upstream.interface import HttpResponse, PumpResult
 
 EVENTS = "text/event-stream; charset=utf-8"
 MAX_HELD_BYTES = 64 * 1024
 """Of what comes before the first event, besides noise; a provider that sends more has the caller answered."""
 
 
-class Stream:
+class StreamRelay:
     """One provider's stream, on its way into one outlet.
 
     The caller is answered when the first event is there, or when it has waited so long that a comment is due;
@@ -48,15 +48,15 @@ class Stream:
 
     def __init__(
         self,
-        reply: Reply,
-        gate: Gate,
+        reply: HttpResponse,
+        gate: StreamTransform,
         grant: Grant,
-        outlet: Outlet,
+        outlet: ClientStream,
         *,
-        pulse: Pulse,
+        pulse: StreamTimeouts,
         answered: Callable[[Iterable[bytes]], None],
         sound_type: str | None = None,
-        open_whole: Callable[[], Gate] | None = None,
+        open_whole: Callable[[], StreamTransform] | None = None,
     ) -> None:
         self._reply = reply
         self._gate = gate
@@ -75,27 +75,27 @@ class Stream:
         self._time = asyncio.get_running_loop().time
         self.opened = False
 
-    async def run(self, request_id: str, settle: Callable[[UpstreamFault | None], None]) -> UpstreamFault | None:
+    async def run(self, request_id: str, settle: Callable[[ProviderError | None], None]) -> ProviderError | None:
         """Relay to the end. Returns the fault that ended an opened stream, if one did.
 
         ``settle`` is called before the end mark is written: whoever has a whole answer has paid for it, also where
-        this process ends between the two. Raises ``UpstreamFault`` while nothing has been sent; ``ClientGone`` where
-        the caller left.
+        this process ends between the two. Raises ``ProviderError`` while nothing has been sent; ``ClientDisconnected``
+        where the caller left.
         """
-        fault: UpstreamFault | None = None
+        fault: ProviderError | None = None
         try:
             ended = await self._await_first_event()
             self._open()
-            if ended is Pumped.PAUSED:
+            if ended is PumpResult.PAUSED:
                 ended = await self._push()
-            if ended is Pumped.ENDED:
+            if ended is PumpResult.ENDED:
                 self._last += self._gate.finish()
                 self._note_first([self._last])
             self._reply.finish()
-        except Fault as met:
+        except GatewayError as met:
             if not self.opened:
                 raise
-            fault = met if isinstance(met, UpstreamFault) else _write_ours(met)
+            fault = met if isinstance(met, ProviderError) else _write_ours(met)
             if not self._binary:
                 self._last += write_error_event(met, request_id, self._grant.call.operation)
         finally:
@@ -108,26 +108,28 @@ class Stream:
         await self._outlet.finish(self._last)
         return fault
 
-    async def _await_first_event(self) -> Pumped:
-        """Pump until an event is there or a comment is due. Raises an ``UpstreamFault``: nothing has been sent."""
-        pumped = Pumped.PAUSED
+    async def _await_first_event(self) -> PumpResult:
+        """Pump until an event is there or a comment is due. Raises an ``ProviderError``: nothing has been sent."""
+        pumped = PumpResult.PAUSED
         try:
             if self._binary:
                 pumped = await self._reply.pump(self._hold)
             else:
-                with Patience(self._pulse.sweep, self._pulse.find_silence_s()):
+                with Timeout(self._pulse.sweep, self._pulse.find_silence_s()):
                     pumped = await self._reply.pump(self._hold)
-                    while pumped is Pumped.PAUSED and self._is_heavy():
+                    while pumped is PumpResult.PAUSED and self._is_heavy():
                         pumped = await self._pump_large(self._held.append)
-                        if pumped is Pumped.PAUSED and not (self._gate.events or self._gate.closed or self._is_heavy()):
+                        if pumped is PumpResult.PAUSED and not (
+                            self._gate.events or self._gate.closed or self._is_heavy()
+                        ):
                             pumped = await self._reply.pump(self._hold)
         except TimeoutError:
             self._held.append(KEEPALIVE)
         if self._gate.fault is not None:
             raise self._gate.fault
-        if pumped is Pumped.ENDED:
+        if pumped is PumpResult.ENDED:
             self._held.append(self._gate.finish())
-            pumped = Pumped.PAUSED
+            pumped = PumpResult.PAUSED
         self._note_first(self._held)
         return pumped
 
@@ -149,35 +151,37 @@ class Stream:
         self._pulse.written_at = now
         self._pulse.wind()
 
-    async def _push(self) -> Pumped:
+    async def _push(self) -> PumpResult:
         """Pump to the end of the dialect or of the transport, waiting for the caller where it reads slowly."""
         while not self._gate.closed:
             if self._is_heavy():
-                if await self._pump_large(self._send) is Pumped.ENDED:
-                    return Pumped.ENDED
-            elif await self._reply.pump(self._pass if self._open_whole is None else self._pass_first) is Pumped.ENDED:
-                return Pumped.ENDED
+                if await self._pump_large(self._send) is PumpResult.ENDED:
+                    return PumpResult.ENDED
+            elif (
+                await self._reply.pump(self._pass if self._open_whole is None else self._pass_first) is PumpResult.ENDED
+            ):
+                return PumpResult.ENDED
             if self._outlet.full:
                 await self._wait_for_reader()
         if self._gate.fault is not None:
             raise self._gate.fault
-        return Pumped.PAUSED
+        return PumpResult.PAUSED
 
     def _is_heavy(self) -> bool:
-        return isinstance(self._gate, Translation) and self._gate.heavy
+        return isinstance(self._gate, TranslatingStream) and self._gate.heavy
 
-    async def _pump_large(self, send: Callable[[bytes], object]) -> Pumped:
+    async def _pump_large(self, send: Callable[[bytes], object]) -> PumpResult:
         """Pump one piece of a large event, which a thread reads, and ``send`` what may leave of it."""
         gate, pieces = self._gate, list[bytes]()
-        assert isinstance(gate, Translation)  # noqa: S101 - it is heavy
+        assert isinstance(gate, TranslatingStream)  # noqa: S101 - it is heavy
         if not gate.unwritten:
 
             def take(piece: bytes) -> bool:
                 pieces.append(piece)
                 return True
 
-            if await self._reply.pump(take) is Pumped.ENDED:
-                return Pumped.ENDED
+            if await self._reply.pump(take) is PumpResult.ENDED:
+                return PumpResult.ENDED
             data = b"".join(pieces)
             if b"\n" in data or b"\r" in data:
                 await work_aside(gate.read, data)
@@ -186,7 +190,7 @@ class Stream:
         if out := gate.write():
             self._pulse.event_at = self._time()
             send(out)
-        return Pumped.PAUSED
+        return PumpResult.PAUSED
 
     def _send(self, out: bytes) -> None:
         """What a large event has come to, to the caller."""
@@ -216,7 +220,7 @@ class Stream:
         elif not is_event_stream(begun):
             kind = self._reply.headers.get("Content-Type", EVENT_STREAM).lower()
             if not kind.startswith(EVENT_STREAM):
-                self._gate.fault = UpstreamError("The provider did not answer with an event stream")
+                self._gate.fault = ProviderBadResponse("The provider did not answer with an event stream")
 
     def _pass_first(self, data: bytes) -> bool:
         """The sink of a caller who was answered with a comment, until something has come."""
@@ -244,7 +248,9 @@ class Stream:
         if events != self._events_before_noise:
             self._events_before_noise, self._noise_before = events, noise
         elif noise - self._noise_before > MAX_NOISE_BYTES and gate.fault is None:
-            gate.fault = UpstreamError(f"The provider sent {MAX_NOISE_BYTES} bytes without an event", phase="stream")
+            gate.fault = ProviderBadResponse(
+                f"The provider sent {MAX_NOISE_BYTES} bytes without an event", phase="stream"
+            )
 
     def _pass(self, data: bytes) -> bool:
         """The sink of the hot path."""
@@ -266,7 +272,7 @@ class Stream:
             return True
         return self._outlet.write(out, self._reply.framed if out is data else None)
 
-    def _write_usage(self, fault: UpstreamFault | None) -> None:
+    def _write_usage(self, fault: ProviderError | None) -> None:
         """What the gate says; of a stream that broke it knows from nobody else."""
         if not self.opened:
             return
@@ -275,8 +281,8 @@ class Stream:
         self._grant.delivery.usage = self._gate.read_usage()
 
 
-def _write_ours(met: Fault) -> UpstreamFault:
+def _write_ours(met: GatewayError) -> ProviderError:
     """A fault of ours in the middle of a stream: it ends like any other, and is held against nobody."""
-    fault = UpstreamError(met.message, phase="gateway")
+    fault = ProviderBadResponse(met.message, phase="gateway")
     fault.blame = "nobody"
     return fault

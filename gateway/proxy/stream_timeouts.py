@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import attrs
 
-from gateway.deadlines import Sweep
+from gateway.deadlines import DeadlineTimer
 from gateway.domain.channel import Timeouts
-from gateway.errors import UpstreamTimeout
+from gateway.errors import ProviderTimeout
 
 KEEPALIVE_AFTER_S = 15.0
 """Silence towards the caller after which a comment is sent; most proxies give up after 30 or 60 seconds."""
 
 
-class Pulse:
+class StreamTimeouts:
     """Watches one stream.
 
     Args:
@@ -37,9 +37,9 @@ class Pulse:
     def __init__(
         self,
         timeouts: Timeouts,
-        sweep: Sweep,
+        sweep: DeadlineTimer,
         *,
-        give_up: Callable[[UpstreamTimeout], None],
+        give_up: Callable[[ProviderTimeout], None],
         keep_alive: Callable[[], object],
     ) -> None:
         self._timeouts = timeouts
@@ -90,7 +90,7 @@ class Pulse:
         due, what = self._deadline()
         if now >= due:
             self.stop()
-            self._give_up(UpstreamTimeout(what, phase="stream"))
+            self._give_up(ProviderTimeout(what, phase="stream"))
             return
         if self.written_at is not None and now >= self.written_at + KEEPALIVE_AFTER_S:
             self.written_at = now

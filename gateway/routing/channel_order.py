@@ -7,7 +7,7 @@ import attrs
 
 from gateway.domain.channel import Channel
 from gateway.errors import Conflict, InvalidRequest
-from gateway.routing.channel_ranking import NoRoom, rank
+from gateway.routing.channel_ranking import NoCapacity, rank
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ def set_priorities(ordered: Sequence[Channel]) -> list[Channel]:
         return []
     try:
         ranked = rank([None if channel.origin == "stored" else channel.priority for channel in ordered])
-    except NoRoom as found:
+    except NoCapacity as found:
         raise _make_conflict([ordered[place] for place in found.places]) from None
     pairs = zip(ordered, ranked, strict=True)
     return [attrs.evolve(channel, priority=priority) for channel, priority in pairs if channel.priority != priority]

@@ -6,7 +6,7 @@ HIGHEST, LOWEST = 1_000_000, -1_000_000
 """What a priority may be."""
 
 
-class NoRoom(Exception):  # noqa: N818 - says what there is not
+class NoCapacity(Exception):  # noqa: N818 - says what there is not
     """An order cannot be had beside what is taken; ``places`` of the order are those that are in its way."""
 
     def __init__(self, places: Sequence[int]) -> None:
@@ -18,7 +18,7 @@ def rank(taken: Sequence[int | None]) -> list[int]:
     """A priority for every place of an order, lower than that of the place before it.
 
     ``taken`` has those that cannot be changed, and None where one is to be found. Neighbours that cannot be changed may
-    have the same: which of them is asked first is not for an order to say. Raises ``NoRoom``.
+    have the same: which of them is asked first is not for an order to say. Raises ``NoCapacity``.
     """
     ranked: list[int] = []
     waiting = 0
@@ -29,11 +29,11 @@ def rank(taken: Sequence[int | None]) -> list[int]:
             continue
         first = place - waiting
         if upper - lower <= waiting and not (waiting == 0 and upper == lower):
-            raise NoRoom([*([first - 1] if first else []), place])
+            raise NoCapacity([*([first - 1] if first else []), place])
         ranked += [lower + number for number in range(waiting, -1, -1)]
         upper, waiting = lower, 0
     if not ranked:
         return list(range(waiting - 1, -1, -1))
     if upper - waiting < LOWEST:
-        raise NoRoom([len(ranked) - 1])
+        raise NoCapacity([len(ranked) - 1])
     return ranked + [upper - number for number in range(1, waiting + 1)]

@@ -7,17 +7,17 @@ from typing import Literal
 import attrs
 
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import Breaker, Rules, State
-from gateway.domain.circuits import WHOLE, Begun, Circuits, Place, Tripped
+from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
+from gateway.domain.circuits import WHOLE, Circuits, Place, StartedAttempt, Tripped
 from gateway.domain.rate_limit import change_limit, take, wait_s
-from gateway.domain.statistics import Recent
+from gateway.domain.statistics import RingBuffer
 
 Obstacle = Literal["cooling", "trial", "full", "rate", "keys", "refused"]
 """Why a channel cannot take a call now: it is in its cooldown; one call is trying whether it is well again; it has as
 many calls as it may; as many a minute; its provider limits the rate of each of its keys for the model; or refused its
 keys."""
 AFTER_FAILURES = frozenset({"cooling", "trial", "refused"})
-"""Obstacles in spite of which a few calls are made where no other channel serves: see ``Line.may_insist``."""
+"""Obstacles in spite of which a few calls are made where no other channel serves: see ``ChannelState.may_insist``."""
 
 TRIAL_WAIT_S = 1.0
 FULL_WAIT_S = 1.0
@@ -60,7 +60,7 @@ class RateLimit:
 
 
 @attrs.define(eq=False)
-class KeyLine:
+class KeyState:
     """One key of a channel. ``limited``: model -> the provider's rate limit for it.
 
     ``breaker``: of the key as a whole; ``circuits``: of the kinds of calls that it was refused for. Trouble with a key
@@ -69,7 +69,7 @@ class KeyLine:
     """
 
     key: str = attrs.field(repr=False)
-    breaker: Breaker = attrs.field(factory=Breaker)
+    breaker: CircuitBreaker = attrs.field(factory=CircuitBreaker)
     limited: dict[str, RateLimit] = attrs.field(factory=dict)
     envelopes: dict[Hashable, Envelope] = attrs.field(factory=dict, repr=False)
     circuits: Circuits = attrs.field(init=False)
@@ -116,7 +116,7 @@ class KeyLine:
 
 
 @attrs.define(eq=False)
-class Line:
+class ChannelState:
     """One channel as it stands.
 
     Attributes:
@@ -135,15 +135,15 @@ class Line:
     """
 
     channel: Channel
-    keys: tuple[KeyLine, ...]
-    breaker: Breaker = attrs.field(factory=Breaker)
+    keys: tuple[KeyState, ...]
+    breaker: CircuitBreaker = attrs.field(factory=CircuitBreaker)
     offered: bool = False
     running: int = 0
     tat: float = 0.0
     turn: int = 0
     calls: int = 0
     failures: int = 0
-    recent: Recent = attrs.field(factory=lambda: Recent(RECENT_CALLS))
+    recent: RingBuffer = attrs.field(factory=lambda: RingBuffer(RECENT_CALLS))
     probed_at: float = -math.inf
     probe_failed: bool = False
     circuits: Circuits = attrs.field(init=False)
@@ -220,7 +220,7 @@ class Line:
             nearest = min(nearest, max(limit_s, TRIAL_WAIT_S if wait is None else wait))
         return kind, nearest
 
-    def find_share(self, place: Place, account: int, now: float, rules: Rules) -> float:
+    def find_share(self, place: Place, account: int, now: float, rules: BreakerSettings) -> float:
         """The part of its usual calls of a kind that it should get."""
         share = self.breaker.share(now, rules)
         return min(share, self.circuits.find_share(place, account, now, rules)) if self.circuits else share
@@ -235,7 +235,7 @@ class Line:
         limits = (key.limited.get(place[1]) for key in self.keys)
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
 
-    def list_ill(self, place: Place, account: int) -> list[Breaker]:
+    def list_ill(self, place: Place, account: int) -> list[CircuitBreaker]:
         """The breakers of the channel, not of its keys, that calls of a kind depend on, and that are not "up"."""
         found = [self.breaker, *self.circuits.list_breakers(place, account)]
         return [breaker for breaker in found if breaker.state != "up"]
@@ -259,7 +259,7 @@ class Line:
         if len(self._insisting_of) > MOST_INSISTING:
             del self._insisting_of[next(iter(self._insisting_of))]
 
-    def pick_key(self, place: Place, account: int, now: float) -> KeyLine:
+    def pick_key(self, place: Place, account: int, now: float) -> KeyState:
         """The next key in turn that may be used; where none may, the one that may soonest."""
         count, turn = len(self.keys), self.turn
         nearest, chosen = math.inf, turn
@@ -336,8 +336,8 @@ class Lease:
     channel's figures will have of it; None: nothing.
     """
 
-    line: Line
-    key: KeyLine
+    line: ChannelState
+    key: KeyState
     place: Place
     account: int
     retry: bool
@@ -345,8 +345,8 @@ class Lease:
     key_epoch: int
     began: float = 0.0
     insisting: bool = False
-    begun: Begun | None = None
-    key_begun: Begun | None = None
+    begun: StartedAttempt | None = None
+    key_begun: StartedAttempt | None = None
     streak: tuple[int, int] | None = None
     places: int = 1
     ended: bool = False
@@ -366,7 +366,7 @@ class Lease:
         return taken
 
 
-def list_keys(channel: Channel, before: tuple[KeyLine, ...]) -> tuple[KeyLine, ...]:
+def list_keys(channel: Channel, before: tuple[KeyState, ...]) -> tuple[KeyState, ...]:
     """The keys of a channel; one that it had before stands as it stood."""
     known = {line.key: line for line in before}
-    return tuple(known.get(key) or KeyLine(key) for key in channel.api_keys or ("",))
+    return tuple(known.get(key) or KeyState(key) for key in channel.api_keys or ("",))

@@ -17,26 +17,26 @@ from gateway.domain.account_spec import write_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, write_change
 from gateway.domain.channel import Channel, ChannelStore
 from gateway.domain.circuits import Tripped
-from gateway.domain.model_info import Listed
+from gateway.domain.model_info import ModelInfo
 from gateway.domain.statistics import find_percentile
-from gateway.errors import Conflict, InvalidRequest, NotFound, UpstreamFault
+from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderError
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, write_channel, write_secrets
-from gateway.routing.channel_state import FAILED, KeyLine, Line
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.channel_state import FAILED, ChannelState, KeyState
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
 
 log = structlog.stdlib.get_logger(__name__)
 
 Fields = dict[str, Any]
-Found = tuple[Channel, Sequence[Listed] | None]
+Found = tuple[Channel, Sequence[ModelInfo] | None]
 """A channel that nobody configured, with its models where they were asked for in finding it."""
-Fetch = Callable[[Channel], Awaitable[Sequence[Listed]]]
-"""Asks a channel's provider for its models. Raises ``UpstreamFault``."""
+Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
+"""Asks a channel's provider for its models. Raises ``ProviderError``."""
 
 
-class Fleet:
+class ChannelService:
     """Every channel, looked at and changed.
 
     Args:
@@ -50,8 +50,8 @@ class Fleet:
 
     def __init__(
         self,
-        catalog: Catalog,
-        switchboard: Switchboard,
+        catalog: ModelCatalog,
+        switchboard: LoadBalancer,
         store: ChannelStore,
         *,
         fetch: Fetch,
@@ -156,14 +156,14 @@ class Fleet:
                 await self._offer(await self._store.list_channels())
         return self.list_channels()
 
-    async def sync(self, channel: Channel) -> UpstreamFault | None:
+    async def sync(self, channel: Channel) -> ProviderError | None:
         """Ask a synchronised channel for its models, now. Returns why that failed, if it did."""
         if not channel.sync or channel.status != "active":
             return None
         channel = self._catalog.find_channel(channel.name) or channel
         try:
             listing = await self._fetch(channel)
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             self._catalog.note_failure(channel, fault.message)
             log.warning("models_not_synced", channel=channel.name, error=fault.message)
             return fault
@@ -193,7 +193,7 @@ class Fleet:
     async def _test_key(self, channel: Channel, key: str) -> Fields:
         try:
             listing = await self._fetch(attrs.evolve(channel, api_keys=(key,) if key else ()))
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             return {"last4": _show_end(key), "ok": False, "error": fault.message, "models": None}
         return {"last4": _show_end(key), "ok": True, "error": None, "models": len(listing)}
 
@@ -223,7 +223,7 @@ class Fleet:
             **({} if line is None else self._describe_line(line)),
         }
 
-    def _describe_line(self, line: Line) -> Fields:
+    def _describe_line(self, line: ChannelState) -> Fields:
         now, rules, breaker = self._switchboard.now, self._switchboard.settings.rules, line.breaker
         wait, reason, circuits = breaker.wait_s(now), breaker.reason, _describe_circuits(line.list_tripped(), now)
         if breaker.state == "up" and line.state != "up":  # each model that it serves has tripped
@@ -264,7 +264,7 @@ class Fleet:
         return channel
 
 
-def _describe_key(key: KeyLine, now: float) -> Fields:
+def _describe_key(key: KeyState, now: float) -> Fields:
     """A key that was refused is down until a call made with it is answered."""
     refused = _describe_circuits(key.circuits.list_tripped(), now)
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
@@ -289,7 +289,7 @@ def _describe_circuits(tripped: Sequence[Tripped], now: float) -> list[Fields]:
     ]
 
 
-def _describe_figures(line: Line) -> Fields:
+def _describe_figures(line: ChannelState) -> Fields:
     """What its calls have come to; of a channel that has had none nothing is known."""
     answered = sorted(figure for figure in line.recent if figure != FAILED)
     return {

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from gateway.domain.channel import Channel
-from gateway.domain.model_info import Listed
-from gateway.errors import UpstreamFault
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import ProviderError
 from gateway.providers.base import Provider
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_listing import fetch_models
-from gateway.upstream.interface import Upstream
+from gateway.upstream.interface import HttpClient
 
 LOCAL_TIMEOUT_S = 0.5
 """A server on this machine answers sooner, or is not there."""
@@ -25,18 +25,18 @@ def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
 
 
 async def find_local(
-    upstream: Upstream,
+    upstream: HttpClient,
     *,
     own_port: int,
     now_s: int,
-) -> list[tuple[Channel, Sequence[Listed]]]:
+) -> list[tuple[Channel, Sequence[ModelInfo]]]:
     """The model servers that answer on this machine, each with its models. The gateway's own port is not asked."""
 
-    async def ask(provider: Provider) -> tuple[Channel, Sequence[Listed]] | None:
+    async def ask(provider: Provider) -> tuple[Channel, Sequence[ModelInfo]] | None:
         channel = Channel(provider.slug, provider.slug, provider.base_url or "", sync=True, origin="local")
         try:
             return channel, await fetch_models(upstream, channel, now_s=now_s, timeout_s=LOCAL_TIMEOUT_S)
-        except UpstreamFault:
+        except ProviderError:
             return None
 
     asked = [provider for provider in PROVIDERS.values() if provider.local_port not in {None, own_port}]

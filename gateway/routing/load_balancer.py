@@ -11,11 +11,11 @@ import attrs
 import structlog
 
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import DEFAULT_RULES, Breaker, Rules
-from gateway.domain.circuits import Begun, Circuits, Failure, Place
+from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings, CircuitBreaker
+from gateway.domain.circuits import Circuits, Failure, Place, StartedAttempt
 from gateway.domain.rate_limit import take
-from gateway.errors import UpstreamFault
-from gateway.routing.channel_state import FAILED, Lease, Line, list_keys
+from gateway.errors import ProviderError
+from gateway.routing.channel_state import FAILED, ChannelState, Lease, list_keys
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -25,11 +25,11 @@ REFUSED_S = 1.0
 """How long a key rests that was refused once; twice as long each time."""
 PROBE_EVERY_S = 5.0
 """How often a channel that has tripped is probed; what no probe can tell of, a kind of calls, is tried as often."""
-_NOTHING_BEGUN = Begun()
+_NOTHING_BEGUN = StartedAttempt()
 
 
 @attrs.frozen
-class Settings:
+class RetrySettings:
     """How calls are spread, and how often they are tried again.
 
     Attributes:
@@ -40,17 +40,17 @@ class Settings:
         failover_after_s: that a stream's first event is waited for, where another channel could serve the call.
     """
 
-    rules: Rules = DEFAULT_RULES
+    rules: BreakerSettings = DEFAULT_RULES
     max_attempts: int = 3
     retry_ratio: float = 0.2
     least_retries: int = 3
     failover_after_s: float = 15.0
 
 
-DEFAULT_SETTINGS = Settings()
+DEFAULT_SETTINGS = RetrySettings()
 
 
-class Switchboard:
+class LoadBalancer:
     """Knows how every channel stands.
 
     What a failure counts for: a connection that cannot be made concerns the whole channel. A refused key and everything
@@ -70,21 +70,21 @@ class Switchboard:
     def __init__(self, clock: Callable[[], float], dice: Callable[[], float] = random.random) -> None:
         self._clock = clock
         self._dice = dice
-        self.lines: Mapping[str, Line] = {}
+        self.lines: Mapping[str, ChannelState] = {}
         self.settings = DEFAULT_SETTINGS
         self.running = 0
         self.retrying = 0
 
     def use(self, channels: Iterable[Channel]) -> None:
         """Offer exactly these. One that was there before keeps how it stands, unless it leads elsewhere now."""
-        lines: dict[str, Line] = {}
+        lines: dict[str, ChannelState] = {}
         before, self.lines = self.lines, lines
         for former in before.values():
             former.offered = False
         for channel in channels:
             line = before.get(channel.name)
             if line is None or line.channel.base_url != channel.base_url or line.channel.provider != channel.provider:
-                line = Line(channel, list_keys(channel, ()))
+                line = ChannelState(channel, list_keys(channel, ()))
             else:
                 # In its place, not beside it: calls under way end at this line, and free a slot of it.
                 line.replace(channel, self._clock())
@@ -111,7 +111,7 @@ class Switchboard:
         settings = self.settings
         return self.retrying < max(settings.least_retries, settings.retry_ratio * self.running)
 
-    def lease(self, line: Line, place: Place, account: int, *, retry: bool, insisting: bool = False) -> Lease:
+    def lease(self, line: ChannelState, place: Place, account: int, *, retry: bool, insisting: bool = False) -> Lease:
         """Make a call of ``account`` over ``line``, which has no obstacle; or ``insisting``, in spite of failures."""
         now, rpm = self._clock(), line.channel.rpm
         key = line.keys[0] if len(line.keys) == 1 else line.pick_key(place, account, now)
@@ -147,7 +147,7 @@ class Switchboard:
         self._note_well(lease, now)
         self._note_key_well(lease, now)
 
-    def note_failed(self, lease: Lease, fault: UpstreamFault, prompt: int | None = None) -> None:
+    def note_failed(self, lease: Lease, fault: ProviderError, prompt: int | None = None) -> None:
         """The call failed, before its first byte or after it. ``prompt``: a digest of what was asked."""
         if fault.blame != "nobody":
             lease.first_byte_ms = FAILED
@@ -166,7 +166,7 @@ class Switchboard:
                 if fault.answered:
                     self._note_key_well(lease, self._clock())
 
-    def note_probe_answered(self, line: Line, epoch: int) -> None:
+    def note_probe_answered(self, line: ChannelState, epoch: int) -> None:
         """A probe, begun in ``epoch`` of the channel's breaker, found the channel well."""
         now = line.probed_at = self._clock()
         if line.breaker.state == "down" and line.breaker.epoch == epoch:
@@ -176,7 +176,7 @@ class Switchboard:
             line.probe_failed = False
             line.circuits.let_try(now)
 
-    def note_probe_failed(self, line: Line, epoch: int, fault: UpstreamFault) -> None:
+    def note_probe_failed(self, line: ChannelState, epoch: int, fault: ProviderError) -> None:
         """A probe, begun in ``epoch``, found it as it was: once its cooldown is over, it rests on, for longer."""
         breaker, now = line.breaker, self._clock()
         line.probed_at, line.probe_failed = now, True
@@ -211,12 +211,12 @@ class Switchboard:
         if key.circuits:
             key.circuits.note_answered(lease.place, lease.account, lease.key_begun or _NOTHING_BEGUN, now, rules)
 
-    def _note_out_of_reach(self, lease: Lease, fault: UpstreamFault) -> None:
+    def _note_out_of_reach(self, lease: Lease, fault: ProviderError) -> None:
         now, breaker = self._clock(), lease.line.breaker
         if breaker.note_failed(lease.epoch, now, self.settings.rules, reason=fault.message, dice=self._dice()):
             self._tell_tripped(lease, breaker, now)
 
-    def _note_ill(self, lease: Lease, fault: UpstreamFault, prompt: int | None) -> None:
+    def _note_ill(self, lease: Lease, fault: ProviderError, prompt: int | None) -> None:
         rules = self.settings.rules
         failure = Failure(
             self._clock(),
@@ -232,7 +232,7 @@ class Switchboard:
         if tripped is not None:
             self._tell_tripped(lease, tripped, failure.at)
 
-    def _tell_tripped(self, lease: Lease, breaker: Breaker, now: float) -> None:
+    def _tell_tripped(self, lease: Lease, breaker: CircuitBreaker, now: float) -> None:
         line, cooldown_s = lease.line, round(breaker.until - now, 1)
         if breaker is line.breaker:
             log.warning("channel_tripped", channel=line.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
@@ -247,13 +247,13 @@ class Switchboard:
             cooldown_s=cooldown_s,
         )
 
-    def _limit_key(self, lease: Lease, fault: UpstreamFault) -> None:
+    def _limit_key(self, lease: Lease, fault: ProviderError) -> None:
         now, rules, model = self._clock(), self.settings.rules, lease.place[1]
         wait = min(fault.rest_s or rules.cooldown_s, rules.max_cooldown_s)
         lease.key.limit(model, lease.account, now + wait, now)
         log.warning("key_limited", channel=lease.line.channel.name, model=model, cooldown_s=round(wait, 1))
 
-    def _note_refused(self, lease: Lease, fault: UpstreamFault) -> None:
+    def _note_refused(self, lease: Lease, fault: ProviderError) -> None:
         rules, key = self.settings.rules, lease.key
         rules = attrs.evolve(
             rules,
@@ -299,6 +299,6 @@ class Switchboard:
         _abandon(lease.key.circuits, lease.key_begun)
 
 
-def _abandon(circuits: Circuits, begun: Begun | None) -> None:
+def _abandon(circuits: Circuits, begun: StartedAttempt | None) -> None:
     if begun is not None:
         circuits.abandon(begun)

@@ -8,12 +8,12 @@ import orjson
 
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel, is_glob
-from gateway.domain.model_info import Listed, merge
+from gateway.domain.model_info import ModelInfo, merge
 from gateway.errors import ModelNotFound
 
 
 @attrs.define
-class Synced:
+class SyncStatus:
     """What is known of a channel's own list: when it was last asked, and what came of it. Times are Unix seconds.
 
     Attributes:
@@ -31,7 +31,7 @@ class Synced:
     changed_s: int | None = None
 
 
-class Catalog:
+class ModelCatalog:
     """Channels in order and their models.
 
     Args:
@@ -45,8 +45,8 @@ class Catalog:
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._channels: tuple[Channel, ...] = ()
-        self._offered: dict[str, dict[str, Listed] | None] = {}
-        self._synced: dict[str, Synced] = {}
+        self._offered: dict[str, dict[str, ModelInfo] | None] = {}
+        self._synced: dict[str, SyncStatus] = {}
         self._since_s: dict[str, int] = {}
         self.state = object()
 
@@ -67,7 +67,7 @@ class Catalog:
             known = before.get(channel.name)
             if known is None or not _lists_alike(known, channel):
                 self._offered[channel.name] = self._declare(channel)
-                self._synced[channel.name] = Synced()
+                self._synced[channel.name] = SyncStatus()
                 continue
             models = offered[channel.name]
             kept = models and {
@@ -78,17 +78,17 @@ class Catalog:
             self._offered[channel.name] = kept
             self._synced[channel.name] = synced[channel.name]
 
-    def _declare(self, channel: Channel) -> dict[str, Listed] | None:
+    def _declare(self, channel: Channel) -> dict[str, ModelInfo] | None:
         if channel.sync:
             return None
         now_s = int(self._clock())
-        return {name: Listed(name, now_s, channel.owner) for name in channel.models if not is_glob(name)}
+        return {name: ModelInfo(name, now_s, channel.owner) for name in channel.models if not is_glob(name)}
 
     def find_channel(self, name: str) -> Channel | None:
         """A channel by its name."""
         return next((channel for channel in self._channels if channel.name == name), None)
 
-    def apply_listing(self, channel: Channel, listing: Sequence[Listed]) -> tuple[set[str], set[str]]:
+    def apply_listing(self, channel: Channel, listing: Sequence[ModelInfo]) -> tuple[set[str], set[str]]:
         """Take in a provider's successful listing; returns the models that came and those that went."""
         if self.find_channel(channel.name) != channel:
             return set(), set()  # it was changed or removed while its provider was asked
@@ -108,11 +108,11 @@ class Catalog:
         if self.find_channel(channel.name) == channel:
             self._synced[channel.name].error = error
 
-    def find_synced(self, channel: Channel) -> Synced:
+    def find_synced(self, channel: Channel) -> SyncStatus:
         """What is known of a channel's listings."""
-        return self._synced.get(channel.name) or Synced()
+        return self._synced.get(channel.name) or SyncStatus()
 
-    def find_offer(self, channel: Channel) -> Sequence[Listed] | None:
+    def find_offer(self, channel: Channel) -> Sequence[ModelInfo] | None:
         """The models of one channel, sorted; None while a synchronised one has never answered."""
         offered = self._offered.get(channel.name)
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
@@ -141,9 +141,9 @@ class Catalog:
             for channel in self._open_to(None)
         )
 
-    def list_models(self, caller: Caller | None = None) -> list[Listed]:
+    def list_models(self, caller: Caller | None = None) -> list[ModelInfo]:
         """Every model and alias that ``caller`` may use, each once, sorted by id. No caller: all of them."""
-        found: dict[str, Listed] = {}
+        found: dict[str, ModelInfo] = {}
         for channel in self._open_to(caller):
             offered = self._offered.get(channel.name) or {}
             for listed in offered.values():
@@ -151,7 +151,7 @@ class Catalog:
             for alias, theirs in channel.model_map:
                 target = offered.get(theirs)
                 created_s = target.created_s if target else self._since_s[channel.name]
-                found.setdefault(alias, Listed(alias, created_s, channel.owner))
+                found.setdefault(alias, ModelInfo(alias, created_s, channel.owner))
         return [found[name] for name in sorted(found) if caller is None or caller.may_use(name)]
 
     def _open_to(self, caller: Caller | None) -> Iterator[Channel]:
@@ -175,7 +175,7 @@ def model_not_found(model: str) -> ModelNotFound:
     )
 
 
-def write_etag(models: Iterable[Listed]) -> str:
+def write_etag(models: Iterable[ModelInfo]) -> str:
     """An entity tag of a list of models, quoted."""
     content = orjson.dumps([(listed.id, listed.created_s, listed.owned_by) for listed in models])
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'

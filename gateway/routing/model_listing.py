@@ -4,40 +4,40 @@ import asyncio
 from contextlib import suppress
 
 from gateway.domain.channel import Channel
-from gateway.domain.model_info import Listed
-from gateway.errors import UpstreamDenied, UpstreamError, UpstreamTimeout
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderTimeout
 from gateway.formats.gemini import models as gemini_models
 from gateway.formats.openai import models as openai_models
 from gateway.formats.openai.errors import read_fault
 from gateway.providers.registry import PROVIDERS
-from gateway.upstream.interface import Upstream
+from gateway.upstream.interface import HttpClient
 
 LISTING_TIMEOUT_S = 30.0
 MAX_LISTING_BYTES = 16 * 1024 * 1024
 
 
 async def fetch_models(
-    upstream: Upstream,
+    upstream: HttpClient,
     channel: Channel,
     *,
     now_s: int,
     timeout_s: float = LISTING_TIMEOUT_S,
-) -> list[Listed]:
+) -> list[ModelInfo]:
     """A channel's own list of models, under the names callers use; of its keys the first that is accepted will do.
 
-    Raises ``UpstreamFault``.
+    Raises ``ProviderError``.
     """
     provider = PROVIDERS[channel.provider]
     if provider.models_path is None:
-        raise UpstreamError(f"The provider {channel.provider!r} has no list of models to ask for")
+        raise ProviderBadResponse(f"The provider {channel.provider!r} has no list of models to ask for")
     *others, last = channel.api_keys or ("",)
     for key in others:
-        with suppress(UpstreamDenied):
+        with suppress(ProviderAuthError):
             return await _ask(upstream, channel, key, now_s=now_s, timeout_s=timeout_s)
     return await _ask(upstream, channel, last, now_s=now_s, timeout_s=timeout_s)
 
 
-async def _ask(upstream: Upstream, channel: Channel, key: str, *, now_s: int, timeout_s: float) -> list[Listed]:
+async def _ask(upstream: HttpClient, channel: Channel, key: str, *, now_s: int, timeout_s: float) -> list[ModelInfo]:
     provider = PROVIDERS[channel.provider]
     try:
         async with asyncio.timeout(timeout_s):
@@ -47,9 +47,9 @@ async def _ask(upstream: Upstream, channel: Channel, key: str, *, now_s: int, ti
             finally:
                 reply.close()
     except TimeoutError:
-        raise UpstreamTimeout("The provider took too long to list its models") from None
+        raise ProviderTimeout("The provider took too long to list its models") from None
     if reply.status != 200:  # noqa: PLR2004
         raise read_fault(reply.status, raw, channel.secrets, path=provider.models_path)
     read = gemini_models.read_models if provider.list_dialect == "gemini" else openai_models.read_models
     listing = read(raw, owned_by=channel.owner, now_s=now_s)
-    return [Listed(provider.read_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]
+    return [ModelInfo(provider.read_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]

@@ -6,10 +6,10 @@ import attrs
 
 from gateway.domain.account import Account
 from gateway.domain.channel import Channel
-from gateway.domain.model_info import Listed
+from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import ONE_PPM, Price
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 
 
 @attrs.frozen
@@ -19,13 +19,13 @@ class Offer:
     ``multiplier_ppm`` is what that channel and the group ask of the price, in parts per million.
     """
 
-    listed: Listed
+    listed: ModelInfo
     channels: Sequence[Channel]
     price: Price | None = None
     multiplier_ppm: int = ONE_PPM
 
 
-def list_offers(catalog: Catalog, tariff: Tariff, account: Account | None) -> list[Offer]:
+def list_offers(catalog: ModelCatalog, tariff: PricingPolicy, account: Account | None) -> list[Offer]:
     """Every model; for an account, those that a key of it could call, at what its first group pays."""
     is_open = _open_to(account)
     group = account.groups[0] if account is not None and account.groups else None
@@ -46,7 +46,7 @@ def _open_to(account: Account | None) -> Callable[[Channel], bool]:
     return lambda channel: any(map(channel.serves, groups))
 
 
-def _price(listed: Listed, channels: Sequence[Channel], tariff: Tariff, group: str | None) -> Offer:
+def _price(listed: ModelInfo, channels: Sequence[Channel], tariff: PricingPolicy, group: str | None) -> Offer:
     for channel in channels:
         price = tariff.find_price(listed.id, channel.upstream_model(listed.id), channel.provider)
         if price is not None:

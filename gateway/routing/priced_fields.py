@@ -8,16 +8,16 @@ import attrs
 
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import Price
-from gateway.errors import Fault, InvalidRequest, ModelNotAllowed
+from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed
 from gateway.formats.registry import is_translated
 from gateway.providers.base import Provider
 from gateway.providers.priced_fields import list_named_models, list_priced
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.model_catalog import Catalog, model_not_found
-from gateway.routing.pricing_policy import Tariff
-from gateway.routing.target import Option
+from gateway.routing.model_catalog import ModelCatalog, model_not_found
+from gateway.routing.pricing_policy import PricingPolicy
+from gateway.routing.target import Target
 
 _BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine"})
 """Languages, by how they begin, in which a body is made anew: a field that nobody knows there is not sent."""
@@ -46,8 +46,8 @@ def refuse_variant(model: str, variant: str) -> InvalidRequest:
 
 
 def keep_allowed(
-    options: list[Option], caller: Caller, call: Call, *, catalog: Catalog, tariff: Tariff
-) -> list[Option]:
+    options: list[Target], caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
+) -> list[Target]:
     """Those of ``options`` that may be sent what ``call`` says, with the prices of the models that it names.
 
     Raises ``InvalidRequest`` naming the field that none allows, or why the caller may not have a model it names.
@@ -58,14 +58,16 @@ def keep_allowed(
     for option in options:
         try:
             kept.append(_check(option, caller, call, catalog=catalog, tariff=tariff))
-        except Fault as fault:
+        except GatewayError as fault:
             problem = problem or fault
     if problem is not None and not kept:
         raise problem
     return kept
 
 
-def _check(option: Option, caller: Caller, call: Call, *, catalog: Catalog, tariff: Tariff) -> Option:
+def _check(
+    option: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
+) -> Target:
     wire, fields = option.endpoint.wire, PROVIDERS[option.channel.provider].priced_fields
     if is_translated(call.operation, wire) or wire.partition("_")[0] in _BUILT:
         return option
@@ -85,7 +87,7 @@ def _check(option: Option, caller: Caller, call: Call, *, catalog: Catalog, tari
 
 
 def _list_prices(
-    option: Option, caller: Caller, call: Call, *, catalog: Catalog, tariff: Tariff
+    option: Target, caller: Caller, call: InferenceRequest, *, catalog: ModelCatalog, tariff: PricingPolicy
 ) -> Iterator[tuple[str, Price | None]]:
     """The provider's names of the models that ``call`` names, each with its price.
 
@@ -115,5 +117,5 @@ def _list_prices(
         yield model, price
 
 
-def _offers(catalog: Catalog, caller: Caller, channel: Channel, model: str) -> bool:
+def _offers(catalog: ModelCatalog, caller: Caller, channel: Channel, model: str) -> bool:
     return any(serving.name == channel.name for serving, _ in catalog.list_serving(model, caller))

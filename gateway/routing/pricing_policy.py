@@ -8,7 +8,7 @@ from gateway.domain.price import ONE_PPM, Price, PriceList
 
 
 @attrs.frozen
-class Tariff:
+class PricingPolicy:
     """What calls cost, and which are served at all; replaced as a whole when the configuration is.
 
     Attributes:

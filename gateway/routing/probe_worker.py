@@ -3,17 +3,17 @@
 import asyncio
 
 from gateway.domain.channel import Channel
-from gateway.errors import UpstreamFault
+from gateway.errors import ProviderError
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_state import Line
+from gateway.routing.channel_state import ChannelState
 from gateway.routing.channels import Fetch
-from gateway.routing.load_balancer import PROBE_EVERY_S, Switchboard
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.load_balancer import PROBE_EVERY_S, LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
 
 LOOK_EVERY_S = 1.0
 
 
-class ProbeChannels:
+class ChannelProber:
     """The job. A probe asks for the list of models: it costs nothing and no caller waits for it.
 
     A list is not yet an answer, so a channel that passes comes up carefully: with a small share of the calls, and one
@@ -25,7 +25,7 @@ class ProbeChannels:
         fetch: asks a provider for its models.
     """
 
-    def __init__(self, catalog: Catalog, switchboard: Switchboard, fetch: Fetch) -> None:
+    def __init__(self, catalog: ModelCatalog, switchboard: LoadBalancer, fetch: Fetch) -> None:
         self._catalog = catalog
         self._switchboard = switchboard
         self._fetch = fetch
@@ -50,11 +50,11 @@ class ProbeChannels:
         ]
         await asyncio.gather(*(self._probe_channel(channel, line) for channel, line in due))
 
-    async def _probe_channel(self, channel: Channel, line: Line) -> None:
+    async def _probe_channel(self, channel: Channel, line: ChannelState) -> None:
         epoch = line.breaker.epoch
         try:
             await self._fetch(channel)
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             if not fault.answered:
                 self._switchboard.note_probe_failed(line, epoch, fault)
                 return

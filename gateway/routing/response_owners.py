@@ -6,7 +6,7 @@ from collections.abc import Callable
 import attrs
 import structlog
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner, ResponseOwnerStore
 from gateway.errors import NotFound, StoreUnavailable
 
@@ -30,7 +30,7 @@ class ResponseOwners:
         self._recent: dict[str, ResponseOwner] = {}
         self._writing: set[asyncio.Task[None]] = set()
 
-    async def check(self, call: Call, account_id: int) -> Call:
+    async def check(self, call: InferenceRequest, account_id: int) -> InferenceRequest:
         """``call``, bound to the channel of the response that it continues.
 
         Raises ``NotFound`` if that is another account's or nobody's, or if it names a conversation: none is made here.

@@ -7,13 +7,13 @@ from functools import lru_cache
 import attrs
 
 from gateway.domain.channel import DEFAULT_TIMEOUTS, Timeouts
-from gateway.domain.inference_request import Call
-from gateway.errors import ContextExceeded, NoAvailableChannel, NotExpressible, UpstreamFault, UpstreamLimited
-from gateway.formats.registry import Naming, make_exchange
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ContextExceeded, NoHealthyChannel, ProviderError, ProviderRateLimited, UnsupportedByProvider
+from gateway.formats.registry import ResponseIdentity, make_exchange
 from gateway.routing.channel_state import AFTER_FAILURES
-from gateway.routing.load_balancer import Switchboard
+from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
-from gateway.routing.target import Attempt, Option
+from gateway.routing.target import Attempt, Target
 from gateway.upstream.interface import StaleConnection
 
 LONGEST_PAUSE_S = 2.0
@@ -38,9 +38,9 @@ class Route:
 
     def __init__(
         self,
-        options: Sequence[Option],
-        call: Call,
-        switchboard: Switchboard,
+        options: Sequence[Target],
+        call: InferenceRequest,
+        switchboard: LoadBalancer,
         *,
         account: int = 0,
         sticky: str | None = None,
@@ -50,17 +50,17 @@ class Route:
         self._switchboard = switchboard
         self._account = account
         self._sticky = sticky
-        self._first: Option | None = None
+        self._first: Target | None = None
         self._tried: tuple[str, ...] = ()
         self._attempts = 0
         self._once = False
-        self._again: Option | None = None
+        self._again: Target | None = None
         self._repeated = False
         self._exceeded = False
         self.pause_s = 0.0
 
-    def rank(self) -> Sequence[Option]:
-        """Every option, first the one that is taken if it still can be. Raises ``NoAvailableChannel``."""
+    def rank(self) -> Sequence[Target]:
+        """Every option, first the one that is taken if it still can be. Raises ``NoHealthyChannel``."""
         options = self.options
         if not options:
             return options
@@ -70,8 +70,8 @@ class Route:
         self._first = first = self._look()[0]
         return [first, *(option for option in options if option is not first)]
 
-    def _look(self) -> tuple[Option, bool]:
-        """The option to take, and whether that is in spite of failures. Raises ``NoAvailableChannel``."""
+    def _look(self) -> tuple[Target, bool]:
+        """The option to take, and whether that is in spite of failures. Raises ``NoHealthyChannel``."""
         option = self._choose()
         if option is not None:
             return option, False
@@ -81,15 +81,15 @@ class Route:
         return self._pick(insisting), True
 
     def begin(self, answer_id: str, now_s: int) -> Attempt:
-        """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoAvailableChannel``."""
+        """The first attempt, for an answer of that id at ``now_s`` (Unix seconds). Raises ``NoHealthyChannel``."""
         first, insisting = self._first, False
         if first is None or not self._is_open(first):
             first, insisting = self._look()
         return self._take(first, answer_id, now_s, insisting=insisting)
 
-    def may_follow(self, failed: Attempt, fault: UpstreamFault) -> bool:
+    def may_follow(self, failed: Attempt, fault: ProviderError) -> bool:
         """Whether there is another attempt after ``failed``, whose lease has ended; else its fault is the answer."""
-        if isinstance(fault, NotExpressible):  # nothing was sent: it is no attempt, and what follows is no retry
+        if isinstance(fault, UnsupportedByProvider):  # nothing was sent: it is no attempt, and what follows is no retry
             self._attempts -= 1
         elif not fault.retryable or self._attempts >= self._switchboard.settings.max_attempts:
             return False
@@ -111,11 +111,11 @@ class Route:
             self._again, self._repeated, self.pause_s = failed.option, True, fault.rest_s or 0.0
         return self._again is not None
 
-    def _may_repeat(self, failed: Attempt, fault: UpstreamFault) -> bool:
+    def _may_repeat(self, failed: Attempt, fault: ProviderError) -> bool:
         """Whether the same channel is tried once more, no other serving: never for what may have been done."""
         if self._repeated or not failed.option.line.offered or (fault.rest_s or 0.0) > LONGEST_PAUSE_S:
             return False
-        if isinstance(fault, UpstreamLimited):
+        if isinstance(fault, ProviderRateLimited):
             return fault.rest_s is not None
         return fault.passing and not self._call.makes_media
 
@@ -139,19 +139,19 @@ class Route:
             return None
         return self._take(again, naming.id, naming.now_s, insisting=True)
 
-    def _choose(self) -> Option | None:
+    def _choose(self) -> Target | None:
         ready = [option for option in self.options if self._is_open(option)]
         if len(ready) <= 1:
             return ready[0] if ready else None
         return self._pick(ready)
 
-    def _pick(self, options: Sequence[Option]) -> Option:
+    def _pick(self, options: Sequence[Target]) -> Target:
         switchboard = self._switchboard
         now, rules, account = switchboard.now, switchboard.settings.rules, self._account
         candidates = [_weigh(option, option.line.find_share(option.place, account, now, rules)) for option in options]
         return choose(candidates, self._sticky, switchboard.throw()) or options[0]
 
-    def _is_open(self, option: Option) -> bool:
+    def _is_open(self, option: Target) -> bool:
         """Whether it was not tried, and can be. An attempt may take minutes: by then it may be disabled, or gone."""
         line = option.line
         if self._tried and line.channel.name in self._tried:
@@ -160,7 +160,7 @@ class Route:
             return True
         return line.offered and line.find_obstacle(option.place, self._account, self._switchboard.now) is None
 
-    def _find_insisting_s(self, option: Option) -> float | None:
+    def _find_insisting_s(self, option: Target) -> float | None:
         """Seconds until the call may be made over it in spite of failures; None: not at all."""
         now, line = self._switchboard.now, option.line
         obstacle = line.find_obstacle(option.place, self._account, now)
@@ -168,24 +168,24 @@ class Route:
             return None
         return line.find_insisting_s(option.place, self._account, now)
 
-    def _take(self, option: Option, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
+    def _take(self, option: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         retry = self._attempts > 0
         lease = self._switchboard.lease(option.line, option.place, self._account, retry=retry, insisting=insisting)
         self._attempts += 1
-        exchange = make_exchange(self._call, option.endpoint.wire, Naming(answer_id, option.model, now_s))
+        exchange = make_exchange(self._call, option.endpoint.wire, ResponseIdentity(answer_id, option.model, now_s))
         channel = option.line.channel
         timeouts = channel.timeouts
         if len(self.options) > 1 and self._call.stream and self._has_other(option):
             timeouts = _shorten(timeouts, self._switchboard.settings.failover_after_s)
         return Attempt(option, channel, lease, exchange, timeouts, self._once)
 
-    def _has_other(self, option: Option) -> bool:
+    def _has_other(self, option: Target) -> bool:
         """Whether another channel could serve the call if this one does not."""
         if self._attempts >= self._switchboard.settings.max_attempts:
             return False
         return any(other.line is not option.line and self._is_open(other) for other in self.options)
 
-    def _find_reason(self) -> NoAvailableChannel:
+    def _find_reason(self) -> NoHealthyChannel:
         now = self._switchboard.now
         waits = []
         for option in self.options:
@@ -194,7 +194,7 @@ class Route:
                 insisting_s = self._find_insisting_s(option)
                 waits.append(found[1] if insisting_s is None else min(found[1], insisting_s))
         wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
-        return NoAvailableChannel(
+        return NoHealthyChannel(
             f"Every channel that serves the model {self._call.model!r} is cooling down or full",
             retry_after_s=wait,
         )
@@ -208,7 +208,7 @@ def _shorten(timeouts: Timeouts, failover_after_s: float) -> Timeouts:
     return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, failover_after_s))
 
 
-def _weigh(option: Option, share: float) -> Candidate[Option]:
+def _weigh(option: Target, share: float) -> Candidate[Target]:
     channel = option.channel
     return Candidate(
         option,

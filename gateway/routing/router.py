@@ -6,8 +6,8 @@ from functools import partial
 from gateway.domain.account import Caller
 from gateway.domain.api_format import WIRES
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
-from gateway.domain.inference_request import Call, Operation
-from gateway.domain.model_info import Listed
+from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import ONE_PPM
 from gateway.domain.video import VideoJob
 from gateway.errors import (
@@ -18,12 +18,12 @@ from gateway.errors import (
 )
 from gateway.providers.base import Provider
 from gateway.providers.registry import PRICED_FIELDS, PROVIDERS
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog, model_not_found
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog, model_not_found
 from gateway.routing.priced_fields import find_refused_variant, keep_allowed, refuse_variant
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.route import Route
-from gateway.routing.target import Option
+from gateway.routing.target import Target
 from gateway.routing.unsupported_operation import refuse_operation
 
 _DESCRIBED = frozenset({"images", "image_edits", "videos", "video_remixes"})
@@ -44,15 +44,15 @@ class Router:
         models: what the configuration says that models can do; may be replaced too.
     """
 
-    def __init__(self, catalog: Catalog, switchboard: Switchboard, tariff: Tariff) -> None:
+    def __init__(self, catalog: ModelCatalog, switchboard: LoadBalancer, tariff: PricingPolicy) -> None:
         self._catalog = catalog
         self._switchboard = switchboard
         self.tariff = tariff
         self.models: tuple[Capability, ...] = ()
-        self._known: dict[Hashable, list[Option]] = {}
+        self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
 
-    def route(self, caller: Caller, call: Call) -> Route:
+    def route(self, caller: Caller, call: InferenceRequest) -> Route:
         """Who may serve ``call``.
 
         Raises ``ModelNotAllowed``, ``GroupNotAllowed``, ``ModelNotFound`` where nobody serves the model,
@@ -81,7 +81,7 @@ class Router:
         sticky = None if call.sticky is None else f"{caller.account.id}:{call.sticky}"
         return Route(options, call, self._switchboard, account=caller.account.id, sticky=sticky)
 
-    def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Option]:
+    def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """``list_options`` for a caller who may have them; not to be changed.
 
         Remembered while nothing that it is made of has been replaced. Raises what says that the caller may not.
@@ -109,7 +109,7 @@ class Router:
         """What options are made of: other objects whenever it has changed."""
         return self._catalog.state, self._switchboard.lines, self.tariff, self.models
 
-    def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Option]:
+    def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """Every channel that serves ``model`` to ``caller`` in a language in which ``operation`` can be said."""
         lines, wires = self._switchboard.lines, WIRES[operation]
         group_ppm = self.tariff.find_multiplier(caller.key.group)
@@ -122,7 +122,7 @@ class Router:
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
                 able = self._find_capability(model, theirs, provider) if operation in _DESCRIBED else UNKNOWN
                 other = partial(self.tariff.prices.find, provider=channel.provider) if provider.substitutes else None
-                made = Option(lines[channel.name], endpoint, theirs, price, ppm, sure, able, find_price=other)
+                made = Target(lines[channel.name], endpoint, theirs, price, ppm, sure, able, find_price=other)
                 options.append(made)
         return options
 
@@ -132,14 +132,14 @@ class Router:
         said = find_capability(self.models, model, theirs)
         return said.over(known) if said else known or UNKNOWN
 
-    def list_models(self, caller: Caller) -> list[Listed]:
+    def list_models(self, caller: Caller) -> list[ModelInfo]:
         """Every model and alias that this caller may use, sorted by id."""
         listed = self._catalog.list_models(caller) if caller.may_use_group else []
         if not self.tariff.require_price:
             return listed
         return [model for model in listed if self._has_price(model.id, caller)]
 
-    def get_model(self, caller: Caller, model: str) -> Listed:
+    def get_model(self, caller: Caller, model: str) -> ModelInfo:
         """One of ``list_models``. Raises ``ModelNotFound``."""
         for listed in self.list_models(caller):
             if listed.id == model:
@@ -152,7 +152,7 @@ class Router:
             for channel, _ in self._catalog.list_serving(model, caller)
         )
 
-    def _check_served(self, caller: Caller, call: Call) -> None:
+    def _check_served(self, caller: Caller, call: InferenceRequest) -> None:
         """Why there is no option; for counting tokens, which the gateway can estimate itself, there need be none."""
         model = call.model
         if not self._catalog.list_serving(model):
@@ -175,7 +175,7 @@ class Router:
         raise GroupNotAllowed(f"The model {model!r} is not available to {whom}", param="model", should_retry=False)
 
 
-def _keep_able(options: list[Option], call: Call) -> list[Option]:
+def _keep_able(options: list[Target], call: InferenceRequest) -> list[Target]:
     """Those that can make what is asked for. Raises ``InvalidRequest``: what can be asked of none of them."""
     able, unable = [], []
     for option in options:
@@ -191,7 +191,7 @@ def _keep_able(options: list[Option], call: Call) -> list[Option]:
     return able
 
 
-def _find_problem(call: Call, capability: Capability, *, fan_out: bool = False) -> Problem | None:
+def _find_problem(call: InferenceRequest, capability: Capability, *, fan_out: bool = False) -> Problem | None:
     if call.video is not None:
         return capability.find_video_problem(call.video)
     if call.picture is not None:
@@ -199,7 +199,7 @@ def _find_problem(call: Call, capability: Capability, *, fan_out: bool = False) 
     return None
 
 
-def _keep_channel(options: list[Option], channel: str) -> list[Option]:
+def _keep_channel(options: list[Target], channel: str) -> list[Target]:
     """The channel that made what the call continues: no other knows it. Raises ``NotFound`` if it is gone."""
     kept = [option for option in options if option.channel.name == channel]
     if not kept:
@@ -207,7 +207,7 @@ def _keep_channel(options: list[Option], channel: str) -> list[Option]:
     return kept
 
 
-def _keep_original(options: list[Option], original: VideoJob) -> list[Option]:
+def _keep_original(options: list[Target], original: VideoJob) -> list[Target]:
     """The channel that made a video: no other knows it. Raises ``InvalidRequest`` where it serves this no more."""
     kept = [
         option

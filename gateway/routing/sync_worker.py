@@ -4,13 +4,13 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from gateway.routing.channels import Fleet
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.channels import ChannelService
+from gateway.routing.model_catalog import ModelCatalog
 
 JITTER = 0.1
 
 
-class SyncModels:
+class ModelSyncer:
     """The job. A failed listing removes nothing; see ``domain/model_info.py`` for what a successful one changes.
 
     Args:
@@ -19,7 +19,7 @@ class SyncModels:
         interval: seconds between two rounds; asked anew each time, for it may be changed while the gateway runs.
     """
 
-    def __init__(self, catalog: Catalog, fleet: Fleet, *, interval: Callable[[], float]) -> None:
+    def __init__(self, catalog: ModelCatalog, fleet: ChannelService, *, interval: Callable[[], float]) -> None:
         self._catalog = catalog
         self._fleet = fleet
         self._interval = interval

@@ -10,26 +10,26 @@ import orjson
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuits import Place
-from gateway.domain.http_request import Plan
-from gateway.domain.inference_request import MAKES_MEDIA, Call
+from gateway.domain.http_request import HttpRequest
+from gateway.domain.inference_request import MAKES_MEDIA, InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, cost_nanos
 from gateway.domain.upload import Content
 from gateway.domain.usage import Usage
-from gateway.errors import InvalidRequest, NotExpressible
-from gateway.formats.image_backend import Ask
-from gateway.formats.registry import Exchange, Naming
+from gateway.errors import InvalidRequest, UnsupportedByProvider
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.registry import ResponseIdentity, Translator
 from gateway.formats.request_body import JSON, Form, Said, write_payload
 from gateway.large_work import work_aside
-from gateway.providers.base import Endpoint, Errand
+from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_state import Envelope, Lease, Line
+from gateway.routing.channel_state import ChannelState, Envelope, Lease
 
 UNKNOWN_SECONDS = 10
 """Of a video of which nobody has said how long it is to be, by a model of which nobody has said how long it makes."""
 Packed = tuple[bytes | Content, str]
 """A body as it is sent, and its Content-Type."""
 EVENT_STREAM = "text/event-stream"
-NOTHING_SAID = Errand(None)
+NOTHING_SAID = EndpointRequest(None)
 
 
 _DATED = re.compile(r"(?:[-@]\d{4,8}(?:-\d\d){0,2})?(?::[a-z]+)?")
@@ -38,7 +38,7 @@ NONE_NAMED: Mapping[str, Price | None] = MappingProxyType({})
 
 
 @attrs.frozen
-class Option:
+class Target:
     """One channel that may serve a call, with the provider's own name of the model, and what it costs the caller.
 
     The price is that of the moment of routing: whatever is changed later is for later calls. ``sure`` is False where
@@ -49,7 +49,7 @@ class Option:
         find_price: the price of whatever model the provider says has answered; None if none but ``model`` can.
     """
 
-    line: Line
+    line: ChannelState
     endpoint: Endpoint
     model: str
     price: Price | None = None
@@ -70,7 +70,7 @@ class Option:
         """The channel."""
         return self.line.channel
 
-    def bound(self, call: Call) -> Usage:
+    def bound(self, call: InferenceRequest) -> Usage:
         """What ``call`` may use here. Pictures that take several calls have their prompt read by each of them.
 
         A video is as long as the model makes it where its caller has not said how long.
@@ -120,10 +120,10 @@ class Attempt:
         timeouts: the channel's, or shorter ones while another channel could serve the call.
     """
 
-    option: Option
+    option: Target
     channel: Channel
     lease: Lease
-    exchange: Exchange
+    exchange: Translator
     timeouts: Timeouts = attrs.field()
     once: bool = False
     pending: bool = False
@@ -134,7 +134,7 @@ class Attempt:
         return self.channel.timeouts
 
     @property
-    def naming(self) -> Naming:
+    def naming(self) -> ResponseIdentity:
         """What its answer is called."""
         return self.exchange.naming
 
@@ -142,8 +142,10 @@ class Attempt:
         """Its request was written to the provider."""
         self.pending = True
 
-    def plan(self, call: Call, packed: Packed | None = None) -> Plan:
-        """The request to the provider, with what ``pack_aside`` has packed, if it has. Raises ``NotExpressible``."""
+    def plan(self, call: InferenceRequest, packed: Packed | None = None) -> HttpRequest:
+        """The request to the provider, with what ``pack_aside`` has packed, if it has. Raises
+        ``UnsupportedByProvider``.
+        """
         endpoint, exchange = self.option.endpoint, self.exchange
         body, media_type = packed or pack(exchange.write_body, endpoint, self.option.model, exchange.naming.id)
         once = self.once or call.operation in MAKES_MEDIA
@@ -153,21 +155,21 @@ class Attempt:
         kind = (endpoint.wire, self.option.model, call.stream, accept, media_type, headers)
         envelope = self.lease.key.envelopes.get(kind)
         if envelope is None or envelope.channel is not self.channel:
-            errand = Errand(body, media_type, stream=call.stream, accept=accept, headers=headers)
+            errand = EndpointRequest(body, media_type, stream=call.stream, accept=accept, headers=headers)
             plan = self.way.address(errand, exchange.naming.now_s)
             if media_type == JSON and PROVIDERS[self.channel.provider].sign_at is None:
                 self.lease.key.keep(kind, Envelope(self.channel, plan.url, plan.headers))
             return attrs.evolve(plan, once=once, on_written=self.note_written)
         to, channel = envelope, self.channel
-        return Plan("POST", to.url, to.headers, body, channel.timeouts, channel.proxy, once, self.note_written)
+        return HttpRequest("POST", to.url, to.headers, body, channel.timeouts, channel.proxy, once, self.note_written)
 
     async def pack_aside(self) -> Packed:
-        """The body of a large call, translated and written by a thread. Raises ``NotExpressible``."""
+        """The body of a large call, translated and written by a thread. Raises ``UnsupportedByProvider``."""
         option, exchange = self.option, self.exchange
         return await work_aside(pack, exchange.write_body, option.endpoint, option.model, exchange.naming.id)
 
-    def plan_ask(self, ask: Ask) -> Plan:
-        """One request on the way to pictures, or to a video. Raises ``NotExpressible``."""
+    def plan_ask(self, ask: ProviderCall) -> HttpRequest:
+        """One request on the way to pictures, or to a video. Raises ``UnsupportedByProvider``."""
         plan = self.way.plan(ask, self.naming.now_s, once=ask.method == "POST" and not ask.passing)
         return attrs.evolve(plan, on_written=self.note_written)
 
@@ -192,15 +194,15 @@ class Way:
     key: str = attrs.field(repr=False)
     mark: str
 
-    def plan(self, ask: Ask, now_s: int, *, once: bool = False) -> Plan:
-        """One request, at ``now_s``; ``once``: it must not be sent twice. Raises ``NotExpressible``."""
+    def plan(self, ask: ProviderCall, now_s: int, *, once: bool = False) -> HttpRequest:
+        """One request, at ``now_s``; ``once``: it must not be sent twice. Raises ``UnsupportedByProvider``."""
         errand = NOTHING_SAID
         if (said := ask.said) is not None:
-            errand = Errand(*pack(lambda: said, self.endpoint, self.model, self.mark))
+            errand = EndpointRequest(*pack(lambda: said, self.endpoint, self.model, self.mark))
         errand = attrs.evolve(errand, method=ask.method, path=ask.path, headers=ask.headers)
         return attrs.evolve(self.address(errand, now_s), once=once)
 
-    def address(self, errand: Errand, now_s: int) -> Plan:
+    def address(self, errand: EndpointRequest, now_s: int) -> HttpRequest:
         """The request of an errand."""
         provider = PROVIDERS[self.channel.provider]
         return provider.plan(self.channel, self.endpoint, errand, model=self.model, key=self.key, now_s=now_s)
@@ -225,17 +227,17 @@ def _is_same(answered: str, asked: str) -> bool:
 
 
 def pack(say: Callable[[], Said], endpoint: Endpoint, model: str, mark: str) -> Packed:
-    """What ``say`` returns in bytes; for ``model``, the provider's own name. Raises ``NotExpressible``."""
+    """What ``say`` returns in bytes; for ``model``, the provider's own name. Raises ``UnsupportedByProvider``."""
     try:
         said = say()
         if endpoint.quirks:
             endpoint.shape(said.fields if isinstance(said, Form) else said, model)
         return write_payload(said, mark)
     except InvalidRequest as refused:
-        raise NotExpressible(refused.message, param=refused.param) from None
+        raise UnsupportedByProvider(refused.message, param=refused.param) from None
 
 
-def _write_extra(call: Call) -> tuple[tuple[str, str], ...]:
+def _write_extra(call: InferenceRequest) -> tuple[tuple[str, str], ...]:
     """The headers of Anthropic's language, which belong to a body that passes as its caller wrote it."""
     told = (("anthropic-version", call.version), ("anthropic-beta", call.features))
     return tuple((name, value) for name, value in told if value)

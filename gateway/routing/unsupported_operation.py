@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from gateway.domain.api_format import WIRES
 from gateway.domain.inference_request import PATHS, Operation
-from gateway.errors import Fault
+from gateway.errors import GatewayError
 from gateway.providers.base import Provider
 
 _NAMED: tuple[tuple[re.Pattern[str], Operation], ...] = (
@@ -22,7 +22,7 @@ _FIRST: tuple[Operation, ...] = ("chat", "embeddings", "images", "videos", "rera
 """What a model is for that says nothing of it, in the order of what is usual."""
 
 
-class UnsupportedOperation(Fault):
+class UnsupportedOperation(GatewayError):
     """The model is served, but not at this endpoint; the message names one that works."""
 
     code = "unsupported_operation"

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.auth.sessions import Signed
+from gateway.auth.sessions import CurrentUser
 from gateway.domain.account import ApiKey, Caller
 from gateway.domain.audit_log import Actor
 from gateway.domain.ip_address import is_inside
 from gateway.domain.member import Forbidden, SignedOut, may
-from gateway.errors import Fault, InvalidApiKey, InvalidRequest, NotFound, Overloaded
-from gateway.server.admin.operation import DOORS, Door
+from gateway.errors import GatewayError, InvalidApiKey, InvalidRequest, NotFound, Overloaded
+from gateway.server.admin.operation import DOORS, AdminOperation
 from gateway.server.context import ACTOR, CALLER, OFFICE, RECEPTION, ROOMS, SIGNED
 from gateway.server.middlewares import ANTHROPIC_PATHS, VERSION_HEADER, check_address, find_caller_address, find_peer
 from gateway.server.query import is_number
@@ -48,7 +48,7 @@ async def authenticate(request: web.Request) -> None:
         if caller.networks:
             check_address(request, caller)
         request[CALLER] = caller
-    except Fault as fault:
+    except GatewayError as fault:
         if request.match_info.route.resource is None:  # what is not there is not there for anybody
             return
         if isinstance(fault, InvalidApiKey):
@@ -130,7 +130,7 @@ async def _run(handler: Handler, request: web.Request) -> web.StreamResponse:
     return await handler(request)
 
 
-async def _identify(request: web.Request, door: Door | None) -> None:
+async def _identify(request: web.Request, door: AdminOperation | None) -> None:
     """Note who acts. Raises where the door is not for them, or nobody is known."""
     address = find_caller_address(request) or ""
     access = "viewer" if door is None else door.access
@@ -170,7 +170,7 @@ def _bytes(header: str) -> bytes:
     return header.encode("utf-8", "surrogateescape")
 
 
-async def find_signed(request: web.Request) -> Signed | None:
+async def find_signed(request: web.Request) -> CurrentUser | None:
     """Who is signed in, where the request comes from a page of ours. Raises ``Forbidden`` where it does not."""
     reference = find_reference(request)
     if reference is None:
@@ -214,7 +214,7 @@ def _name_cookie(request: web.Request) -> str:
     return SECURE_COOKIE if is_secure(request) else COOKIE
 
 
-def get_signed(request: web.Request) -> Signed:
+def get_signed(request: web.Request) -> CurrentUser:
     """Who is signed in, for what only a member can do. Raises ``Forbidden`` for the bearer of a token."""
     if SIGNED not in request:
         raise Forbidden("Only a member who is signed in can do this", should_retry=False)

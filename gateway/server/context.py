@@ -7,46 +7,46 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from gateway.auth.accounts import Administration
-from gateway.auth.api_keys import Directory
+from gateway.auth.accounts import AccountService
+from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.auth.invitations import Invitations
 from gateway.auth.members import Members
-from gateway.auth.sessions import Reception, Signed
+from gateway.auth.sessions import CurrentUser, SessionService
 from gateway.auth.unknown_keys import UnknownKeys
-from gateway.billing.accounting import Accounting
-from gateway.billing.quota import Admission
+from gateway.billing.accounting import AccountingService
+from gateway.billing.quota import QuotaService
 from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import Outbox
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor, AuditTrail
 from gateway.domain.ip_address import Networks
-from gateway.domain.rate_limit import Standing
-from gateway.domain.request_log import RequestLog, RequestRow
+from gateway.domain.rate_limit import RateLimitStatus
+from gateway.domain.request_log import RequestLog, RequestRecord
 from gateway.domain.setting import Configuration
 from gateway.domain.webhook import DeliveryStore
-from gateway.media.images import Images
-from gateway.proxy.active_requests import Running
-from gateway.proxy.failover import Relay
-from gateway.proxy.idempotency import Replays
+from gateway.media.images import ImageService
+from gateway.proxy.active_requests import ActiveRequests
+from gateway.proxy.failover import Proxy
+from gateway.proxy.idempotency import IdempotencyService
 from gateway.request_context import Delivery
-from gateway.routing.channels import Fleet
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.channels import ChannelService
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.response_owners import ResponseOwners
 from gateway.routing.router import Router
-from gateway.server.admin.request_history import History
-from gateway.server.admin.route_explain import Explainer
+from gateway.server.admin.request_history import RequestHistory
+from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.multipart import FormLimits
-from gateway.storage.upload_spool import Spool
-from gateway.videos.content import Footage
+from gateway.storage.upload_spool import UploadSpool
+from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
-from gateway.videos.submit import Submissions
+from gateway.videos.submit import VideoSubmitter
 
 WARNING_HEADER = "x-gateway-warning"
 
 
 @attrs.define
-class Gate:
+class DrainState:
     """Whether new work is let in; closed while the gateway drains. ``inside``: calls, from their bodies on.
 
     ``hurried``: whoever ends the gateway does not wait for those.
@@ -73,8 +73,8 @@ class Trace:
 
     id: str
     delivery: Delivery | None = None
-    standing: Standing | None = None
-    row: RequestRow | None = None
+    standing: RateLimitStatus | None = None
+    row: RequestRecord | None = None
     more: dict[str, str] | None = None
 
     def warn(self, warning: str) -> None:
@@ -87,31 +87,31 @@ class Trace:
 class Rooms:
     """The rooms a request walks through, built once by the roof."""
 
-    directory: Directory
-    catalog: Catalog
-    switchboard: Switchboard
+    directory: ApiKeyAuthenticator
+    catalog: ModelCatalog
+    switchboard: LoadBalancer
     router: Router
-    admission: Admission
-    relay: Relay
+    admission: QuotaService
+    relay: Proxy
     settlement: Settlement
-    accounting: Accounting
-    outbox: Outbox
-    gate: Gate
+    accounting: AccountingService
+    outbox: WriteQueue
+    gate: DrainState
     clock: Callable[[], float]
     max_body_mb: int
-    images: Images
-    spool: Spool
+    images: ImageService
+    spool: UploadSpool
     form_limits: FormLimits
     videos: Videos
-    submissions: Submissions
-    footage: Footage
-    replays: Replays
+    submissions: VideoSubmitter
+    footage: VideoContent
+    replays: IdempotencyService
     response_owners: ResponseOwners
     status_words: Callable[[], Literal["auto", "spec", "openai"]]
     webhook_hosts: Callable[[], tuple[str, ...]]
     base_url: str = ""
     trusted_proxies: Networks = ()
-    running: Running = attrs.field(factory=Running)
+    running: ActiveRequests = attrs.field(factory=ActiveRequests)
     unknown_keys: UnknownKeys = attrs.field(factory=UnknownKeys)
 
 
@@ -119,13 +119,13 @@ class Rooms:
 class Office:
     """What the admin API reads and changes. ``find_secret``: what signs the deliveries of a key, by the key's id."""
 
-    administration: Administration
+    administration: AccountService
     members: Members
     settings: Configuration
-    accounting: Accounting
-    catalog: Catalog
-    fleet: Fleet
-    explainer: Explainer
+    accounting: AccountingService
+    catalog: ModelCatalog
+    fleet: ChannelService
+    explainer: RouteExplainer
     requests: RequestLog
     videos: Videos
     deliveries: DeliveryStore
@@ -134,7 +134,7 @@ class Office:
     reload_logged: Callable[[], Awaitable[None]]
     sync_interval: Callable[[], float]
     trail: AuditTrail
-    history: History
+    history: RequestHistory
     token: str = attrs.field(repr=False)
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
     """Changes under way, whether or not their callers still wait for them."""
@@ -145,14 +145,14 @@ class Office:
 
 
 ROOMS = web.AppKey("rooms", Rooms)
-RECEPTION = web.AppKey("reception", Reception)
+RECEPTION = web.AppKey("reception", SessionService)
 INVITATIONS = web.AppKey("invitations", Invitations)
 OFFICE = web.AppKey("office", Office)
 PROBE: web.AppKey[Callable[[], Awaitable[None]]] = web.AppKey("probe")
 """Raises a fault where the store cannot be written to."""
 ACTOR = web.RequestKey("actor", Actor)
 """Who asks the admin API."""
-SIGNED = web.RequestKey("signed", Signed)
+SIGNED = web.RequestKey("signed", CurrentUser)
 """Who is signed in, where the actor is a member."""
 CALLER = web.RequestKey("caller", Caller)
 TRACE = web.RequestKey("trace", Trace)

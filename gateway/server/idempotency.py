@@ -8,8 +8,8 @@ import attrs
 import orjson
 from aiohttp import web
 
-from gateway.domain.idempotency import MAX_KEY_CHARS, Replay
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.idempotency import MAX_KEY_CHARS, IdempotencyRecord
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.upload import Upload
 from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
@@ -28,18 +28,18 @@ _VIDEOS: frozenset[Operation] = frozenset({"videos", "video_remixes"})
 _PIECE_BYTES = 256 * 1024
 
 
-def find_name(request: web.Request, operation: Operation) -> "Named":
+def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
     """The name of a call. Operations that have none say so in a header of their answers."""
     name = request.headers.get(HEADER)
     if name is None:
         return NAMELESS
     if operation in _NAMED:
-        return Named(request, operation, name)
+        return IdempotencyKey(request, operation, name)
     request[TRACE].warn(_NOT_NAMED)
     return NAMELESS
 
 
-class Named:
+class IdempotencyKey:
     """The name of one call. Closed without an answer, the call may be made again under it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Named:
 
     is_named = True
     _digest = ""
-    _mine: Replay | None = None
+    _mine: IdempotencyRecord | None = None
 
     def __init__(self, request: web.Request, operation: Operation, name: str) -> None:
         self._request = request
@@ -79,7 +79,7 @@ class Named:
     def _sum_up(self, said: bytes) -> str:
         return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), said)).hexdigest()
 
-    async def find_answer(self, call: Call, arrival: Arrival) -> web.Response | None:
+    async def find_answer(self, call: InferenceRequest, arrival: Arrival) -> web.Response | None:
         """The answer to the same call, made before; None where it is to be made now.
 
         Raises ``InvalidRequest``, ``IdempotencyConflict``, ``StoreUnavailable``.
@@ -104,7 +104,7 @@ class Named:
         self._mine = mine
         return None
 
-    async def _find_job(self, lost: Replay) -> Replay | None:
+    async def _find_job(self, lost: IdempotencyRecord) -> IdempotencyRecord | None:
         """A submit that was cut off may have left a job: that is the answer then."""
         rooms = self._request.app[ROOMS]
         job = await rooms.videos.find_by_request(lost.request_id) if self._operation in _VIDEOS else None
@@ -125,11 +125,11 @@ class Named:
         if mine is not None:
             await self._request.app[ROOMS].replays.lose(mine)
 
-    def hand_over(self) -> "Named":
+    def hand_over(self) -> "IdempotencyKey":
         """The same for whoever carries the call to its end, however long that takes."""
         if not self.is_named:
             return self
-        other = Named(self._request, self._operation, self._name)
+        other = IdempotencyKey(self._request, self._operation, self._name)
         other._mine, self._mine = self._mine, None
         return other
 
@@ -141,7 +141,7 @@ class Named:
             rooms.videos.run(rooms.replays.forget(mine))
 
 
-class _Nameless(Named):
+class _NoIdempotencyKey(IdempotencyKey):
     """No name, shared by all calls that have none."""
 
     is_named = False
@@ -150,10 +150,10 @@ class _Nameless(Named):
         """Nothing."""
 
 
-NAMELESS = _Nameless()
+NAMELESS = _NoIdempotencyKey()
 
 
-def _write_again(known: Replay) -> web.Response:
+def _write_again(known: IdempotencyRecord) -> web.Response:
     headers = {"Content-Type": known.media_type, "Idempotent-Replayed": "true"}
     return web.Response(status=known.status, body=known.body, headers=headers)
 

@@ -14,8 +14,8 @@ from gateway.domain.byte_range import RangeNotSatisfiable
 from gateway.domain.ip_address import find_address
 from gateway.domain.request_log import ID_PREFIX
 from gateway.errors import (
-    ClientGone,
-    Fault,
+    ClientDisconnected,
+    GatewayError,
     InternalError,
     InvalidRequest,
     MethodNotAllowed,
@@ -108,12 +108,12 @@ def shape_error(error: Exception, request: web.Request, trace: Trace) -> web.Res
 
     A bug is logged whole and shown as one bland sentence. Raises ``ConnectionError``.
     """
-    if isinstance(error, ClientGone):
+    if isinstance(error, ClientDisconnected):
         raise ConnectionResetError("the caller left") from None
     if isinstance(error, ConnectionError):
         raise error
     headers: dict[str, str] = {}
-    if isinstance(error, Fault):
+    if isinstance(error, GatewayError):
         fault = error
     elif isinstance(error, web.HTTPException):
         fault, headers = read_http_fault(error, request), _write_allow(error, request)
@@ -129,7 +129,7 @@ def shape_error(error: Exception, request: web.Request, trace: Trace) -> web.Res
 
 
 def write_fault(
-    fault: Fault,
+    fault: GatewayError,
     request_id: str,
     headers: dict[str, str] | None = None,
     *,
@@ -158,7 +158,7 @@ def speaks_anthropic(request: web.Request) -> bool:
     return told and path.startswith("/v1/")
 
 
-def read_http_fault(error: web.HTTPException, request: web.Request) -> Fault:
+def read_http_fault(error: web.HTTPException, request: web.Request) -> GatewayError:
     """What aiohttp refused, as a fault with its status."""
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(list_served(request))

@@ -23,11 +23,11 @@ from multipart import (  # type: ignore[import-untyped]
 
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import HEAD_BYTES, Upload
-from gateway.errors import ClientGone, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
+from gateway.errors import ClientDisconnected, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.form import ReceivedForm
 from gateway.formats.request_body import ANY_TYPE, MEDIA_TYPE
 from gateway.server.media_type import read_media_type
-from gateway.storage.upload_spool import Spool, SpooledFile, SpooledSlice
+from gateway.storage.upload_spool import SpooledFile, SpooledSlice, UploadSpool
 
 MIB = 1024 * 1024
 READ_BYTES = 64 * 1024
@@ -78,13 +78,13 @@ class FormLimits:
     pace_s: float = 60.0
 
 
-class FormReader:
+class MultipartReader:
     """Reads the form of one request; its files are there until ``close``.
 
     They lie behind each other in one spooled file, so that a form takes no more than one descriptor.
     """
 
-    def __init__(self, request: web.Request, spool: Spool, limits: FormLimits, *, account_id: int) -> None:
+    def __init__(self, request: web.Request, spool: UploadSpool, limits: FormLimits, *, account_id: int) -> None:
         self._request = request
         self._share = spool.find_share(account_id)
         self._spooled = self._share.open()
@@ -100,7 +100,7 @@ class FormReader:
         """The form, once. Nothing is kept of one that is refused.
 
         Raises ``UnsupportedMediaType``, ``InvalidRequest``, ``RequestTooLarge``, ``RequestTimeout``, ``RateLimited``,
-        ``Overloaded``, ``StoreUnavailable``, ``ClientGone``.
+        ``Overloaded``, ``StoreUnavailable``, ``ClientDisconnected``.
         """
         complete = False
         try:
@@ -200,7 +200,7 @@ class _Text:
 
     __slots__ = ("_data", "_name", "_reader")
 
-    def __init__(self, reader: FormReader, name: str) -> None:
+    def __init__(self, reader: MultipartReader, name: str) -> None:
         self._reader = reader
         self._name = name
         self._data = bytearray()
@@ -275,10 +275,10 @@ class _Inflow:
             raise InvalidRequest("The request body is not framed as its headers say") from None
         except TimeoutError:
             if self._request.transport is None:  # the system's word for a connection that died
-                raise ClientGone from None
+                raise ClientDisconnected from None
             raise RequestTimeout(self._write_lateness()) from None
         except OSError:
-            raise ClientGone from None
+            raise ClientDisconnected from None
         self._size += len(piece)
         self._check_size(self._size)
         if piece:

@@ -36,11 +36,11 @@ from gateway.server.middlewares import (
     speaks_anthropic,
     write_fault,
 )
-from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, OwnHead, SmallAnswer
+from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
 from gateway.server.threshold import PUBLIC
 
 WATCH_S = 1.0
-_OWN: frozenset[type[web.StreamResponse]] = frozenset({OwnHead, SmallAnswer})
+_OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResponse})
 
 
 class GatewayProtocol(RequestHandler):
@@ -270,7 +270,7 @@ def write_crowded() -> bytes:
     return head.encode() + body
 
 
-class Shortcut:
+class FastRoutes:
     """The calls of the public API straight to their handlers; everything else by way of the application.
 
     What aiohttp does for a request to find its handler, in dozens of calls, is the same every time for a path without
@@ -371,7 +371,7 @@ class GatewayRunner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        shortcut = Shortcut(self.app, made.request_handler)
+        shortcut = FastRoutes(self.app, made.request_handler)
         cors = self.app.get(CORS)
 
         def wrap(go: Handler) -> Callable[[BaseRequest], Awaitable[web.StreamResponse]]:

@@ -11,13 +11,13 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.deadlines import Patience
+from gateway.deadlines import Timeout
 from gateway.errors import InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.strict_json import read_json_object
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.server.context import ACTOR, CALLER, ROOMS
 from gateway.server.media_type import read_media_type
-from gateway.upstream.decompress import STEP_BYTES, Inflation
+from gateway.upstream.decompress import STEP_BYTES, Decompressor
 
 BODY_TIMEOUT_S = 60.0
 """How long a caller may take to send a body; aiohttp itself would wait for ever."""
@@ -83,7 +83,7 @@ async def _read_body(request: web.Request, limit: int) -> bytearray:
     if (request.content_length or 0) > limit:
         raise _make_too_large(limit)
     try:
-        with Patience(request.app[ROOMS].relay.sweep, BODY_TIMEOUT_S):
+        with Timeout(request.app[ROOMS].relay.sweep, BODY_TIMEOUT_S):
             return await _read_pieces(request, limit)
     except TimeoutError:
         raise RequestTimeout(f"The request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
@@ -117,7 +117,7 @@ async def _unpack(packed: bytes, encoding: str, limit: int) -> bytes:
 
 def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
     """The pieces of what was packed; of what goes in and of what comes out no more than ``STEP_BYTES`` at once."""
-    inflation = Inflation(encoding)
+    inflation = Decompressor(encoding)
     for start in range(0, len(packed), STEP_BYTES):
         inflation.feed(packed[start : start + STEP_BYTES])
         while piece := inflation.take():

@@ -19,7 +19,7 @@ SMALL = 64 * 1024
 """Bytes that may be copied into one piece with their head, and written without a look at their reader."""
 
 
-class OwnHead(web.StreamResponse):
+class RawResponse(web.StreamResponse):
     """What aiohttp asks of a response once it has been returned to it: whether the connection stays."""
 
     _stays = False
@@ -64,7 +64,7 @@ class BareResponse(web.Response):
         self.headers.popall("Server", None)
 
 
-class SmallAnswer(OwnHead):
+class BufferedResponse(RawResponse):
     """A whole answer of at most ``SMALL`` bytes: one piece, written when aiohttp asks for its end."""
 
     def __init__(self, request: web.Request, body: bytes, headers: dict[str, str]) -> None:

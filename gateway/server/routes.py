@@ -9,7 +9,7 @@ import attrs
 from aiohttp import web
 
 from gateway import __version__
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic import models as anthropic_models
 from gateway.formats.anthropic.request import read_count_call, read_messages_call
@@ -40,7 +40,7 @@ _FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
 class ReadMessages(Protocol):
     """Reads a body in Anthropic's language."""
 
-    def __call__(self, body: dict[str, Any], features: str | None = None) -> Call:
+    def __call__(self, body: dict[str, Any], features: str | None = None) -> InferenceRequest:
         """The checked call. Raises ``InvalidRequest``."""
         ...
 
@@ -91,7 +91,7 @@ async def post_count_tokens(request: web.Request) -> web.StreamResponse:
     return await serve_call(request, "count_tokens", partial(_read_with_headers, request, read_count_call))
 
 
-def _read_with_headers(request: web.Request, read_call: ReadMessages, body: dict[str, Any]) -> Call:
+def _read_with_headers(request: web.Request, read_call: ReadMessages, body: dict[str, Any]) -> InferenceRequest:
     """A call with the two headers that belong to a body in Anthropic's language, and go with it where it passes."""
     features = ",".join(request.headers.getall("anthropic-beta", ()))
     if features and not _FEATURES.match(features):

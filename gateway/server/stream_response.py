@@ -13,15 +13,15 @@ from functools import partial
 from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestHandler
 
-from gateway.errors import ClientGone
-from gateway.server.responses import SMALL, OwnHead, SmallAnswer, await_reader, send, watch
+from gateway.errors import ClientDisconnected
+from gateway.server.responses import SMALL, BufferedResponse, RawResponse, await_reader, send, watch
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _NO_LINGER = struct.pack("ii", 1, 0)
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
-class Nowhere(asyncio.Transport):
+class DiscardingTransport(asyncio.Transport):
     """In place of the connection of a client that has left: it counts what is written, and keeps nothing.
 
     Args:
@@ -50,18 +50,18 @@ class Nowhere(asyncio.Transport):
         """There is nothing to break."""
 
 
-class StreamOutlet:
+class EventStreamResponse:
     """``flow.outlet.Outlet`` over one aiohttp request."""
 
     __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "response")
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
-        self._protocol: RequestHandler | Nowhere = request.protocol
+        self._protocol: RequestHandler | DiscardingTransport = request.protocol
         self._transport: asyncio.Transport | None = None
         self._reading: asyncio.Future[None] | None = None
         self._woken: asyncio.Future[None] | None = None
-        self.response = OwnHead()
+        self.response = RawResponse()
         self._chunked = request.version >= HttpVersion11
 
     @property
@@ -78,8 +78,8 @@ class StreamOutlet:
         try:
             self._transport = send(self._request, head + self._frame(data) if len(data) < SMALL else head)
         except ConnectionError:
-            if not isinstance(self._transport, Nowhere):
-                raise ClientGone from None
+            if not isinstance(self._transport, DiscardingTransport):
+                raise ClientDisconnected from None
         if len(data) >= SMALL:
             self.write(data)
 
@@ -119,8 +119,8 @@ class StreamOutlet:
                 reading.add_done_callback(_forget)
         except ConnectionError:
             await asyncio.sleep(0)  # who is cut off has left when the protocol has been told so
-            if not isinstance(self._transport, Nowhere):
-                raise ClientGone from None
+            if not isinstance(self._transport, DiscardingTransport):
+                raise ClientDisconnected from None
         finally:
             self._woken = None
             if self._reading is None:
@@ -133,7 +133,7 @@ class StreamOutlet:
 
     def leave(self, most_bytes: int, give_up: Callable[[], None]) -> None:
         """The client has left, and the answer is read to its end; see ``flow.outlet.Outlet``."""
-        self._protocol = self._transport = Nowhere(most_bytes, give_up)
+        self._protocol = self._transport = DiscardingTransport(most_bytes, give_up)
         self.wake()
 
     def cut(self) -> None:
@@ -155,7 +155,7 @@ class StreamOutlet:
             await self.drain()
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise ClientGone
+            raise ClientDisconnected
         end = self._frame(data) + _LAST_CHUNK if self._chunked else data
         if end:
             transport.write(end)
@@ -163,10 +163,10 @@ class StreamOutlet:
 
 def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> web.StreamResponse:
     """A whole answer with status 200, of whatever size."""
-    return SmallAnswer(request, body, headers) if len(body) <= SMALL else WholeAnswer(request, body, headers)
+    return BufferedResponse(request, body, headers) if len(body) <= SMALL else LargeResponse(request, body, headers)
 
 
-class WholeAnswer(web.Response):
+class LargeResponse(web.Response):
     """A whole answer. Pictures make it large: a caller who does not read it must not keep it in memory for ever."""
 
     def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from gateway.storage.row_mapping import read_account, write_account
 from gateway.storage.schema import accounts
 
 
-class SqlAccountStore:
+class AccountRepository:
     """``domain.caller.AccountStore`` over the database."""
 
     def __init__(self, database: Database) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.account import ApiKey
 from gateway.domain.audit_log import AuditRow
-from gateway.errors import Conflict, Fault, NotFound
+from gateway.errors import Conflict, GatewayError, NotFound
 from gateway.storage.database import Database
 from gateway.storage.row_mapping import read_key, write_key
 from gateway.storage.schema import keys
@@ -17,7 +17,7 @@ from gateway.storage.schema import keys
 TAKEN = "This key's secret is in use already"
 
 
-class SqlKeyStore:
+class ApiKeyRepository:
     """``domain.caller.KeyStore`` over the database."""
 
     def __init__(self, database: Database) -> None:
@@ -71,7 +71,7 @@ async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
         raise Conflict(TAKEN, param="secret")
 
 
-def _read_broken(error: IntegrityError, key: ApiKey) -> Fault:
+def _read_broken(error: IntegrityError, key: ApiKey) -> GatewayError:
     """Which rule a key broke."""
     reason = str(error.orig).lower()
     if "foreign key" in reason:

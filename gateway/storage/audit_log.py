@@ -11,7 +11,7 @@ from gateway.storage.row_mapping import read_audit, write_audit
 from gateway.storage.schema import audit as rows
 
 
-class SqlAuditTrail:
+class AuditLogRepository:
     """``domain.audit.AuditTrail`` over the database."""
 
     def __init__(self, database: Database) -> None:

@@ -13,7 +13,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.channel import Channel, Timeouts
 from gateway.errors import Conflict, NotFound
 from gateway.storage.database import Database
-from gateway.storage.encryption import Seal
+from gateway.storage.encryption import SecretBox
 from gateway.storage.row_mapping import Values
 from gateway.storage.schema import channels
 
@@ -25,13 +25,13 @@ _SETTINGS = tuple(field.name for field in _FIELDS if field.name not in {*_SEALED
 _TIMEOUTS = tuple(field.name for field in attrs.fields(Timeouts))
 
 
-class SqlChannelStore:
+class ChannelRepository:
     """``domain.channel.ChannelStore`` over the database.
 
-    ``list_channels`` raises ``SealBroken`` too, where ``seal`` is not the one that a channel was sealed with.
+    ``list_channels`` raises ``DecryptionFailed`` too, where ``seal`` is not the one that a channel was sealed with.
     """
 
-    def __init__(self, database: Database, seal: Seal) -> None:
+    def __init__(self, database: Database, seal: SecretBox) -> None:
         self._database = database
         self._seal = seal.derive("channels")
 

@@ -31,7 +31,7 @@ LOCK_PAUSE_S = 0.04
 _OWNER_ONLY = 0o600
 
 
-class FolderBusy(Exception):  # noqa: N818 - says what is
+class DataFolderLocked(Exception):  # noqa: N818 - says what is
     """Another process has the data folder; ``holder`` is what it wrote about itself (``pid``, ``url``)."""
 
     def __init__(self, path: Path, holder: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ class FolderBusy(Exception):  # noqa: N818 - says what is
         self.holder = holder
 
 
-class FolderDamaged(Exception):  # noqa: N818 - says what is
+class DataFolderDamaged(Exception):  # noqa: N818 - says what is
     """A file of the data folder is missing or not what it was; the message is for the operator."""
 
 
@@ -58,7 +58,7 @@ class DataFolder:
         self._lock = os.open(path / "gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
         if not _lock(self._lock):
             os.close(self._lock)
-            raise FolderBusy(path, find_holder(path) or {})
+            raise DataFolderLocked(path, find_holder(path) or {})
         self.killed = b'"url"' in os.pread(self._lock, 4096, 0)
         self._write_holder({"pid": os.getpid()})
 
@@ -78,14 +78,14 @@ class DataFolder:
         return path
 
     def secret(self, name: str) -> bytes:
-        """The 32 random bytes kept in the file ``name``. Raises ``FolderDamaged``."""
+        """The 32 random bytes kept in the file ``name``. Raises ``DataFolderDamaged``."""
         path = self.path / name
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            raise FolderDamaged(f"{path} is missing. {_tell_remedy(name)}") from None
+            raise DataFolderDamaged(f"{path} is missing. {_tell_remedy(name)}") from None
         if len(content) != PEPPER_BYTES or not any(content):
-            raise FolderDamaged(f"{path} must hold {PEPPER_BYTES} random bytes, and does not. {_tell_remedy(name)}")
+            raise DataFolderDamaged(f"{path} must hold {PEPPER_BYTES} random bytes, and does not. {_tell_remedy(name)}")
         return content
 
     def make_secret(self, name: str) -> None:
@@ -139,14 +139,14 @@ def is_used(path: Path) -> bool:
 
 
 def check_database_present(path: Path, database: Path) -> None:
-    """Raise ``FolderDamaged`` if the data folder ``path`` was in use, and its ``database`` is missing or empty."""
+    """Raise ``DataFolderDamaged`` if the data folder ``path`` was in use, and its ``database`` is missing or empty."""
     missing = not database.exists()
     parts = list_parts(path)
     if missing and (log := database.with_name(f"{database.name}-wal")).exists():
         parts.append(log.name)
     if not parts or (not missing and database.stat().st_size):
         return
-    raise FolderDamaged(
+    raise DataFolderDamaged(
         f"The database {database} {'is missing' if missing else 'is empty'}, but the data folder {path} was in use: "
         f"it has {', '.join(parts)}. Accounts, keys, channels and every charge are in the database. Restore "
         f"{database.name} from a backup, and {database.name}-wal with it if there is one. To begin with nothing, "

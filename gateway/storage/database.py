@@ -30,7 +30,7 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 log = structlog.stdlib.get_logger(__name__)
 
 
-class StoreRefused(Exception):  # noqa: N818 - says what happened
+class DatabaseStartupError(Exception):
     """The database cannot be opened; the message is for the operator."""
 
 
@@ -157,8 +157,8 @@ async def _touch(connection: AsyncConnection) -> None:
 async def open_database(url: str) -> Database:
     """Open ``url`` (``sqlite:///path``) and bring its schema up to date.
 
-    Raises ``StoreRefused`` with what to do about it: a database that is corrupt, locked by another process, or of a
-    newer version is never recreated.
+    Raises ``DatabaseStartupError`` with what to do about it: a database that is corrupt, locked by another process, or
+    of a newer version is never recreated.
     """
     driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
     writer = create_async_engine(
@@ -170,7 +170,7 @@ async def open_database(url: str) -> Database:
     try:
         async with writer.begin() as connection:
             await _migrate(connection)
-    except StoreRefused:
+    except DatabaseStartupError:
         await writer.dispose()
         raise
     except (SQLAlchemyError, OSError) as error:
@@ -178,7 +178,7 @@ async def open_database(url: str) -> Database:
         reason = str(error.__cause__ or error)
         if "locked" in reason:
             reason = f"another process has it locked, for longer than {BUSY_TIMEOUT_MS // 1000} s"
-        raise StoreRefused(f"The database {url} cannot be used: {reason}") from error
+        raise DatabaseStartupError(f"The database {url} cannot be used: {reason}") from error
     return Database(writer, reader)
 
 
@@ -208,7 +208,7 @@ async def _migrate(connection: AsyncConnection) -> None:
         await _check_tables(connection)
         return
     if revision is not None and revision > schema.REVISION:
-        raise StoreRefused(
+        raise DatabaseStartupError(
             f"The database is of a newer version of the gateway (schema {revision}, this one knows {schema.REVISION})",
         )
     if revision is not None:  # with millions of rows it takes a minute, in which nothing else is said
@@ -222,7 +222,7 @@ async def _migrate(connection: AsyncConnection) -> None:
 async def _check_tables(connection: AsyncConnection) -> None:
     tables = set((await connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'"))).scalars())
     if missing := sorted(schema.metadata.tables.keys() - tables):
-        raise StoreRefused(f"The database has lost its tables {', '.join(missing)}. Restore it from a backup")
+        raise DatabaseStartupError(f"The database has lost its tables {', '.join(missing)}. Restore it from a backup")
 
 
 def _read_revision(connection: Any) -> str | None:

@@ -17,7 +17,7 @@ _NONCE_BYTES = 12
 _HEAD_BYTES = len(_VERSION) + _NONCE_BYTES
 
 
-class SealBroken(Exception):  # noqa: N818 - says what is
+class DecryptionFailed(Exception):  # noqa: N818 - says what is
     """A sealed value cannot be opened; the message is for the operator."""
 
     def __init__(self, about: str) -> None:
@@ -27,7 +27,7 @@ class SealBroken(Exception):  # noqa: N818 - says what is
         )
 
 
-class Seal:
+class SecretBox:
     """Seals for one ``purpose`` under the 32 random bytes of ``root``, which nothing but derived keys is made from."""
 
     def __init__(self, root: bytes, purpose: str = "") -> None:
@@ -36,9 +36,9 @@ class Seal:
         self._root = root
         self._purpose = purpose
 
-    def derive(self, purpose: str) -> "Seal":
+    def derive(self, purpose: str) -> "SecretBox":
         """A seal of its own for ``purpose``: neither it nor this one opens what the other has sealed."""
-        return Seal(self._root, f"{self._purpose}/{purpose}")
+        return SecretBox(self._root, f"{self._purpose}/{purpose}")
 
     def seal(self, plain: bytes, *, about: str) -> bytes:
         """``plain`` for nobody to read, and to be opened again only as ``about`` (``channel:7``)."""
@@ -46,16 +46,16 @@ class Seal:
         return _VERSION + nonce + self._cipher.encrypt(nonce, plain, _VERSION + about.encode())
 
     def open(self, sealed: bytes, *, about: str) -> bytes:
-        """What was sealed as ``about``. Raises ``SealBroken``: another key, another ``about``, or not as it was."""
+        """What was sealed as ``about``. Raises ``DecryptionFailed``: another key, another ``about``, or not as it was."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as below
 
         version, nonce, rest = sealed[:1], sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:]
         if version != _VERSION or len(nonce) != _NONCE_BYTES:
-            raise SealBroken(about)
+            raise DecryptionFailed(about)
         try:
             return self._cipher.decrypt(nonce, rest, version + about.encode())
         except InvalidTag:
-            raise SealBroken(about) from None
+            raise DecryptionFailed(about) from None
 
     @cached_property
     def _cipher(self) -> "AESGCM":

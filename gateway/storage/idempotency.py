@@ -4,7 +4,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, delete, select, update
 from sqlalchemy.dialects.sqlite import insert as insert_or
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.domain.idempotency import KEEP_MS, Replay
+from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.storage.database import Database
 from gateway.storage.row_mapping import REPLAY_COLUMNS, read_replay, write_replay
 from gateway.storage.schema import RUNNING, replays
@@ -18,17 +18,17 @@ _BEGIN = _NEW.on_conflict_do_update(
 ).returning(replays.c.name)
 
 
-class SqlReplayStore:
+class IdempotencyRepository:
     """``domain.replay.ReplayStore`` over the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin_replay(self, replay: Replay, expired_ms: int | None = None) -> Replay | None:
+    async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
         """Put a call on record, or find the one that is under its name."""
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
 
-        async def work(connection: AsyncConnection) -> Replay | None:
+        async def work(connection: AsyncConnection) -> IdempotencyRecord | None:
             if (await connection.execute(_BEGIN, {**write_replay(replay), "expired_ms": expired_ms})).first():
                 return None
             same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
@@ -36,16 +36,16 @@ class SqlReplayStore:
 
         return await self._database.write(work)
 
-    async def take_replay(self, before: Replay, after: Replay) -> bool:
+    async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
         """Put another call in the place of one that is still as it was."""
         unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
         return bool(await self._database.change(unchanged.values(write_replay(after))))
 
-    async def end_replay(self, replay: Replay) -> None:
+    async def end_replay(self, replay: IdempotencyRecord) -> None:
         """The call was answered."""
         await self._database.change(update(replays).where(*_is_call(replay)).values(write_replay(replay)))
 
-    async def forget_replay(self, replay: Replay) -> None:
+    async def forget_replay(self, replay: IdempotencyRecord) -> None:
         """The call came to nothing."""
         await self._database.change(delete(replays).where(*_is_call(replay)))
 
@@ -59,7 +59,7 @@ class SqlReplayStore:
         return await self._database.change(delete(replays).where(replays.c.created_ms < before_ms))
 
 
-def _is_call(replay: Replay) -> tuple[ColumnElement[bool], ...]:
+def _is_call(replay: IdempotencyRecord) -> tuple[ColumnElement[bool], ...]:
     """Whether it is that very call, not another one under its name."""
     return (
         replays.c.key_id == replay.key_id,

@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy import Executable, delete, insert, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.storage.data_folder import SECRETS, DataFolder, FolderDamaged
+from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import Database
 from gateway.storage.schema import channels, fingerprints, keys, members
 
@@ -32,7 +32,7 @@ async def check_secrets(
     """Check every secret file of ``folder`` against ``database``; make those of a new database.
 
     ``master_key`` is the configured one, in place of the file. The files of ``renew`` are made anew if they are lost or
-    not those of the database. Raises ``FolderDamaged`` with what to restore, ``StoreUnavailable``.
+    not those of the database. Raises ``DataFolderDamaged`` with what to restore, ``StoreUnavailable``.
     """
     known: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
     given = {MASTER: master_key} if master_key else {}
@@ -43,18 +43,18 @@ async def check_secrets(
     found = _find_fingerprints(folder, given, {name for name in renew if name not in given})
     foreign = [name for name in SECRETS if name not in renew and known.get(name, found[name]) != found[name]]
     if foreign:
-        raise FolderDamaged(_tell_foreign(folder, database, foreign, given))
+        raise DataFolderDamaged(_tell_foreign(folder, database, foreign, given))
     if found != known:
         await database.write(lambda connection: _record(connection, found))
         log.info("store_identified", path=str(folder.path))
 
 
 def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Collection[str]) -> dict[str, str]:
-    """Of every secret. One of ``renew`` that cannot be used is made anew. Raises ``FolderDamaged``."""
+    """Of every secret. One of ``renew`` that cannot be used is made anew. Raises ``DataFolderDamaged``."""
     for name in renew:
         try:
             folder.secret(name)
-        except FolderDamaged:
+        except DataFolderDamaged:
             folder.make_secret(name)
     return {name: _fingerprint(name, given.get(name) or folder.secret(name)) for name in SECRETS}
 

@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from gateway.storage.database import StoreRefused, is_damage
+from gateway.storage.database import DatabaseStartupError, is_damage
 
 STEPS = 10_000
 """Of SQLite's virtual machine, about a millisecond, between two looks at the clock."""
@@ -18,18 +18,19 @@ _PRAGMAS = ("quick_check", "integrity_check")
 
 
 async def check_before_start(path: Path, within_s: float) -> None:
-    """Raise ``StoreRefused`` if ``path`` is another program's, or damaged as far as that is found ``within_s`` seconds.
+    """Raise ``DatabaseStartupError`` if ``path`` is another program's, or damaged as far as that is found ``within_s``
+    seconds.
 
     Pages are looked at first, then whether indexes agree with their tables. A file that cannot be opened for another
     reason is left to whoever opens it next to tell of.
     """
     problems = await asyncio.to_thread(_check, path, time.monotonic() + within_s)
     if problems == [_FOREIGN]:
-        raise StoreRefused(
+        raise DatabaseStartupError(
             f"{path} {_FOREIGN}: it is not touched. Name the gateway's own database (store.url), or restore it there",
         )
     if problems:
-        raise StoreRefused(
+        raise DatabaseStartupError(
             f"The database {path} is damaged: {'; '.join(problems)}. Nothing was changed. Restore {path.name} from a "
             f"backup, and remove {path.name}-wal unless the backup has one. What can be saved from a damaged file "
             "sqlite3's command .recover saves",

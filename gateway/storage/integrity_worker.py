@@ -9,7 +9,7 @@ FIRST_AFTER_S = 20.0
 CHECK_EVERY_S = 24 * 3_600.0
 
 
-class CheckStore:
+class IntegrityWorker:
     """The job. What it finds is in the log, and ``/readyz`` says that the store is damaged."""
 
     def __init__(self, database: Database) -> None:

@@ -19,14 +19,14 @@ import attrs
 import orjson
 import structlog
 
-from gateway.domain.ledger import Leftover
-from gateway.domain.request_log import RequestRow, StartedCall
+from gateway.domain.ledger import UnfinishedRequest
+from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.errors import StoreUnavailable
 
 ROTATE_BYTES = 4 * 1024 * 1024
-_FIELDS = tuple(field.name for field in attrs.fields(RequestRow))
+_FIELDS = tuple(field.name for field in attrs.fields(RequestRecord))
 _VALUES = attrgetter(*_FIELDS)
-_HEAD = orjson.dumps({"fields": _FIELDS, "started": StartedCall._fields}, option=orjson.OPT_APPEND_NEWLINE)
+_HEAD = orjson.dumps({"fields": _FIELDS, "started": RequestStart._fields}, option=orjson.OPT_APPEND_NEWLINE)
 _INTERRUPTED, _SETTLED, _STARTED = 0, 1, 2
 _NOTE_BYTES = 512
 """About two notes."""
@@ -38,7 +38,7 @@ _Names = tuple[Sequence[str], Sequence[str]]
 log = structlog.stdlib.get_logger(__name__)
 
 
-class FileJournal:
+class RequestJournal:
     """``domain.ledger.Journal`` in the file ``path``. Close it after the last row is stored.
 
     Attributes:
@@ -55,7 +55,7 @@ class FileJournal:
         self.failing = self._torn = False
         self._file = self._write_anew()
 
-    def start(self, call: StartedCall) -> None:
+    def start(self, call: RequestStart) -> None:
         """A call is about to be made. Raises ``StoreUnavailable``."""
         note = orjson.dumps((_STARTED, *call), option=orjson.OPT_APPEND_NEWLINE)
         try:
@@ -65,7 +65,7 @@ class FileJournal:
             raise StoreUnavailable("The gateway cannot record requests at the moment", retry_after_s=5) from error
         self._open[call.id] = note
 
-    def settle(self, row: RequestRow) -> None:
+    def settle(self, row: RequestRecord) -> None:
         """A call has ended."""
         self._open[row.id] = note = _write_row(_SETTLED, row)
         try:
@@ -152,21 +152,21 @@ def _write_whole(file: int, content: bytes) -> None:
         raise OSError("the journal could not be written whole")
 
 
-def _write_row(kind: int, row: RequestRow) -> bytes:
+def _write_row(kind: int, row: RequestRecord) -> bytes:
     return orjson.dumps((kind, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _write_note(left: Leftover) -> bytes:
+def _write_note(left: UnfinishedRequest) -> bytes:
     return _write_row(_SETTLED if left.settled else _INTERRUPTED, left.row)
 
 
-def _read(path: Path) -> list[Leftover]:
+def _read(path: Path) -> list[UnfinishedRequest]:
     """The last note of every call. A line that is none is skipped: the last one may have been cut off."""
     try:
         head, *lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    found: dict[str, Leftover] = {}
+    found: dict[str, UnfinishedRequest] = {}
     skipped: list[int] = []
     names = _read_head(head)
     for number, line in enumerate(lines):
@@ -192,7 +192,7 @@ def _read_head(head: bytes) -> _Names:
         return (), ()
 
 
-def _read_note(line: bytes, names: _Names) -> Leftover:
+def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
     """Raises ``ValueError`` or ``TypeError`` where it is none."""
     note = orjson.loads(line)
     if not isinstance(note, list) or not note or note[0] not in (_INTERRUPTED, _SETTLED, _STARTED):
@@ -200,8 +200,8 @@ def _read_note(line: bytes, names: _Names) -> Leftover:
     kind, *values = note
     of_row, of_started = names
     if kind == _STARTED:
-        return Leftover(StartedCall(**dict(zip(of_started, values, strict=True))).interrupt(), settled=False)
-    return Leftover(RequestRow(**dict(zip(of_row, values, strict=True))), settled=kind == _SETTLED)
+        return UnfinishedRequest(RequestStart(**dict(zip(of_started, values, strict=True))).interrupt(), settled=False)
+    return UnfinishedRequest(RequestRecord(**dict(zip(of_row, values, strict=True))), settled=kind == _SETTLED)
 
 
 def _keep_aside(path: Path, skipped: int) -> None:

@@ -15,10 +15,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.balance import DAY_S, Day
+from gateway.domain.balance import DAY_S, UtcDay
 from gateway.domain.ledger import (
-    Entry,
     KeyTotals,
+    LedgerEntry,
     Spending,
     UsageAxis,
     UsageFilter,
@@ -28,7 +28,7 @@ from gateway.domain.ledger import (
     day_of,
     is_retired,
 )
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import SUMS, add_columns, sum_up
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
@@ -64,13 +64,13 @@ _ADD_TO_DAYS = write_addition(usage_days, _SUMS)
 _ADD_TO_HOURS = write_addition(usage_hours, SUMS)
 
 
-class SqlLedger:
+class LedgerRepository:
     """``domain.ledger.Ledger`` over the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def post(self, rows: Sequence[RequestRow]) -> None:
+    async def post(self, rows: Sequence[RequestRecord]) -> None:
         """Store rows with their charges in one commit."""
         if not rows:
             return
@@ -79,7 +79,7 @@ class SqlLedger:
         except IntegrityError:  # only after a crash, or a commit whose answer was lost: some of them are there
             await self._database.write(lambda connection: _post_new(connection, rows))
 
-    async def post_again(self, rows: Sequence[RequestRow]) -> None:
+    async def post_again(self, rows: Sequence[RequestRecord]) -> None:
         """Store what an earlier process has left, but for rows that were retired since they were stored."""
 
         async def work(connection: AsyncConnection) -> None:
@@ -90,10 +90,10 @@ class SqlLedger:
 
         await self._database.write(work)
 
-    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         """Store a credit, or find the one that its purse has under its reference."""
 
-        async def work(connection: AsyncConnection) -> tuple[Entry, bool]:
+        async def work(connection: AsyncConnection) -> tuple[LedgerEntry, bool]:
             if entry.reference is not None:
                 known = select(entries).where(_is_of(entry), entries.c.reference == entry.reference)
                 for row in await connection.execute(known):
@@ -108,13 +108,13 @@ class SqlLedger:
 
         return await self._database.write(work)
 
-    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[Entry]:
+    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
         """The newest credits of a purse, the newest first."""
-        whose = _is_of(Entry(0, 0, "top_up", account_id, key_id, 0))
+        whose = _is_of(LedgerEntry(0, 0, "top_up", account_id, key_id, 0))
         statement = select(entries).where(whose).order_by(entries.c.sequence.desc()).limit(limit)
         return [read_entry(row) for row in await self._database.read(statement)]
 
-    async def list_spending(self, day: Day) -> Sequence[Spending]:
+    async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
         """Every purse with a charge or a credit."""
         cost, number = usage_days.c.cost_nanos, usage_days.c.day
         charged = select(
@@ -198,7 +198,7 @@ class SqlLedger:
         ]
 
 
-async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None:
+async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
     """Store rows with their charges, as a part of whatever else is committed with them.
 
     Raises SQLAlchemy's ``IntegrityError`` where one of them is there already.
@@ -215,9 +215,9 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRow]) -> 
     await connection.exec_driver_sql(_ADD_TO_HOURS, [(*place, *sums) for place, sums in sum_up(rows).items()])
 
 
-async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRow]) -> None:
+async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
     """As ``post_rows``, of those rows that are not there yet, each once: of two with one id the first counts."""
-    fresh: dict[str, RequestRow] = {}
+    fresh: dict[str, RequestRecord] = {}
     for first in range(0, len(rows), _LOOKED_UP):
         some = rows[first : first + _LOOKED_UP]
         stored = select(requests.c.id).where(requests.c.id.in_([row.id for row in some]))
@@ -229,8 +229,8 @@ async def _post_new(connection: AsyncConnection, rows: Sequence[RequestRow]) -> 
         await post_rows(connection, list(fresh.values()))
 
 
-def _sum_up_days(rows: Iterable[RequestRow]) -> list[tuple[Any, ...]]:
-    alike: defaultdict[tuple[int, int, int, str], list[RequestRow]] = defaultdict(list)
+def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
+    alike: defaultdict[tuple[int, int, int, str], list[RequestRecord]] = defaultdict(list)
     for row in rows:
         if counts_as_usage(row):
             alike[day_of(row), row.account_id, row.key_id, row.model].append(row)
@@ -242,7 +242,7 @@ def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> Co
     return func.sum(case((condition, amount), else_=0))
 
 
-def _is_of(entry: Entry) -> ColumnElement[bool]:
+def _is_of(entry: LedgerEntry) -> ColumnElement[bool]:
     """Whether a credit is of the same purse."""
     return and_(
         entries.c.kind != "charge",

@@ -19,7 +19,15 @@ from stat import S_ISDIR, S_ISREG
 
 import structlog
 
-from gateway.domain.media import EXTENSIONS, SNIFF_BYTES, Media, Swept, UnknownMedia, find_media_type, sniff_media
+from gateway.domain.media import (
+    EXTENSIONS,
+    SNIFF_BYTES,
+    CleanupResult,
+    Media,
+    UnknownMedia,
+    find_media_type,
+    sniff_media,
+)
 from gateway.errors import StoreUnavailable
 
 MIN_FREE_BYTES = 64 * 1024 * 1024
@@ -40,7 +48,7 @@ Stored = tuple[float, int, str]
 """A file as a sweep sees it: when it was stored (Unix s), its size, its path."""
 
 
-class FileMediaStore:
+class MediaFiles:
     """``domain.media.MediaStore`` in a folder, which is made if it is not there. Raises ``OSError`` where it cannot be.
 
     Args:
@@ -117,7 +125,7 @@ class FileMediaStore:
             await asyncio.to_thread(media.path.unlink, missing_ok=True)
         return True
 
-    async def sweep(self, *, before_s: float, max_bytes: int) -> Swept:
+    async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
         """Remove what was stored before then, and the oldest of the rest until no more than ``max_bytes`` are left.
 
         Step by step, each in a thread. What cannot be removed is said in the log, and left.
@@ -125,13 +133,13 @@ class FileMediaStore:
         async with self._sweeping:
             return await self._sweep(before_s, max_bytes)
 
-    async def _sweep(self, before_s: float, max_bytes: int) -> Swept:
-        broom = _Broom()
+    async def _sweep(self, before_s: float, max_bytes: int) -> CleanupResult:
+        broom = _FileCleanup()
         shards = await asyncio.to_thread(broom.sweep_drafts, self._folder, self._clock() - STALE_DRAFT_S)
         for shard in shards:
             await asyncio.to_thread(broom.sweep_old, shard, before_s)
         if broom.left_bytes > max_bytes:
-            oldest = Oldest(broom.left_bytes - max_bytes)
+            oldest = OldestFiles(broom.left_bytes - max_bytes)
             for shard in shards:
                 await asyncio.to_thread(broom.collect, shard, oldest)
             going = oldest.list_going()
@@ -139,7 +147,7 @@ class FileMediaStore:
                 await asyncio.to_thread(broom.take_away, going[start : start + REMOVE_AT_ONCE])
         if broom.error:
             log.warning("media_sweep_failed", error=broom.error)
-        return Swept(broom.files, broom.freed_bytes, broom.left_bytes)
+        return CleanupResult(broom.files, broom.freed_bytes, broom.left_bytes)
 
 
 class FileDraft:
@@ -247,7 +255,7 @@ class FileDraft:
                 self._path.unlink()
 
 
-class Oldest:
+class OldestFiles:
     """The oldest of the files it is shown, as many as come to ``excess_bytes`` together. It remembers no others."""
 
     def __init__(self, excess_bytes: int) -> None:
@@ -268,7 +276,7 @@ class Oldest:
         return sorted((-negative, size, path) for negative, size, path in self._heap)
 
 
-class _Broom:
+class _FileCleanup:
     """One sweep, and what it has come to."""
 
     def __init__(self) -> None:
@@ -291,7 +299,7 @@ class _Broom:
             if stored[0] >= before_s or not self._remove(stored):
                 self.left_bytes += stored[1]
 
-    def collect(self, shard: Path, oldest: Oldest) -> None:
+    def collect(self, shard: Path, oldest: OldestFiles) -> None:
         """Show ``oldest`` what is there."""
         for stored in self._list_media(shard):
             oldest.add(stored)

@@ -17,10 +17,10 @@ from gateway.domain.member import (
     IDLE_MS,
     LAST_ADMINISTRATOR,
     LINK_GONE,
+    Credential,
     Forbidden,
-    Link,
+    InviteLink,
     Member,
-    Proof,
     Session,
     WrongPassphrase,
     find_difference,
@@ -52,7 +52,7 @@ _ADMINISTRATORS = (
 )
 
 
-class SqlMemberStore:
+class MemberRepository:
     """``domain.member.MemberStore`` over the database."""
 
     def __init__(self, database: Database) -> None:
@@ -136,7 +136,7 @@ class SqlMemberStore:
     async def add_session(
         self,
         session: Session,
-        proof: Proof,
+        proof: Credential,
         audit: AuditRow | None = None,
         *,
         replaces: bytes | None = None,
@@ -195,7 +195,7 @@ class SqlMemberStore:
 
         return await self._database.write(sweep)
 
-    async def add_link(self, link: Link, audit: AuditRow | None = None) -> None:
+    async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
         """Store a new link."""
         statement = insert(links).values(write_link(link))
         try:
@@ -203,12 +203,12 @@ class SqlMemberStore:
         except IntegrityError:
             raise NotFound("The account or the member that the link is for is not there any more") from None
 
-    async def find_link(self, digest: bytes) -> Link | None:
+    async def find_link(self, digest: bytes) -> InviteLink | None:
         """A link, good or not."""
         rows = await self._database.read(select(links).where(links.c.digest == digest))
         return read_link(rows[0]) if rows else None
 
-    async def list_links(self) -> Sequence[Link]:
+    async def list_links(self) -> Sequence[InviteLink]:
         """Every link, the newest first."""
         newest_first = select(links).order_by(links.c.created_ms.desc(), links.c.digest)
         return [read_link(row) for row in await self._database.read(newest_first)]

@@ -7,7 +7,7 @@ import attrs
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.channel import Channel
-from gateway.errors import Conflict, Fault, NotFound
+from gateway.errors import Conflict, GatewayError, NotFound
 from gateway.storage.memory_books import MemoryBooks
 
 
@@ -98,7 +98,7 @@ class MemoryStore(MemoryBooks):
                     raise NotFound(f"No channel has the id {channel.id}")
                 self._check_channel(channel)
                 self._channels[channel.id] = attrs.evolve(channel, origin="stored")
-        except Fault:
+        except GatewayError:
             self._channels = before
             raise
         self.trail.note(audit)

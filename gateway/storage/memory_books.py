@@ -6,10 +6,10 @@ from itertools import islice
 import attrs
 
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.balance import DAY_S, Day
+from gateway.domain.balance import DAY_S, UtcDay
 from gateway.domain.ledger import (
-    Entry,
     KeyTotals,
+    LedgerEntry,
     Spending,
     UsageAxis,
     UsageFilter,
@@ -19,8 +19,8 @@ from gateway.domain.ledger import (
     day_of,
     is_retired,
 )
-from gateway.domain.request_log import RequestFilter, RequestPage, RequestRow, StoredRequest
-from gateway.domain.retention import Round
+from gateway.domain.request_log import RequestFilter, RequestPage, RequestRecord, StoredRequest
+from gateway.domain.retention import RetentionBatch
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_traffic import MemoryTraffic
 
@@ -44,7 +44,7 @@ class MemoryBooks:
         self.traffic = MemoryTraffic()
         self.keeps: Callable[[str], bool] = lambda _: False
         self._requests: dict[str, StoredRequest] = {}
-        self._entries: list[Entry] = []
+        self._entries: list[LedgerEntry] = []
         self._days: dict[_Day, tuple[int, int, int, int, int]] = {}
         self._retired: dict[_Owner, tuple[int, int]] = {}
         self._last_id = 0
@@ -67,7 +67,7 @@ class MemoryBooks:
         """The row of that id."""
         return self._requests.get(request_id)
 
-    async def post(self, rows: Sequence[RequestRow]) -> None:
+    async def post(self, rows: Sequence[RequestRecord]) -> None:
         """Store rows with their charges; a row that is there already stays as it is."""
         for row in rows:
             if row.id not in self._requests:
@@ -75,10 +75,12 @@ class MemoryBooks:
                 self.traffic.add([row])
                 self._add_to_day(row)
                 if row.cost_nanos:
-                    charge = Entry(0, row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id)
+                    charge = LedgerEntry(
+                        0, row.settled_ms, "charge", row.account_id, row.key_id, row.cost_nanos, row.id
+                    )
                     self._add_entry(charge)
 
-    async def post_again(self, rows: Sequence[RequestRow]) -> None:
+    async def post_again(self, rows: Sequence[RequestRecord]) -> None:
         """Store what an earlier process has left, but for rows that were retired since they were stored."""
         until = {owner: until_ms for owner, (_, until_ms) in self._retired.items()}
         await self.post([row for row in rows if not is_retired(row, until.get((row.account_id, row.key_id)))])
@@ -88,7 +90,7 @@ class MemoryBooks:
         last = [next(reversed(self._requests.values())).row.settled_ms] if self._requests else []
         return max([*last, *(entry.at_ms for entry in self._entries[-1:])], default=None)
 
-    async def retire_requests(self, before_ms: int, after: int, most: int) -> Round:
+    async def retire_requests(self, before_ms: int, after: int, most: int) -> RetentionBatch:
         """Delete old rows, and keep what they cost."""
         later = (stored for stored in self._requests.values() if stored.sequence > after)
         rows = list(islice(later, most))
@@ -99,13 +101,13 @@ class MemoryBooks:
             cost, until_ms = self._retired.get((row.account_id, row.key_id), (0, 0))
             known = cost + row.cost_nanos, max(until_ms, row.settled_ms)
             self._retired[row.account_id, row.key_id] = known
-        return Round(len(gone), rows[-1].sequence if rows else after, ended=not old or len(rows) < most)
+        return RetentionBatch(len(gone), rows[-1].sequence if rows else after, ended=not old or len(rows) < most)
 
     async def retire_hours(self, before: int) -> int:
         """Delete the traffic of the oldest hour."""
         return self.traffic.forget_hour(before)
 
-    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         """Store a credit, or find the one that its purse has under its reference."""
         for known in self._credits_of(entry.account_id, entry.key_id):
             if entry.reference is not None and known.reference == entry.reference:
@@ -114,11 +116,11 @@ class MemoryBooks:
         self.trail.note(audit)
         return self._add_entry(entry), True
 
-    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[Entry]:
+    async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
         """The newest credits of a purse, the newest first."""
         return self._credits_of(account_id, key_id)[::-1][:limit]
 
-    async def list_spending(self, day: Day) -> Sequence[Spending]:
+    async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
         """Every purse with a charge or a credit, a line an entry."""
         lines = []
         for entry in self._entries:
@@ -156,7 +158,7 @@ class MemoryBooks:
             for owner in sorted(entries.keys() | {owner for owner, total in requests.items() if total})
         ]
 
-    def _add_to_day(self, row: RequestRow) -> None:
+    def _add_to_day(self, row: RequestRecord) -> None:
         if counts_as_usage(row):
             place = (day_of(row), row.account_id, row.key_id, row.model)
             requests, prompt, completion, cached, cost = self._days.get(place, (0, 0, 0, 0, 0))
@@ -168,11 +170,11 @@ class MemoryBooks:
                 cost + row.cost_nanos,
             )
 
-    def _add_entry(self, entry: Entry) -> Entry:
+    def _add_entry(self, entry: LedgerEntry) -> LedgerEntry:
         self._entries.append(attrs.evolve(entry, sequence=self._next_id()))
         return self._entries[-1]
 
-    def _credits_of(self, account_id: int, key_id: int | None) -> list[Entry]:
+    def _credits_of(self, account_id: int, key_id: int | None) -> list[LedgerEntry]:
         return [
             entry
             for entry in self._entries

@@ -14,10 +14,10 @@ from gateway.domain.member import (
     DISABLED,
     LAST_ADMINISTRATOR,
     LINK_GONE,
+    Credential,
     Forbidden,
-    Link,
+    InviteLink,
     Member,
-    Proof,
     Session,
     WrongPassphrase,
     find_difference,
@@ -39,7 +39,7 @@ class MemoryMemberStore:
         self._trail = trail
         self._members: dict[int, Member] = {}
         self._sessions: dict[bytes, Session] = {}
-        self._links: dict[bytes, Link] = {}
+        self._links: dict[bytes, InviteLink] = {}
         self._last_id = 0
 
     async def list_members(self) -> Sequence[Member]:
@@ -109,7 +109,7 @@ class MemoryMemberStore:
     async def add_session(
         self,
         session: Session,
-        proof: Proof,
+        proof: Credential,
         audit: AuditRow | None = None,
         *,
         replaces: bytes | None = None,
@@ -162,7 +162,7 @@ class MemoryMemberStore:
         self._links = {key: link for key, link in self._links.items() if now_ms < link.expires_ms}
         return before - len(self._sessions) - len(self._links)
 
-    async def add_link(self, link: Link, audit: AuditRow | None = None) -> None:
+    async def add_link(self, link: InviteLink, audit: AuditRow | None = None) -> None:
         """Store a new link."""
         accounts = await self._follow_accounts()
         if link.account_id not in accounts or (link.member_id is not None and link.member_id not in self._members):
@@ -170,12 +170,12 @@ class MemoryMemberStore:
         self._links[link.digest] = link
         self._trail.note(audit)
 
-    async def find_link(self, digest: bytes) -> Link | None:
+    async def find_link(self, digest: bytes) -> InviteLink | None:
         """A link, good or not."""
         await self._follow_accounts()
         return self._links.get(digest)
 
-    async def list_links(self) -> Sequence[Link]:
+    async def list_links(self) -> Sequence[InviteLink]:
         """Every link, the newest first."""
         await self._follow_accounts()
         return sorted(self._links.values(), key=lambda link: (-link.created_ms, link.digest))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import (
     DAY_HOURS,
     MOST_FACETS,
@@ -13,8 +13,8 @@ from gateway.domain.traffic import (
     Facet,
     Facets,
     Place,
-    Stretch,
     Sums,
+    TimeRange,
     TrafficAxis,
     TrafficFilter,
     TrafficLine,
@@ -32,7 +32,7 @@ class MemoryTraffic:
     def __init__(self) -> None:
         self._sums: dict[Place, Sums] = {}
 
-    def add(self, rows: Iterable[RequestRow]) -> None:
+    def add(self, rows: Iterable[RequestRecord]) -> None:
         """Rows were stored."""
         for place, sums in sum_up(rows).items():
             self._sums[place] = add(self._sums.get(place, _NOTHING), sums)
@@ -47,7 +47,7 @@ class MemoryTraffic:
 
     async def list_traffic(self, axis: TrafficAxis, wanted: TrafficFilter) -> Sequence[TrafficLine]:
         """Traffic summed along ``axis``."""
-        hours = [Stretch(1, wanted.since, wanted.until)]
+        hours = [TimeRange(1, wanted.since, wanted.until)]
         found: dict[int | str, Sums] = {}
         for place, sums in self._find(hours if axis == "hour" else cover(wanted.since, wanted.until), wanted):
             label = _label(place, axis)
@@ -74,7 +74,7 @@ class MemoryTraffic:
         best = sorted((-count, value) for value, count in found.items() if count and value != "")
         return [Facet(str(value), -count) for count, value in best[:MOST_FACETS]]
 
-    def _find(self, stretches: Iterable[Stretch], wanted: TrafficFilter) -> list[tuple[Place, Sums]]:
+    def _find(self, stretches: Iterable[TimeRange], wanted: TrafficFilter) -> list[tuple[Place, Sums]]:
         """The sums of all stretches."""
         return [
             (place, sums)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.idempotency import KEEP_MS, Replay
-from gateway.domain.request_log import RequestFilter, RequestRow
+from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
+from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.domain.video import UNSENT, Claim, VideoFilter, VideoJob
-from gateway.domain.webhook import Delivery
+from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.memory import MemoryStore
 
 
@@ -21,20 +21,20 @@ class MemoryDeliveryStore:
     """``domain.webhook.DeliveryStore`` in a dictionary, in the order in which deliveries came."""
 
     def __init__(self) -> None:
-        self._deliveries: dict[str, Delivery] = {}
+        self._deliveries: dict[str, WebhookDelivery] = {}
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: WebhookDelivery) -> None:
         """A job has ended that somebody wants to be told of."""
         self._deliveries[delivery.id] = delivery
 
     async def claim_deliveries(
         self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
-    ) -> Sequence[Delivery]:
+    ) -> Sequence[WebhookDelivery]:
         """Take on what is due longest, no more of each account than it may have in hands."""
         due = [(one.due_ms, one) for one in self._deliveries.values() if one.due_ms is not None]
         due = sorted((pair for pair in due if pair[0] <= now_ms), key=lambda pair: pair[0])
         places = Counter(one.account_id for _, one in due if one.lease_until_ms > now_ms)
-        free: list[tuple[int, int, Delivery]] = []
+        free: list[tuple[int, int, WebhookDelivery]] = []
         for due_ms, one in due:
             if one.lease_until_ms <= now_ms:
                 places[one.account_id] += 1
@@ -45,7 +45,7 @@ class MemoryDeliveryStore:
         self._deliveries.update((one.id, one) for one in taken)
         return taken
 
-    async def note_delivery(self, delivery: Delivery) -> None:
+    async def note_delivery(self, delivery: WebhookDelivery) -> None:
         """How an attempt ended. What is over stays so."""
         known = self._deliveries.get(delivery.id)
         if known is not None and known.status == "pending":
@@ -53,7 +53,7 @@ class MemoryDeliveryStore:
 
     async def list_deliveries(
         self, *, video_id: str | None, limit: int, account_id: int | None = None
-    ) -> Sequence[Delivery]:
+    ) -> Sequence[WebhookDelivery]:
         """The newest, the newest first."""
         newest_first = reversed(self._deliveries.values())
         found = [one for one in newest_first if video_id in {None, one.video_id}]
@@ -100,7 +100,7 @@ class MemoryVideoStore:
         return [self._advance(before, after) for before, after in changes]
 
     async def finish(
-        self, job: VideoJob, row: RequestRow, delivery: Delivery | None, audit: AuditRow | None = None
+        self, job: VideoJob, row: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None = None
     ) -> bool:
         """The end of a job, its request with its charge, and what is told of it; once."""
         known = self._jobs.get(job.id)
@@ -113,7 +113,7 @@ class MemoryVideoStore:
         self._books.trail.note(audit)
         return True
 
-    async def drop(self, job: VideoJob, row: RequestRow) -> bool:
+    async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         """Forget a job that no provider took, and store its request."""
         known = self._jobs.get(job.id)
         if known is None or known.state not in UNSENT:
@@ -210,9 +210,9 @@ class MemoryReplayStore:
     """``domain.replay.ReplayStore`` in a dictionary."""
 
     def __init__(self) -> None:
-        self._replays: dict[tuple[int, str], Replay] = {}
+        self._replays: dict[tuple[int, str], IdempotencyRecord] = {}
 
-    async def begin_replay(self, replay: Replay, expired_ms: int | None = None) -> Replay | None:
+    async def begin_replay(self, replay: IdempotencyRecord, expired_ms: int | None = None) -> IdempotencyRecord | None:
         """Put a call on record, or find the one that is under its name."""
         known = self._replays.get((replay.key_id, replay.name))
         expired_ms = replay.created_ms - KEEP_MS if expired_ms is None else expired_ms
@@ -221,7 +221,7 @@ class MemoryReplayStore:
         self._put(replay)
         return None
 
-    async def take_replay(self, before: Replay, after: Replay) -> bool:
+    async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
         """Put another call in the place of one that is still as it was."""
         known = self._find(before)
         if known is None or known.state != before.state:
@@ -229,12 +229,12 @@ class MemoryReplayStore:
         self._put(after)
         return True
 
-    async def end_replay(self, replay: Replay) -> None:
+    async def end_replay(self, replay: IdempotencyRecord) -> None:
         """The call was answered."""
         if self._find(replay) is not None:
             self._put(replay)
 
-    async def forget_replay(self, replay: Replay) -> None:
+    async def forget_replay(self, replay: IdempotencyRecord) -> None:
         """The call came to nothing."""
         if self._find(replay) is not None:
             del self._replays[replay.key_id, replay.name]
@@ -253,12 +253,12 @@ class MemoryReplayStore:
             del self._replays[place]
         return len(old)
 
-    def _find(self, replay: Replay) -> Replay | None:
+    def _find(self, replay: IdempotencyRecord) -> IdempotencyRecord | None:
         """What is kept of that very call, not of another one under its name."""
         known = self._replays.get((replay.key_id, replay.name))
         return known if known is not None and known.request_id == replay.request_id else None
 
-    def _put(self, replay: Replay) -> None:
+    def _put(self, replay: IdempotencyRecord) -> None:
         self._replays[replay.key_id, replay.name] = replay
 
 

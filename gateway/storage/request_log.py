@@ -31,7 +31,7 @@ _sequence = _C.sequence
 
 
 @attrs.frozen
-class _Look:
+class _PageQuery:
     """Where is looked: sequences from ``low`` until ``high``; by which index, None for the order of the rows."""
 
     low: int
@@ -39,7 +39,7 @@ class _Look:
     index: str | None = None
 
 
-class SqlRequestLog:
+class RequestLogRepository:
     """``domain.request.RequestLog`` over the database.
 
     Args:
@@ -64,7 +64,7 @@ class SqlRequestLog:
         first, newest = ends.first, ends.newest
         if newest is None:
             return RequestPage(next=wanted.after)
-        whole = _Look(first, newest + 1)
+        whole = _PageQuery(first, newest + 1)
         if wanted.after is not None:
             whole = attrs.evolve(whole, low=max(first, wanted.after + 1))
         if wanted.before is not None:
@@ -82,8 +82,8 @@ class SqlRequestLog:
     async def _write_page(
         self,
         wanted: RequestFilter,
-        whole: _Look,
-        look: _Look,
+        whole: _PageQuery,
+        look: _PageQuery,
         found: tuple[list[StoredRequest], bool],
     ) -> RequestPage:
         rows, full = found
@@ -104,7 +104,7 @@ class SqlRequestLog:
         there = select(_C.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
         return next((int(row[0]) for row in await self._database.read(there)), None)
 
-    async def _narrow(self, wanted: RequestFilter, look: _Look) -> _Look:
+    async def _narrow(self, wanted: RequestFilter, look: _PageQuery) -> _PageQuery:
         """Leave out what was settled too early or too late. Sequences grow with time, apart from a slack."""
         if wanted.since_ms is not None:
             look = attrs.evolve(look, low=(await self._search(look, wanted.since_ms - SLACK_MS, _find_first)).low)
@@ -112,7 +112,7 @@ class SqlRequestLog:
             look = attrs.evolve(look, high=(await self._search(look, wanted.until_ms + SLACK_MS, _find_last)).high)
         return look
 
-    async def _search(self, look: _Look, at_ms: int, find: "_Find") -> _Look:
+    async def _search(self, look: _PageQuery, at_ms: int, find: "_Find") -> _PageQuery:
         """Where the rows are that were settled about ``at_ms``."""
         while look.high - look.low > PROBES:
             step = (look.high - look.low) / (PROBES + 1)
@@ -125,7 +125,7 @@ class SqlRequestLog:
             look = closer
         return look
 
-    async def _choose(self, wanted: RequestFilter, look: _Look) -> _Look:
+    async def _choose(self, wanted: RequestFilter, look: _PageQuery) -> _PageQuery:
         """The index that reaches furthest, and how far that is."""
         if wanted.after is None:
             best = attrs.evolve(look, low=max(look.low, look.high - self._in_order))
@@ -138,9 +138,9 @@ class SqlRequestLog:
         (reached,) = await self._database.read(select(*(end.scalar_subquery() for end in ends)))
         for name, end in zip(indexes, reached, strict=True):
             if wanted.after is None:
-                reach = _Look(look.low if end is None else end, look.high, name)
+                reach = _PageQuery(look.low if end is None else end, look.high, name)
             else:
-                reach = _Look(look.low, look.high if end is None else end + 1, name)
+                reach = _PageQuery(look.low, look.high if end is None else end + 1, name)
             gain = (reach.high - reach.low) - (best.high - best.low)
             if gain > 0 or (gain == 0 and best.index is None):
                 best = reach
@@ -151,27 +151,27 @@ _ENDS = select(
     select(sql.min(_sequence)).scalar_subquery().label("first"),
     select(sql.max(_sequence)).scalar_subquery().label("newest"),
 )
-_Find = Callable[[_Look, Sequence[tuple[int, bool]]], _Look]
+_Find = Callable[[_PageQuery, Sequence[tuple[int, bool]]], _PageQuery]
 
 
-def _find_first(look: _Look, rows: Sequence[tuple[int, bool]]) -> _Look:
+def _find_first(look: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
     """From the last row before the first one that is late enough."""
     low = look.low
     for sequence, late in rows:
         if late:
-            return _Look(low, sequence)
+            return _PageQuery(low, sequence)
         low = sequence + 1
-    return _Look(low, look.high)
+    return _PageQuery(low, look.high)
 
 
-def _find_last(look: _Look, rows: Sequence[tuple[int, bool]]) -> _Look:
+def _find_last(look: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
     """Until the first row after the last one that is early enough."""
     high = look.high
     for sequence, late in reversed(rows):
         if not late:
-            return _Look(sequence + 1, high)
+            return _PageQuery(sequence + 1, high)
         high = sequence
-    return _Look(look.low, high)
+    return _PageQuery(look.low, high)
 
 
 def _list_indexes(wanted: RequestFilter) -> list[str]:
@@ -185,14 +185,14 @@ def _list_indexes(wanted: RequestFilter) -> list[str]:
     return [name for name, there in useful.items() if there]
 
 
-def write_reach(wanted: RequestFilter, look: _Look, most: int) -> Select[tuple[int]]:
+def write_reach(wanted: RequestFilter, look: _PageQuery, most: int) -> Select[tuple[int]]:
     """The sequence of the ``most``-th row that an index finds; none where there are fewer."""
     found = select(_sequence).where(_write_index(wanted, look.index), _sequence >= look.low, _sequence < look.high)
     order = _sequence.desc() if wanted.after is None else _sequence
     return found.order_by(order).limit(1).offset(most - 1)
 
 
-def write_list(wanted: RequestFilter, look: _Look) -> Select[Any]:
+def write_list(wanted: RequestFilter, look: _PageQuery) -> Select[Any]:
     """The rows that match, of those that are looked at."""
     found = select(requests).where(_sequence >= look.low, _sequence < look.high)
     found = found.where(*_write_conditions(wanted, look.index))

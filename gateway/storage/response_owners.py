@@ -7,7 +7,7 @@ from gateway.storage.database import Database
 from gateway.storage.schema import response_owners
 
 
-class SqlResponseOwners:
+class ResponseOwnerRepository:
     """``domain.response_owner.ResponseOwnerStore`` over the database."""
 
     def __init__(self, database: Database) -> None:

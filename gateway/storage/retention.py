@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Row, delete, exists, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.domain.retention import Round
+from gateway.domain.retention import RetentionBatch
 from gateway.storage.database import Database
 from gateway.storage.ledger import write_addition
 from gateway.storage.schema import requests, retired, usage_hours, videos
@@ -20,7 +20,7 @@ _NEWEST = text(
 _OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 
-class SqlRetirement:
+class RetentionRepository:
     """``domain.retirement.Retirement`` over the database."""
 
     def __init__(self, database: Database) -> None:
@@ -31,7 +31,7 @@ class SqlRetirement:
         ((newest_ms,),) = await self._database.read(_NEWEST)
         return None if newest_ms is None else int(newest_ms)
 
-    async def retire_requests(self, before_ms: int, after: int, most: int) -> Round:
+    async def retire_requests(self, before_ms: int, after: int, most: int) -> RetentionBatch:
         """Delete old rows, and keep what they cost."""
         looked_at = (
             select(
@@ -47,7 +47,7 @@ class SqlRetirement:
             .limit(most)
         )
 
-        async def work(connection: AsyncConnection) -> Round:
+        async def work(connection: AsyncConnection) -> RetentionBatch:
             rows = (await connection.execute(looked_at)).all()
             old = [row for row in rows if row.settled_ms < before_ms]
             gone = [row for row in old if not row.kept]
@@ -55,7 +55,7 @@ class SqlRetirement:
                 await connection.exec_driver_sql(_ADD_UP, _sum_up(gone))
                 doomed = requests.c.sequence.between(gone[0].sequence, gone[-1].sequence)
                 await connection.execute(delete(requests).where(doomed, requests.c.settled_ms < before_ms, ~_OF_A_JOB))
-            return Round(len(gone), rows[-1].sequence if rows else after, ended=not old or len(rows) < most)
+            return RetentionBatch(len(gone), rows[-1].sequence if rows else after, ended=not old or len(rows) < most)
 
         return await self._database.write(work)
 

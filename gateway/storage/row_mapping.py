@@ -11,27 +11,27 @@ from sqlalchemy import Row
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import Quota
-from gateway.domain.idempotency import Replay
-from gateway.domain.ledger import Entry
-from gateway.domain.member import Link, Member, Session
+from gateway.domain.idempotency import IdempotencyRecord
+from gateway.domain.ledger import LedgerEntry
+from gateway.domain.member import InviteLink, Member, Session
 from gateway.domain.rate_limit import Limits
-from gateway.domain.request_log import RequestRow, StoredRequest
+from gateway.domain.request_log import RequestRecord, StoredRequest
 from gateway.domain.video import VideoJob
-from gateway.domain.webhook import Delivery
+from gateway.domain.webhook import WebhookDelivery
 
 Values = dict[str, Any]
 
-REQUEST_COLUMNS = tuple(field.name for field in attrs.fields(RequestRow))
+REQUEST_COLUMNS = tuple(field.name for field in attrs.fields(RequestRecord))
 request_values = attrgetter(*REQUEST_COLUMNS)  # a third of the time of attrs.asdict
 _JOB_FIELDS = tuple(field.name for field in attrs.fields(VideoJob) if field.name not in {"receipt", "prompt"})
 _job_values = attrgetter(*_JOB_FIELDS)
 VIDEO_COLUMNS = (*_JOB_FIELDS, "receipt")
 """In the order in which ``read_video`` takes them."""
-DELIVERY_COLUMNS = tuple(field.name for field in attrs.fields(Delivery))
+DELIVERY_COLUMNS = tuple(field.name for field in attrs.fields(WebhookDelivery))
 _delivery_values = attrgetter(*DELIVERY_COLUMNS)
 MEMBER_COLUMNS = tuple(field.name for field in attrs.fields(Member))
 SESSION_COLUMNS = tuple(field.name for field in attrs.fields(Session))
-REPLAY_COLUMNS = tuple(field.name for field in attrs.fields(Replay))
+REPLAY_COLUMNS = tuple(field.name for field in attrs.fields(IdempotencyRecord))
 _replay_values = attrgetter(*REPLAY_COLUMNS)
 
 
@@ -124,7 +124,7 @@ def read_key(row: Row[Any]) -> ApiKey:
     )
 
 
-def write_request(row: RequestRow) -> Values:
+def write_request(row: RequestRecord) -> Values:
     """Everything; the sequence is the database's."""
     return dict(zip(REQUEST_COLUMNS, request_values(row), strict=True))
 
@@ -133,19 +133,19 @@ def read_request(row: Row[Any]) -> StoredRequest:
     """A row of ``requests``."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's documented name for it
     sequence = values.pop("sequence")
-    return StoredRequest(sequence, RequestRow(**values))
+    return StoredRequest(sequence, RequestRecord(**values))
 
 
-def write_entry(entry: Entry) -> Values:
+def write_entry(entry: LedgerEntry) -> Values:
     """Everything but the sequence."""
     values = attrs.asdict(entry)
     del values["sequence"]
     return values
 
 
-def read_entry(row: Row[Any]) -> Entry:
+def read_entry(row: Row[Any]) -> LedgerEntry:
     """A row of ``entries``."""
-    return Entry(**row._mapping)  # noqa: SLF001 - as above
+    return LedgerEntry(**row._mapping)  # noqa: SLF001 - as above
 
 
 def write_audit(row: AuditRow) -> Values:
@@ -183,14 +183,14 @@ def read_session(row: Sequence[Any]) -> Session:
     return Session(*row)
 
 
-def write_link(link: Link) -> Values:
+def write_link(link: InviteLink) -> Values:
     """Everything."""
     return attrs.asdict(link)
 
 
-def read_link(row: Row[Any]) -> Link:
+def read_link(row: Row[Any]) -> InviteLink:
     """A row of ``links``."""
-    return Link(**row._mapping)  # noqa: SLF001 - as above
+    return InviteLink(**row._mapping)  # noqa: SLF001 - as above
 
 
 def write_video(job: VideoJob) -> Values:
@@ -224,25 +224,25 @@ def read_video(row: Sequence[Any], prompt: str = "") -> VideoJob:
     """``VIDEO_COLUMNS`` of a row of ``videos``. What another version knew more of its receipt is left out."""
     *values, receipt = row
     told = orjson.loads(receipt)
-    known = RequestRow(**{name: told[name] for name in REQUEST_COLUMNS if name in told})
+    known = RequestRecord(**{name: told[name] for name in REQUEST_COLUMNS if name in told})
     return VideoJob(receipt=known, prompt=prompt, **dict(zip(_JOB_FIELDS, values, strict=True)))
 
 
-def write_delivery(delivery: Delivery) -> Values:
+def write_delivery(delivery: WebhookDelivery) -> Values:
     """Everything; the sequence is the database's."""
     return dict(zip(DELIVERY_COLUMNS, _delivery_values(delivery), strict=True))
 
 
-def read_delivery(row: Sequence[Any]) -> Delivery:
+def read_delivery(row: Sequence[Any]) -> WebhookDelivery:
     """``DELIVERY_COLUMNS`` of a row of ``deliveries``."""
-    return Delivery(*row)
+    return WebhookDelivery(*row)
 
 
-def write_replay(replay: Replay) -> Values:
+def write_replay(replay: IdempotencyRecord) -> Values:
     """Everything."""
     return dict(zip(REPLAY_COLUMNS, _replay_values(replay), strict=True))
 
 
-def read_replay(row: Sequence[Any]) -> Replay:
+def read_replay(row: Sequence[Any]) -> IdempotencyRecord:
     """``REPLAY_COLUMNS`` of a row of ``replays``."""
-    return Replay(*row)
+    return IdempotencyRecord(*row)

@@ -11,7 +11,7 @@ from gateway.storage.database import Database
 from gateway.storage.schema import settings
 
 
-class SqlSettingStore:
+class SettingRepository:
     """``domain.setting.SettingStore`` over the database."""
 
     def __init__(self, database: Database) -> None:

@@ -13,7 +13,7 @@ _LOOK = text(
 
 
 @attrs.frozen
-class Leftovers:
+class StartupState:
     """Whether there are jobs that have not ended, deliveries that are not over, named calls under way, and settings."""
 
     videos: bool
@@ -22,7 +22,7 @@ class Leftovers:
     settings: bool
 
 
-async def find_leftovers(database: Database) -> Leftovers:
+async def find_leftovers(database: Database) -> StartupState:
     """Look for them. Raises ``StoreUnavailable``."""
     (row,) = await database.read(_LOOK)
-    return Leftovers(*map(bool, row))
+    return StartupState(*map(bool, row))

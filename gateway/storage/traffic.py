@@ -13,7 +13,7 @@ from gateway.domain.traffic import (
     SUMS,
     Facet,
     Facets,
-    Stretch,
+    TimeRange,
     TrafficAxis,
     TrafficFilter,
     TrafficLine,
@@ -47,7 +47,7 @@ _FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = MappingProxy
 """Of each kind its column, and what of a filter chooses among it."""
 
 
-class SqlTraffic:
+class TrafficRepository:
     """``domain.traffic.Traffic`` over the database; facets are counted from ``most_counted`` sums of days at most."""
 
     def __init__(self, database: Database, most_counted: int = MOST_COUNTED) -> None:
@@ -56,7 +56,7 @@ class SqlTraffic:
 
     async def list_traffic(self, axis: TrafficAxis, wanted: TrafficFilter) -> Sequence[TrafficLine]:
         """Traffic summed along ``axis``."""
-        hours = [Stretch(1, wanted.since, wanted.until)]
+        hours = [TimeRange(1, wanted.since, wanted.until)]
         stretches = hours if axis == "hour" else cover(wanted.since, wanted.until)
         if not stretches:
             return []
@@ -78,7 +78,7 @@ class SqlTraffic:
             found[row.kind].append(Facet(row.value, int(row.total)))
         return Facets(min(one.since for one in stretches), wanted.until, **found)
 
-    async def _choose(self, wanted: TrafficFilter) -> list[Stretch]:
+    async def _choose(self, wanted: TrafficFilter) -> list[TimeRange]:
         """What is counted: where there are too many sums of days, the newest days of them, and one at least."""
         stretches = cover(wanted.since, wanted.until)
         days = next((one for one in stretches if one.span == DAY_HOURS), None)
@@ -89,11 +89,11 @@ class SqlTraffic:
         for (hour,) in await self._database.read(counted):
             since = min(hour + DAY_HOURS, days.until - DAY_HOURS)
             later = [one for one in stretches if one.since >= days.until]
-            return [Stretch(DAY_HOURS, since, days.until), *later]
+            return [TimeRange(DAY_HOURS, since, days.until), *later]
         return stretches
 
 
-def _find(stretches: Iterable[Stretch], wanted: TrafficFilter, *columns: ColumnElement[Any]) -> Subquery:
+def _find(stretches: Iterable[TimeRange], wanted: TrafficFilter, *columns: ColumnElement[Any]) -> Subquery:
     """The sums of all stretches."""
     parts = [
         select(*columns).where(
@@ -109,7 +109,7 @@ def _write_conditions(wanted: TrafficFilter) -> list[ColumnElement[bool]]:
     return [_C[name] == value for name, value in told.items() if value is not None]
 
 
-def _count(stretches: Iterable[Stretch], wanted: TrafficFilter, kind: str) -> Select[Any]:
+def _count(stretches: Iterable[TimeRange], wanted: TrafficFilter, kind: str) -> Select[Any]:
     column, chosen_by = _FACETS[kind]
     nothing_chosen: dict[str, Any] = dict.fromkeys(chosen_by)
     wanted = attrs.evolve(wanted, **nothing_chosen)

@@ -29,7 +29,7 @@ _PREFIX = "upload-"
 _CLOSED = "The upload has been closed"
 
 
-class Spool:
+class UploadSpool:
     """Hands out files, and bounds what all of them that are open hold together.
 
     Args:
@@ -41,7 +41,7 @@ class Spool:
         self._folder = folder
         self._limit = limit_bytes
         self._held = 0
-        self._shares: WeakValueDictionary[int, Share] = WeakValueDictionary()
+        self._shares: WeakValueDictionary[int, SpoolQuota] = WeakValueDictionary()
         self._prepared = threading.Lock()
         self._swept = False
 
@@ -50,11 +50,11 @@ class Spool:
         """What the open files hold."""
         return self._held
 
-    def find_share(self, account_id: int) -> "Share":
+    def find_share(self, account_id: int) -> "SpoolQuota":
         """What an account has of the spool; there while anybody holds on to it, and nothing is held without one."""
         share = self._shares.get(account_id)
         if share is None:
-            share = self._shares[account_id] = Share(self)
+            share = self._shares[account_id] = SpoolQuota(self)
         return share
 
     def take(self, count: int, held: int) -> None:
@@ -92,10 +92,10 @@ class Spool:
             path.unlink(missing_ok=True)
 
 
-class Share:
+class SpoolQuota:
     """What the uploads of one account have of a spool."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: UploadSpool) -> None:
         self._spool = spool
         self._held = 0
         self._places = asyncio.Semaphore(PLACES)
@@ -139,7 +139,7 @@ class SpooledFile:
 
     __slots__ = ("_closed", "_disk", "_memory", "_share", "_size")
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: SpoolQuota) -> None:
         self._share = share
         self._memory = bytearray()
         self._disk: _Disk | None = None
@@ -224,7 +224,7 @@ class _Disk:
 
     __slots__ = ("_closed", "_descriptor", "_lock", "_share", "_users")
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: SpoolQuota) -> None:
         self._share = share
         self._descriptor: int | None = None
         self._lock = threading.Lock()

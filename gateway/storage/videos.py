@@ -20,9 +20,9 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import ENDED, UNSENT, Claim, VideoFilter, VideoJob
-from gateway.domain.webhook import Delivery
+from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.ledger import post_rows
@@ -92,7 +92,7 @@ _SOME = tuple(select(videos.c.sequence).where(_is_due(fetching=fetching)).limit(
 _CLAIM = tuple(_write_claim(fetching=fetching) for fetching in (False, True))
 
 
-class SqlVideoStore:
+class VideoRepository:
     """``domain.video.VideoStore`` over the database."""
 
     def __init__(self, database: Database) -> None:
@@ -113,7 +113,7 @@ class SqlVideoStore:
         return await self._database.write(lambda connection: _advance(connection, pairs)) if pairs else []
 
     async def finish(
-        self, job: VideoJob, row: RequestRow, delivery: Delivery | None, audit: AuditRow | None = None
+        self, job: VideoJob, row: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None = None
     ) -> bool:
         """The end of a job, its request with its charge, and what is told of it, in one commit; once."""
 
@@ -130,7 +130,7 @@ class SqlVideoStore:
 
         return await self._database.write(work)
 
-    async def drop(self, job: VideoJob, row: RequestRow) -> bool:
+    async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         """Forget a job that no provider took, and store its request, in one commit."""
 
         async def work(connection: AsyncConnection) -> bool:

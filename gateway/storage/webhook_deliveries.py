@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Select, bindparam, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.domain.webhook import Delivery
+from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.database import Database
 from gateway.storage.row_mapping import DELIVERY_COLUMNS, read_delivery, write_delivery
 from gateway.storage.schema import DUE, deliveries
@@ -42,7 +42,7 @@ _CLAIM = (
 _NOTE = update(deliveries).where(deliveries.c.id == bindparam("delivery_id"), deliveries.c.status == "pending")
 
 
-class SqlDeliveryStore:
+class WebhookDeliveryRepository:
     """``domain.webhook.DeliveryStore`` over the database."""
 
     def __init__(self, database: Database) -> None:
@@ -50,20 +50,20 @@ class SqlDeliveryStore:
 
     async def claim_deliveries(
         self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
-    ) -> Sequence[Delivery]:
+    ) -> Sequence[WebhookDelivery]:
         """Take on what is due longest, no more of each account than it may have in hands."""
         choice = {"now_ms": now_ms, "most": most, "each": each}
         if not await self._database.read(_CHOICE.params(choice)):  # a reader needs neither the writer nor a commit
             return []
         values = {**choice, "by": owner, "until_ms": now_ms + lease_ms}
 
-        async def work(connection: AsyncConnection) -> list[Delivery]:
+        async def work(connection: AsyncConnection) -> list[WebhookDelivery]:
             rows = (await connection.execute(_CLAIM, values)).all()
             return [read_delivery(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
 
         return await self._database.write(work)
 
-    async def note_delivery(self, delivery: Delivery) -> None:
+    async def note_delivery(self, delivery: WebhookDelivery) -> None:
         """How an attempt ended. What is over stays so: who is late with an attempt does not begin it anew."""
 
         async def work(connection: AsyncConnection) -> None:
@@ -73,7 +73,7 @@ class SqlDeliveryStore:
 
     async def list_deliveries(
         self, *, video_id: str | None, limit: int, account_id: int | None = None
-    ) -> Sequence[Delivery]:
+    ) -> Sequence[WebhookDelivery]:
         """The newest, the newest first."""
         statement = select(*_COLUMNS).order_by(deliveries.c.sequence.desc()).limit(limit)
         if video_id is not None:

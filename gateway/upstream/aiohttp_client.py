@@ -15,12 +15,12 @@ from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.domain.http_request import Plan
+from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content
-from gateway.errors import Fault, UpstreamError, UpstreamFault, UpstreamTimeout
-from gateway.upstream.decompress import Inflation, open_inflation
+from gateway.errors import GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.upstream.decompress import Decompressor, open_inflation
 from gateway.upstream.exhaustion import find_exhaustion
-from gateway.upstream.interface import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
+from gateway.upstream.interface import IDEMPOTENT, RESEND_WITHIN_S, HttpResponse, PumpResult, Sink, StaleConnection
 from gateway.upstream.request_body import ContentPayload
 from gateway.upstream.whole_body import read_pushed
 
@@ -39,7 +39,7 @@ _ONE_PIECE = 1024 * 1024
 _FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError, ValueError)
 
 
-class AiohttpReply:
+class AiohttpResponse:
     """A reply over an aiohttp response."""
 
     __slots__ = ("_ending", "_fault", "_inflation", "_response", "_tasks")
@@ -49,7 +49,7 @@ class AiohttpReply:
         self._response = response
         self._inflation = _open_inflation(response)
         self._tasks = tasks
-        self._fault: UpstreamFault | None = None
+        self._fault: ProviderError | None = None
         self._ending = False
 
     @property
@@ -67,10 +67,10 @@ class AiohttpReply:
         body = await read_pushed(self, limit, self._response.content_length)
         if body is None:
             self._response.close()
-            raise UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
+            raise ProviderBadResponse(f"The provider's answer is larger than {limit} bytes", phase="body")
         return body
 
-    async def pump(self, sink: Sink) -> Pumped:
+    async def pump(self, sink: Sink) -> PumpResult:
         """Push pieces; see ``port.Reply``."""
         read = self._response.content.readany if self._inflation is None else partial(self._inflate, self._inflation)
         try:
@@ -79,18 +79,18 @@ class AiohttpReply:
                 if self._fault is not None:
                     raise self._fault
                 if not piece:
-                    return Pumped.ENDED
+                    return PumpResult.ENDED
                 if sink(piece):
-                    return Pumped.PAUSED
+                    return PumpResult.PAUSED
         except zlib.error as error:
             self._response.close()
-            raise UpstreamError("The provider's answer is not valid HTTP", phase="body") from error
+            raise ProviderBadResponse("The provider's answer is not valid HTTP", phase="body") from error
         except _FOREIGN as error:
             if self._fault is not None:
                 raise self._fault from None
             _raise_translated(error, "body")
 
-    async def _inflate(self, inflation: Inflation) -> bytes:
+    async def _inflate(self, inflation: Decompressor) -> bytes:
         """The next step of an encoded body; empty at its end. aiohttp's own decoder does not see that one is cut."""
         await asyncio.sleep(0)  # one small piece may hold many steps
         content = self._response.content
@@ -102,7 +102,7 @@ class AiohttpReply:
                 break
         return piece
 
-    def abort(self, fault: UpstreamFault) -> None:
+    def abort(self, fault: ProviderError) -> None:
         """Break the connection; see ``port.Reply``."""
         if self._fault is None:
             self._fault = fault
@@ -262,7 +262,7 @@ class _Request(aiohttp.ClientRequest):
         return written_at is None or self.loop.time() - written_at <= RESEND_WITHIN_S
 
 
-class AiohttpUpstream:
+class AiohttpClient:
     """The upstream port over two aiohttp sessions: one that keeps connections, one that never reuses any."""
 
     def __init__(self) -> None:
@@ -270,7 +270,7 @@ class AiohttpUpstream:
         self._pooled = _open_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
         self._fresh = _open_session(aiohttp.TCPConnector(limit=0, force_close=True))
 
-    async def send(self, plan: Plan) -> Reply:
+    async def send(self, plan: HttpRequest) -> HttpResponse:
         """Send and wait for the headers; see ``port.Upstream``."""
         sent: list[_Request] = []
         try:
@@ -287,8 +287,8 @@ class AiohttpUpstream:
             except _FOREIGN as again:
                 _raise_translated(again, "headers")
         try:
-            return AiohttpReply(response, self._tasks)
-        except UpstreamError:
+            return AiohttpResponse(response, self._tasks)
+        except ProviderBadResponse:
             response.close()
             raise
 
@@ -301,8 +301,8 @@ class AiohttpUpstream:
         await self._fresh.close()
 
 
-def _open_inflation(response: aiohttp.ClientResponse) -> Inflation | None:
-    """What decodes the body, if there is an encoded one. Raises ``UpstreamError``."""
+def _open_inflation(response: aiohttp.ClientResponse) -> Decompressor | None:
+    """What decodes the body, if there is an encoded one. Raises ``ProviderBadResponse``."""
     first, *more = response.headers.getall("Content-Encoding", [""])
     encoding = first.strip().lower()
     inflation = open_inflation(None if more else "" if encoding == "identity" else encoding)
@@ -323,7 +323,7 @@ def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     )
 
 
-async def _request(session: aiohttp.ClientSession, plan: Plan, sent: list[_Request]) -> aiohttp.ClientResponse:
+async def _request(session: aiohttp.ClientSession, plan: HttpRequest, sent: list[_Request]) -> aiohttp.ClientResponse:
     async def remember(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if isinstance(request, _Request):
             sent.append(request)
@@ -359,22 +359,24 @@ def _is_broken(error: Exception) -> bool:
 
 def _raise_translated(error: Exception, phase: str) -> NoReturn:
     """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
-    if isinstance(error.__cause__, Fault):  # it came out of the body, and is none of the provider's
+    if isinstance(error.__cause__, GatewayError):  # it came out of the body, and is none of the provider's
         raise error.__cause__
     if (exhausted := find_exhaustion(error)) is not None:
         raise exhausted
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        raise UpstreamTimeout("Connecting to the provider took too long", phase="connect") from error
+        raise ProviderTimeout("Connecting to the provider took too long", phase="connect") from error
     if isinstance(error, TimeoutError):
-        raise UpstreamTimeout("The provider took too long to answer", phase=phase) from error
+        raise ProviderTimeout("The provider took too long to answer", phase=phase) from error
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
-        raise UpstreamError("The provider's TLS certificate or handshake was not accepted", phase="connect") from error
+        raise ProviderBadResponse(
+            "The provider's TLS certificate or handshake was not accepted", phase="connect"
+        ) from error
     if isinstance(error, aiohttp.ClientConnectorError):
-        raise UpstreamError("The provider could not be reached", phase="connect") from error
+        raise ProviderBadResponse("The provider could not be reached", phase="connect") from error
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        raise UpstreamError("The channel's proxy refused the connection", phase="connect") from error
+        raise ProviderBadResponse("The channel's proxy refused the connection", phase="connect") from error
     if isinstance(error, aiohttp.InvalidURL | ValueError):
-        raise UpstreamError("The channel's address or headers cannot be sent", phase="connect") from error
+        raise ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect") from error
     if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
-        raise UpstreamError("The provider's answer is not valid HTTP", phase=phase) from error
-    raise UpstreamError("The provider broke the connection", phase=phase) from error
+        raise ProviderBadResponse("The provider's answer is not valid HTTP", phase=phase) from error
+    raise ProviderBadResponse("The provider broke the connection", phase=phase) from error

@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from gateway.domain.http_request import Plan
-from gateway.errors import UpstreamError
-from gateway.upstream.aiohttp_client import AiohttpUpstream
-from gateway.upstream.interface import Reply, Upstream
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import ProviderBadResponse
+from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.interface import HttpClient, HttpResponse
 
 if TYPE_CHECKING:
-    from gateway.upstream.fast_client import Send, WireUpstream
+    from gateway.upstream.fast_client import FastHttpClient, Send
 
 
-class EitherUpstream:
+class FallbackHttpClient:
     """The upstream port over both drivers.
 
     Args:
@@ -22,17 +22,17 @@ class EitherUpstream:
     """
 
     def __init__(self, *, ordinary: bool = False) -> None:
-        self._ordinary: Upstream | None = None
+        self._ordinary: HttpClient | None = None
         self._wire = None if ordinary else _open_wire(self._send_ordinarily)
         self.send: Send = self._send_ordinarily if self._wire is None else self._wire.send
 
-    async def _send_ordinarily(self, plan: Plan) -> Reply:
+    async def _send_ordinarily(self, plan: HttpRequest) -> HttpResponse:
         if plan.proxy is not None and plan.proxy.lower().startswith("socks"):
-            raise UpstreamError(
+            raise ProviderBadResponse(
                 "A SOCKS proxy needs the relay's own connections, which are not in use", phase="connect"
             )
         if self._ordinary is None:
-            self._ordinary = AiohttpUpstream()
+            self._ordinary = AiohttpClient()
         return await self._ordinary.send(plan)
 
     async def close(self) -> None:
@@ -43,11 +43,11 @@ class EitherUpstream:
             await self._ordinary.close()
 
 
-def _open_wire(other: "Send") -> "WireUpstream | None":
+def _open_wire(other: "Send") -> "FastHttpClient | None":
     try:
         import httptools  # noqa: F401, PLC0415 - where it cannot be had, everything is sent the ordinary way
     except ImportError:
         return None
-    from gateway.upstream.fast_client import WireUpstream  # noqa: PLC0415
+    from gateway.upstream.fast_client import FastHttpClient  # noqa: PLC0415
 
-    return WireUpstream(other=other)
+    return FastHttpClient(other=other)

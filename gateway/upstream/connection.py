@@ -8,10 +8,10 @@ import asyncio
 from collections import deque
 from typing import Protocol, cast
 
-from gateway.errors import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.interface import Sink
 from gateway.upstream.request_body import Peek, find_peek, see_nothing
-from gateway.upstream.response_parser import MAX_PUSH_BYTES, Framing, read_chunks
+from gateway.upstream.response_parser import MAX_PUSH_BYTES, ResponseParser, read_chunks
 
 READ_BUFFER = 64 * 1024
 """What may wait for a sink; with more than that the provider is read no further."""
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._keeper = keeper
         self._loop = asyncio.get_running_loop()
         self.idle = idle
-        self.framing = Framing()
+        self.framing = ResponseParser()
         self.transport = None
         self.backlog: deque[bytes] = deque()
         self.waiting_bytes = 0
@@ -84,8 +84,8 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._divided = self._held = self._ending = self.choked = self.gone = self.busy = self.heard = False
         self.sent = True
-        self.fault: UpstreamFault | None = None
-        self.broken: UpstreamFault | None = None
+        self.fault: ProviderError | None = None
+        self.broken: ProviderError | None = None
         self.met: Exception | None = None
 
     # What is done with it.
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
         else:
             self.abort()
 
-    def fail(self, fault: UpstreamFault) -> None:
+    def fail(self, fault: ProviderError) -> None:
         """Break it; who waits finds ``fault``, or what it was broken with before."""
         if self.fault is None:
             self.fault = fault
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         """Its deadline has passed."""
         if self.busy and not self._ending:
             phase = "body" if self.framing.headed else "headers"
-            self.fail(UpstreamTimeout("The provider took too long to answer", phase=phase))
+            self.fail(ProviderTimeout("The provider took too long to answer", phase=phase))
         else:
             self.abort()
 
@@ -307,7 +307,7 @@ class Connection(asyncio.Protocol):
 
     def _break(self, message: str, cause: Exception | None) -> None:
         if self.broken is None:
-            self.broken = UpstreamError(message, phase="body" if self.framing.headed else "headers")
+            self.broken = ProviderBadResponse(message, phase="body" if self.framing.headed else "headers")
             self.broken.__cause__ = cause
         self._hang_up()
 

@@ -10,9 +10,9 @@ from urllib.parse import unquote
 import aiohappyeyeballs
 from yarl import URL
 
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.upstream.connection import Connection
-from gateway.upstream.dns_cache import Names, Resolve, resolve
+from gateway.upstream.dns_cache import DnsCache, Resolve, resolve
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.pool import Origin
 from gateway.upstream.request_head import refuse, write_authorization
@@ -33,7 +33,7 @@ def open_context() -> ssl.SSLContext:
     return context
 
 
-class Dialer:
+class Connector:
     """Opens connections.
 
     Args:
@@ -42,25 +42,25 @@ class Dialer:
     """
 
     def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:
-        self._names = Names(resolve)
+        self._names = DnsCache(resolve)
         self._trust = trust
         self._context: ssl.SSLContext | None = None
 
     async def dial(self, origin: Origin, line: Connection) -> None:
-        """Connect ``line`` to ``origin``. Raises ``UpstreamError``; ``TimeoutError`` where somebody's clock did."""
+        """Connect ``line`` to ``origin``. Raises ``ProviderBadResponse``; ``TimeoutError`` where somebody's clock did."""
         try:
             if origin.scheme == "https" and self._context is None:
                 self._context = self._trust()
             sock = await self._reach(origin)
             await self._join(sock, origin, line)
         except ssl.SSLError as error:
-            raise UpstreamError(
+            raise ProviderBadResponse(
                 "The provider's TLS certificate or handshake was not accepted", phase="connect"
             ) from error
         except (OSError, RuntimeError) as error:  # uvloop says RuntimeError of some sockets
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise
-            raise find_exhaustion(error) or UpstreamError(
+            raise find_exhaustion(error) or ProviderBadResponse(
                 "The provider could not be reached", phase="connect"
             ) from error
         except ValueError as error:  # a name that is none, to the system
@@ -142,12 +142,14 @@ def _let_go(sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         sock.detach()
 
 
-def _refused_by_proxy() -> UpstreamError:
-    return UpstreamError("The channel's proxy refused the connection", phase="connect")
+def _refused_by_proxy() -> ProviderBadResponse:
+    return ProviderBadResponse("The channel's proxy refused the connection", phase="connect")
 
 
 async def _tunnel(sock: socket.socket, origin: Origin) -> None:
-    """Ask the proxy at ``sock`` to lead on to ``origin`` (RFC 9110, 9.3.6). Raises ``UpstreamError``, ``OSError``."""
+    """Ask the proxy at ``sock`` to lead on to ``origin`` (RFC 9110, 9.3.6). Raises ``ProviderBadResponse``,
+    ``OSError``.
+    """
     loop = asyncio.get_running_loop()
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     place = f"{host}:{origin.port}"

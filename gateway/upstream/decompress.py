@@ -2,7 +2,7 @@
 
 import zlib
 
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 
 STEP_BYTES = 64 * 1024
 """What is decoded at once, whatever it was made small from."""
@@ -12,7 +12,7 @@ _INFLATED = frozenset({"gzip", "deflate"})
 _METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
 
 
-class Inflation:
+class Decompressor:
     """``feed`` what came, ``take`` until nothing is left, ``end`` when all has come.
 
     Args:
@@ -63,8 +63,9 @@ class Inflation:
             raise zlib.error("The encoded body is cut")
 
 
-def open_inflation(encoding: str | None) -> Inflation | None:
-    """What decodes ``encoding``, in lower case: None if it is empty. Raises ``UpstreamError`` for one not asked for.
+def open_inflation(encoding: str | None) -> Decompressor | None:
+    """What decodes ``encoding``, in lower case: None if it is empty. Raises ``ProviderBadResponse`` for one not asked
+    for.
 
     Args:
         encoding: of the body; None if several are named.
@@ -72,5 +73,5 @@ def open_inflation(encoding: str | None) -> Inflation | None:
     if encoding == "":
         return None
     if encoding not in _INFLATED:
-        raise UpstreamError("The provider's answer is encoded in a way that was not asked for", phase="headers")
-    return Inflation(encoding)
+        raise ProviderBadResponse("The provider's answer is encoded in a way that was not asked for", phase="headers")
+    return Decompressor(encoding)

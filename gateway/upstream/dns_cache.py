@@ -27,7 +27,7 @@ def find_literal(host: str, port: int) -> Sequence[AddrInfoType]:
         return []
 
 
-class Names:
+class DnsCache:
     """Addresses by name, remembered for a moment where there were any."""
 
     def __init__(self, resolve: Resolve) -> None:

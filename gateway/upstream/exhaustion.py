@@ -4,14 +4,14 @@ import errno
 import os
 import socket
 
-from gateway.errors import Blame, UpstreamFault
+from gateway.errors import Blame, ProviderError
 
 _LACKING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 """Descriptors of this process, or of the machine; buffers; memory; ports to call from (connect(2), socket(2))."""
 _MAX_CAUSES = 8
 
 
-class ResourcesExhausted(UpstreamFault):
+class ResourcesExhausted(ProviderError):
     """The gateway has no descriptor, buffer or port left for a connection to a provider; the provider has no part."""
 
     code = "overloaded"

@@ -11,18 +11,18 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, NoReturn
 
-from gateway.domain.http_request import Plan
+from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content
-from gateway.errors import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.connection import Connection
-from gateway.upstream.connector import SOCKS, Dialer, open_context
+from gateway.upstream.connector import SOCKS, Connector, open_context
 from gateway.upstream.decompress import open_inflation
 from gateway.upstream.dns_cache import Resolve, resolve
-from gateway.upstream.interface import IDEMPOTENT, RESEND_WITHIN_S, Pumped, Reply, Sink, StaleConnection
+from gateway.upstream.interface import IDEMPOTENT, RESEND_WITHIN_S, HttpResponse, PumpResult, Sink, StaleConnection
 from gateway.upstream.pool import Origin, Pool
 from gateway.upstream.request_body import is_refused, read_content
-from gateway.upstream.request_head import Routes
-from gateway.upstream.response_parser import MAX_PUSH_BYTES, Fields
+from gateway.upstream.request_head import RequestHeadCache
+from gateway.upstream.response_parser import MAX_PUSH_BYTES, Headers
 from gateway.upstream.whole_body import read_pushed
 
 ONE_WRITE_BYTES = 256 * 1024
@@ -34,18 +34,18 @@ _TURN_BYTES = MAX_PUSH_BYTES // _TURN
 """No more than so many shares are pushed in one turn of the event loop: a piece is one for each ``_TURN_BYTES`` begun.
 """
 
-Send = Callable[[Plan], Coroutine[Any, Any, Reply]]
+Send = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
 
-class WireReply:
-    """A reply over a connection of our own, at its headers. Raises ``UpstreamError`` where it cannot be decoded."""
+class FastHttpResponse:
+    """A reply over a connection of our own, at its headers. Raises ``ProviderBadResponse`` where it cannot be decoded."""
 
     __slots__ = ("_fault", "_head", "_inflation", "_line", "framed", "status")
 
     def __init__(self, line: Connection) -> None:
         framing = line.framing
         self._line: Connection | None = line
-        self._fault: UpstreamFault | None = None
+        self._fault: ProviderError | None = None
         self._inflation = open_inflation(framing.encoding)
         self._head = framing.head
         self.status = framing.status
@@ -55,7 +55,7 @@ class WireReply:
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers, case-insensitive."""
-        return Fields(self._head)
+        return Headers(self._head)
 
     async def read(self, limit: int) -> bytes:
         """The whole body; see ``port.Reply``."""
@@ -71,7 +71,7 @@ class WireReply:
             raise self._refuse_size(limit)
         return whole
 
-    async def pump(self, sink: Sink) -> Pumped:
+    async def pump(self, sink: Sink) -> PumpResult:
         """Push pieces; see ``port.Reply``."""
         line = self._line or self._refuse_line()
         take = Connection.pop if self._inflation is None else self._inflate
@@ -85,12 +85,12 @@ class WireReply:
                     await asyncio.sleep(0)
                     (self._line or self._refuse_line()).check()
                 if sink(piece):
-                    return Pumped.PAUSED
+                    return PumpResult.PAUSED
                 turns += share
             elif line.framing.complete:
-                return Pumped.ENDED
+                return PumpResult.ENDED
             elif line.gone:
-                raise line.broken or UpstreamError("The provider broke the connection", phase="body")
+                raise line.broken or ProviderBadResponse("The provider broke the connection", phase="body")
             elif turns:  # or what is read in this turn would be pushed in it, too
                 turns = 0
                 await asyncio.sleep(0)
@@ -98,9 +98,9 @@ class WireReply:
                 paused = await line.follow(sink if self._inflation is None else None)
                 # What the sink said goes before whatever has happened since: it has made up its mind about the stream.
                 if line.met is None and paused:
-                    return Pumped.PAUSED
+                    return PumpResult.PAUSED
 
-    def abort(self, fault: UpstreamFault) -> None:
+    def abort(self, fault: ProviderError) -> None:
         """Break the connection; see ``port.Reply``."""
         self._fault = self._fault or fault
         if self._line is not None:
@@ -120,10 +120,10 @@ class WireReply:
             line.release()
 
     def _refuse_line(self) -> NoReturn:
-        raise self._fault or UpstreamError("The provider broke the connection", phase="body")
+        raise self._fault or ProviderBadResponse("The provider broke the connection", phase="body")
 
-    def _refuse_size(self, limit: int) -> UpstreamError:
-        fault = UpstreamError(f"The provider's answer is larger than {limit} bytes", phase="body")
+    def _refuse_size(self, limit: int) -> ProviderBadResponse:
+        fault = ProviderBadResponse(f"The provider's answer is larger than {limit} bytes", phase="body")
         if self._line is not None:
             self._line.abort()
         return fault
@@ -140,11 +140,11 @@ class WireReply:
                 inflation.end()
         except zlib.error as error:
             line.abort()
-            raise UpstreamError("The provider's answer is not valid HTTP", phase="body") from error
+            raise ProviderBadResponse("The provider's answer is not valid HTTP", phase="body") from error
         return piece
 
 
-class WireUpstream:
+class FastHttpClient:
     """The upstream port over connections of our own.
 
     Args:
@@ -161,11 +161,11 @@ class WireUpstream:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool()
-        self._routes = Routes()
-        self._dialer = Dialer(resolve, trust)
+        self._routes = RequestHeadCache()
+        self._dialer = Connector(resolve, trust)
         self._other = other
 
-    def takes(self, plan: Plan) -> bool:
+    def takes(self, plan: HttpRequest) -> bool:
         """Whether it can send ``plan``."""
         proxy = plan.proxy
         return (
@@ -174,7 +174,7 @@ class WireUpstream:
             and (proxy is None or proxy.lower().startswith(_PROXIES))
         )
 
-    async def send(self, plan: Plan) -> Reply:
+    async def send(self, plan: HttpRequest) -> HttpResponse:
         """Send and wait for the headers; see ``port.Upstream``."""
         route = self._routes.get(plan)
         if route is None:
@@ -204,7 +204,7 @@ class WireUpstream:
                 while not (framing.headed or line.gone):
                     await line.wait()
                 if framing.headed and line.fault is None:
-                    return WireReply(line)
+                    return FastHttpResponse(line)
             except BaseException:
                 line.abort()
                 raise
@@ -222,15 +222,15 @@ class WireUpstream:
             async with asyncio.timeout_at(min(self._loop.time() + connect_s, deadline)):
                 await self._dialer.dial(origin, line)
         except TimeoutError as error:
-            raise UpstreamTimeout("Connecting to the provider took too long", phase="connect") from error
+            raise ProviderTimeout("Connecting to the provider took too long", phase="connect") from error
         if self._pool.closed:
             line.abort()
-            raise UpstreamError("The gateway is being stopped", phase="connect")
+            raise ProviderBadResponse("The gateway is being stopped", phase="connect")
         self._pool.add(line, deadline)
         return line
 
 
-def _tell_written(plan: Plan, line: Connection) -> None:
+def _tell_written(plan: HttpRequest, line: Connection) -> None:
     """Say that the whole request has been given to the connection, unless that broke or refused it meanwhile."""
     if plan.on_written is not None and line.sent and not line.gone:
         plan.on_written()
@@ -242,7 +242,7 @@ def _check_unheard(line: Connection, method: str, *, kept: bool, since_s: float)
     Raises what is to blame; ``StaleConnection`` if whoever sent it may.
     """
     line.check()
-    broken = line.broken or UpstreamError("The provider broke the connection", phase="headers")
+    broken = line.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
     if not kept or line.heard:
         raise broken
     if method in IDEMPOTENT:

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import attrs
 
-from gateway.domain.http_request import Plan
-from gateway.errors import Blame, UpstreamError, UpstreamFault
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import Blame, ProviderBadResponse, ProviderError
 
 Sink = Callable[[bytes], bool]
 """Takes one piece; True asks ``pump`` to return."""
@@ -25,7 +25,7 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """RFC 9110, 9.2.2: such a request may be sent again whatever became of the first."""
 
 
-class StaleConnection(UpstreamError):  # noqa: N818 - a condition, as the faults are
+class StaleConnection(ProviderBadResponse):
     """A kept connection broke before, or within ``RESEND_WITHIN_S`` after, the request was written, without a byte.
 
     The request may be sent again over a fresh connection, as an attempt of its own.
@@ -34,7 +34,7 @@ class StaleConnection(UpstreamError):  # noqa: N818 - a condition, as the faults
     blame: Blame = "nobody"
 
 
-class Pumped(enum.Enum):
+class PumpResult(enum.Enum):
     """Why ``pump`` returned."""
 
     ENDED = "ended"
@@ -43,7 +43,7 @@ class Pumped(enum.Enum):
     """The sink had enough; call ``pump`` again to go on."""
 
 
-class Reply(Protocol):
+class HttpResponse(Protocol):
     """A provider's answer from its headers on. Not closed, it holds a connection: always ``close`` it."""
 
     @property
@@ -65,18 +65,20 @@ class Reply(Protocol):
         ...
 
     async def read(self, limit: int) -> bytes:
-        """The whole body. Raises ``UpstreamError`` where it breaks or is over ``limit`` bytes, ``UpstreamTimeout``."""
+        """The whole body. Raises ``ProviderBadResponse`` where it breaks or is over ``limit`` bytes,
+        ``ProviderTimeout``.
+        """
         ...
 
-    async def pump(self, sink: Sink) -> Pumped:
-        """Push pieces into ``sink``. Raises ``UpstreamError`` where the body breaks, or what ``abort`` was given.
+    async def pump(self, sink: Sink) -> PumpResult:
+        """Push pieces into ``sink``. Raises ``ProviderBadResponse`` where the body breaks, or what ``abort`` was given.
 
         Where the sink has said that it has enough, that is told, whatever has happened since; and what the sink raises
         is raised here.
         """
         ...
 
-    def abort(self, fault: UpstreamFault) -> None:
+    def abort(self, fault: ProviderError) -> None:
         """Break the connection; a ``read`` or ``pump`` under way raises ``fault``."""
         ...
 
@@ -89,11 +91,11 @@ class Reply(Protocol):
         ...
 
 
-class Upstream(Protocol):
+class HttpClient(Protocol):
     """The way out."""
 
-    async def send(self, plan: Plan) -> Reply:
-        """Send and wait for the headers. Raises ``UpstreamError``, or ``UpstreamTimeout``.
+    async def send(self, plan: HttpRequest) -> HttpResponse:
+        """Send and wait for the headers. Raises ``ProviderBadResponse``, or ``ProviderTimeout``.
 
         Redirects are not followed. If a kept connection closes before any byte of an answer, an idempotent request is
         sent again over a fresh one; any other is not: ``StaleConnection`` says that the caller may. A plan that is to
@@ -108,7 +110,7 @@ class Upstream(Protocol):
 
 
 @attrs.frozen
-class FileAsk:
+class FileRequest:
     """A file that is to be read as it comes.
 
     Attributes:
@@ -129,7 +131,7 @@ class FileAsk:
     idle_s: float = 60.0
 
 
-class FileRefused(UpstreamError):  # noqa: N818 - a condition, as the faults are
+class FileRefused(ProviderBadResponse):
     """The server of a file answered with a status that no file has: ``answer_status``."""
 
     def __init__(self, answer_status: int) -> None:
@@ -137,7 +139,7 @@ class FileRefused(UpstreamError):  # noqa: N818 - a condition, as the faults are
         self.answer_status = answer_status
 
 
-class OpenFile(Protocol):
+class FetchedFile(Protocol):
     """A file from its headers on. Not closed, it holds a connection."""
 
     @property
@@ -158,7 +160,7 @@ class OpenFile(Protocol):
     async def read(self) -> bytes:
         """The next piece; empty at the end. No more is read ahead than a few buffers.
 
-        Raises ``UpstreamError`` where it broke off before its end, ``UpstreamTimeout`` where nothing came.
+        Raises ``ProviderBadResponse`` where it broke off before its end, ``ProviderTimeout`` where nothing came.
         """
         ...
 
@@ -170,19 +172,19 @@ class OpenFile(Protocol):
 class Fetcher(Protocol):
     """The way to files that a provider names by their URL, which nobody of ours chose; and to callers' webhooks."""
 
-    async def open(self, ask: FileAsk) -> OpenFile:
+    async def open(self, ask: FileRequest) -> FetchedFile:
         """A file at its headers.
 
-        Raises ``ContentGone`` for 404 and 410, ``FileRefused`` for every other status, or another ``UpstreamError``, or
-        ``UpstreamTimeout``.
+        Raises ``ProviderContentGone`` for 404 and 410, ``FileRefused`` for every other status, or another
+        ``ProviderBadResponse``, or ``ProviderTimeout``.
         """
         ...
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> int:
         """Send ``body`` to a stranger's address, and hear the status of the answer. No redirect is followed.
 
-        Raises ``UpstreamError``, or ``UpstreamTimeout``; neither says an address. ``EgressRefused`` is what would be
-        raised of that URL every time; a name that leads to a private address today may lead elsewhere tomorrow.
+        Raises ``ProviderBadResponse``, or ``ProviderTimeout``; neither says an address. ``EgressRefused`` is what would
+        be raised of that URL every time; a name that leads to a private address today may lead elsewhere tomorrow.
         """
         ...
 
@@ -199,7 +201,7 @@ class Fetcher(Protocol):
             limit_bytes: what is larger is not read.
             timeout_s: for everything together, redirects and the body too.
 
-        Raises ``UpstreamError``, or ``UpstreamTimeout``; neither says an address.
+        Raises ``ProviderBadResponse``, or ``ProviderTimeout``; neither says an address.
         """
         ...
 

@@ -23,7 +23,7 @@ Peek = Callable[[float], Sequence[object]]
 """Asked with 0; what it answers is true or not, as a flag is."""
 
 
-class Line(Protocol):
+class BodyConnection(Protocol):
     """The connection that a body goes over."""
 
     transport: asyncio.Transport | None
@@ -38,7 +38,7 @@ class Line(Protocol):
         ...
 
 
-class PouredLine(Line, Protocol):
+class CountingConnection(BodyConnection, Protocol):
     """A connection that is told when all of a body has been given to it."""
 
     def note_written(self) -> None:
@@ -60,7 +60,7 @@ class ContentPayload(Payload):
         super().__init__(content)
         self._content = content
         self._size = content.length
-        self.line: PouredLine | None = None
+        self.line: CountingConnection | None = None
         self.on_written: Callable[[], None] | None = None
 
     async def write(self, writer: AbstractStreamWriter) -> None:
@@ -87,7 +87,7 @@ class ContentPayload(Payload):
         raise TypeError("A body with files in it is sent, not looked at")
 
 
-async def is_refused(line: Line) -> bool:
+async def is_refused(line: BodyConnection) -> bool:
     """Whether an error has come. What waits in the socket is given the turns of the loop that its reading takes."""
     for _ in range(_TURNS):
         if not is_readable(line.transport):

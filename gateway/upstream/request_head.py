@@ -7,8 +7,8 @@ from urllib.parse import unquote
 import attrs
 from yarl import URL
 
-from gateway.domain.http_request import Plan
-from gateway.errors import UpstreamError
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import ProviderBadResponse
 from gateway.upstream.pool import Origin
 
 MAX_ROUTES = 512
@@ -19,13 +19,13 @@ _BODILESS = frozenset({"GET", "OPTIONS", "TRACE"})
 _OURS = frozenset({"content-length", "transfer-encoding"})
 
 
-def refuse() -> UpstreamError:
+def refuse() -> ProviderBadResponse:
     """What cannot be written as HTTP, or must not be: nothing of it is sent."""
-    return UpstreamError("The channel's address or headers cannot be sent", phase="connect")
+    return ProviderBadResponse("The channel's address or headers cannot be sent", phase="connect")
 
 
 @attrs.define(eq=False)
-class Route:
+class RequestHead:
     """One method and URL, as the way there wants it written. The head is remembered: a channel's seldom changes."""
 
     origin: Origin
@@ -36,7 +36,7 @@ class Route:
     _written: bytes = attrs.field(default=b"", init=False, repr=False)
 
     def write_head(self, headers: dict[str, str], length: int | None) -> bytes:
-        """The head of a request with a body of ``length`` bytes, or none. Raises ``UpstreamError``."""
+        """The head of a request with a body of ``length`` bytes, or none. Raises ``ProviderBadResponse``."""
         if headers != self._headers:
             self._written = self._write_headers(headers)
             self._headers = headers.copy()
@@ -57,22 +57,22 @@ class Route:
             raise refuse() from error
 
 
-class Routes:
+class RequestHeadCache:
     """Routes and origins by what a plan says; a bounded number of either."""
 
     def __init__(self) -> None:
-        self._routes: dict[tuple[str, str, str | None], Route] = {}
+        self._routes: dict[tuple[str, str, str | None], RequestHead] = {}
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
-    def get(self, plan: Plan) -> Route | None:
+    def get(self, plan: HttpRequest) -> RequestHead | None:
         """The route of ``plan``, if it is known."""
         return self._routes.get((plan.method, plan.url, plan.proxy))
 
-    def find(self, plan: Plan) -> Route:
-        """The route of ``plan``. Raises ``UpstreamError`` where its URL leads nowhere."""
+    def find(self, plan: HttpRequest) -> RequestHead:
+        """The route of ``plan``. Raises ``ProviderBadResponse`` where its URL leads nowhere."""
         return self.get(plan) or self._add((plan.method, plan.url, plan.proxy))
 
-    def _add(self, key: tuple[str, str, str | None]) -> Route:
+    def _add(self, key: tuple[str, str, str | None]) -> RequestHead:
         if len(self._routes) >= MAX_ROUTES:
             self._routes.clear()
             self._origins = {each: origin for each, origin in self._origins.items() if origin.idle}
@@ -90,7 +90,7 @@ class Routes:
         place = (url.scheme, host, port, proxy)
         origin = self._origins.setdefault(place, Origin(*place))
         start = _write_start(method, url, proxy if url.scheme == "http" else None)
-        route = self._routes[key] = Route(origin, start, url.host_port_subcomponent or host, method in _BODILESS)
+        route = self._routes[key] = RequestHead(origin, start, url.host_port_subcomponent or host, method in _BODILESS)
         return route
 
 
@@ -102,7 +102,7 @@ def _write_start(method: str, url: URL, proxy: str | None) -> str:
 
 
 def write_authorization(proxy: str) -> str:
-    """The header that lets us through ``proxy``; empty where it has no credentials. Raises ``UpstreamError``."""
+    """The header that lets us through ``proxy``; empty where it has no credentials. Raises ``ProviderBadResponse``."""
     try:
         url = URL(proxy)
         if url.raw_user is None and url.raw_password is None:

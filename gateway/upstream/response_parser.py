@@ -38,7 +38,7 @@ def _split(head: bytes) -> list[tuple[bytes, bytes]]:
     return [(name.lower(), value.lstrip(b" \t")) for name, _, value in pairs]
 
 
-class Fields(Mapping[str, str]):
+class Headers(Mapping[str, str]):
     """The fields of a head, case-insensitive; of a name that came twice, the first."""
 
     __slots__ = ("_raw",)
@@ -99,7 +99,7 @@ def _read_several(data: bytes) -> bytes | None:
     return b"".join(payloads) or None
 
 
-class Framing:
+class ResponseParser:
     """The answers of one connection, one after the other. ``begin`` before each; then ``take`` what comes.
 
     Attributes:

@@ -22,15 +22,15 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from gateway.domain.ip_address import Networks, is_inside, is_public
-from gateway.errors import EgressRefused, UpstreamError
-from gateway.upstream.interface import FileAsk
+from gateway.errors import EgressRefused, ProviderBadResponse
+from gateway.upstream.interface import FileRequest
 from gateway.upstream.safe_fetch_response import (
     FILE,
     FOREIGN,
     HOOK,
-    GuardedFile,
-    Line,
-    Words,
+    FetchErrorTexts,
+    FetchProtocol,
+    SafeFetchResponse,
     hear_out,
     open_file,
     raise_translated,
@@ -67,7 +67,7 @@ _PRIVATE_NAMES = (
 delegate (home, corp, mail), and what is in use without anybody's leave."""
 
 
-class GuardedFetcher:
+class SafeFetcher:
     """``port.Fetcher`` over two aiohttp sessions: one that judges every address, and one that does not.
 
     The other one is for what an operator chose: the channel's own origin, and the channel's proxy; no webhook goes
@@ -98,7 +98,7 @@ class GuardedFetcher:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                response = await self._follow(FileAsk(url, trusted_origin, proxy))
+                response = await self._follow(FileRequest(url, trusted_origin, proxy))
                 try:
                     return await read_whole(response, limit_bytes)
                 finally:
@@ -106,7 +106,7 @@ class GuardedFetcher:
         except FOREIGN as error:
             raise_translated(error, FILE)
 
-    async def open(self, ask: FileAsk) -> GuardedFile:
+    async def open(self, ask: FileRequest) -> SafeFetchResponse:
         """A file at its headers; see ``port.Fetcher``, and ``fetch`` for redirects."""
         try:
             async with asyncio.timeout(ask.connect_s):
@@ -115,7 +115,7 @@ class GuardedFetcher:
             raise_translated(error, FILE, "headers")
         try:
             return open_file(response, ask)
-        except UpstreamError:
+        except ProviderBadResponse:
             response.close()
             raise
 
@@ -142,10 +142,12 @@ class GuardedFetcher:
         await self._judging.close()
         await self._trusting.close()
 
-    async def _follow(self, ask: FileAsk) -> aiohttp.ClientResponse:
+    async def _follow(self, ask: FileRequest) -> aiohttp.ClientResponse:
         """The first answer that is no redirect."""
         if ask.proxy is not None and ask.proxy.startswith("socks"):  # and not past it, either
-            raise UpstreamError("The channel's proxy is SOCKS, and no file is fetched through one", phase="connect")
+            raise ProviderBadResponse(
+                "The channel's proxy is SOCKS, and no file is fetched through one", phase="connect"
+            )
         url, trusted = _read_url(ask.url), True
         for _ in range(1 + MAX_REDIRECTS):
             trusted = trusted and _is_origin(url, ask.trusted_origin)
@@ -158,16 +160,16 @@ class GuardedFetcher:
                 url = _read_url(response.headers.get("Location", ""), base=url)
             finally:
                 response.close()
-        raise UpstreamError("The provider's link is redirected too often", phase="headers")
+        raise ProviderBadResponse("The provider's link is redirected too often", phase="headers")
 
-    async def _get(self, url: URL, ask: FileAsk, *, trusted: bool) -> aiohttp.ClientResponse:
+    async def _get(self, url: URL, ask: FileRequest, *, trusted: bool) -> aiohttp.ClientResponse:
         session = self._trusting if trusted or ask.proxy is not None else self._judging
         headers = dict(ask.signature) if trusted else {}
         if ask.wanted is not None:
             headers["Range"] = ask.wanted
         return await session.get(url, headers=headers, proxy=ask.proxy, allow_redirects=False)
 
-    def _judge(self, url: URL, words: Words, *, proxied: bool) -> None:
+    def _judge(self, url: URL, words: FetchErrorTexts, *, proxied: bool) -> None:
         """Raise ``EgressRefused`` where what is written in the URL is enough to refuse it."""
         _, host, port = _find_origin(url)
         if port is None or (port not in _WEB_PORTS and (port < _FIRST_FREE_PORT or port in _SERVICE_PORTS)):
@@ -194,7 +196,7 @@ def _open_session(
     connector = aiohttp.TCPConnector(
         limit=0, force_close=True, use_dns_cache=False, resolver=resolver, socket_factory=socket_factory
     )
-    factory = partial(Line, loop=asyncio.get_running_loop())
+    factory = partial(FetchProtocol, loop=asyncio.get_running_loop())
     connector._factory = factory  # type: ignore[assignment]  # noqa: SLF001 - as client.py does, with its reasons
     return aiohttp.ClientSession(
         connector=connector,
@@ -207,7 +209,7 @@ def _open_session(
     )
 
 
-def _read_url(text: str, base: URL | None = None, words: Words = FILE) -> URL:
+def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE) -> URL:
     """A URL to make a request of; ``base`` is what a redirect is relative to. Raises ``EgressRefused``.
 
     A well-written one is kept as it is: links to object stores are signed as they are written, and yarl's own quoting

@@ -11,9 +11,9 @@ import attrs
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.errors import ContentGone, UpstreamError, UpstreamTimeout
+from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout
 from gateway.upstream.exhaustion import find_exhaustion
-from gateway.upstream.interface import FileAsk, FileRefused
+from gateway.upstream.interface import FileRefused, FileRequest
 
 PIECE = 64 * 1024
 MAX_HEARD = 4 * 1024
@@ -29,7 +29,7 @@ FOREIGN = (aiohttp.ClientError, aiohttp.EofStream, HttpProcessingError, OSError,
 
 
 @attrs.frozen
-class Words:
+class FetchErrorTexts:
     """What is said of one kind of errand. None of it says an address."""
 
     malformed: str
@@ -41,7 +41,7 @@ class Words:
     broken: str
 
 
-FILE = Words(
+FILE = FetchErrorTexts(
     malformed="The provider's link is not a plain http or https URL",
     forbidden="The provider's link leads to where the gateway fetches nothing from",
     slow="Fetching the provider's file took too long",
@@ -50,7 +50,7 @@ FILE = Words(
     garbled="The server of the provider's file does not speak valid HTTP",
     broken="The provider's file could not be fetched whole",
 )
-HOOK = Words(
+HOOK = FetchErrorTexts(
     malformed="The webhook's address is not a plain http or https URL",
     forbidden="The webhook's address leads to where the gateway sends nothing",
     slow="The webhook's receiver took too long to answer",
@@ -61,7 +61,7 @@ HOOK = Words(
 )
 
 
-class Line(ResponseHandler):
+class FetchProtocol(ResponseHandler):
     """aiohttp's connection, which says of a broken chunk also to the body that waits for it; see ``client.py``."""
 
     def data_received(self, data: bytes) -> None:
@@ -72,7 +72,7 @@ class Line(ResponseHandler):
             payload.set_exception(aiohttp.ClientPayloadError("The body is not framed as its headers say"))
 
 
-class GuardedFile:
+class SafeFetchResponse:
     """``port.OpenFile`` over an aiohttp response; to be closed by whoever has it."""
 
     __slots__ = ("_idle_s", "_response")
@@ -110,19 +110,19 @@ class GuardedFile:
         self._response.close()
 
 
-def open_file(response: aiohttp.ClientResponse, ask: FileAsk) -> GuardedFile:
+def open_file(response: aiohttp.ClientResponse, ask: FileRequest) -> SafeFetchResponse:
     """A file to be read as it comes; ``response`` is left to the caller.
 
-    Raises ``ContentGone``, ``FileRefused``, ``UpstreamError``. An encoding that was not asked for is refused,
-    also those that could be undone: ranges and lengths would lie.
+    Raises ``ProviderContentGone``, ``FileRefused``, ``ProviderBadResponse``. An encoding that was not asked for is
+    refused, also those that could be undone: ranges and lengths would lie.
     """
     status = response.status
     if status in _GONE:
-        raise ContentGone("The provider says that the file is not there, or no more", phase="headers")
+        raise ProviderContentGone("The provider says that the file is not there, or no more", phase="headers")
     if status != _OK and (ask.wanted is None or status not in {_PARTIAL, _UNSATISFIABLE}):
         raise FileRefused(status)
     _check_encoding(response, _PLAIN)
-    return GuardedFile(response, ask.idle_s)
+    return SafeFetchResponse(response, ask.idle_s)
 
 
 async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
@@ -131,13 +131,13 @@ async def read_whole(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
         raise FileRefused(response.status)
     _check_encoding(response, _DECODED)
     if (response.content_length or 0) > limit_bytes:
-        raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="headers")
+        raise ProviderBadResponse(f"The provider's file is larger than {limit_bytes} bytes", phase="headers")
     pieces: list[bytes] = []
     size = 0
     while piece := await response.content.readany():
         size += len(piece)
         if size > limit_bytes:
-            raise UpstreamError(f"The provider's file is larger than {limit_bytes} bytes", phase="body")
+            raise ProviderBadResponse(f"The provider's file is larger than {limit_bytes} bytes", phase="body")
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -151,26 +151,26 @@ async def hear_out(response: aiohttp.ClientResponse, timeout_s: float) -> None:
                 left -= len(piece)
 
 
-def raise_translated(error: Exception, words: Words, phase: str = "body") -> NoReturn:
+def raise_translated(error: Exception, words: FetchErrorTexts, phase: str = "body") -> NoReturn:
     """The house's word for what the client library met; the library's own is kept as the cause, for the log."""
     if (exhausted := find_exhaustion(error)) is not None:
         raise exhausted
     if isinstance(error, TimeoutError):
-        raise UpstreamTimeout(words.slow, phase=phase) from error
+        raise ProviderTimeout(words.slow, phase=phase) from error
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EACCES:
-        raise UpstreamError(words.forbidden, phase="connect") from error
+        raise ProviderBadResponse(words.forbidden, phase="connect") from error
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        raise UpstreamError("The channel's proxy refused the connection", phase="connect") from error
+        raise ProviderBadResponse("The channel's proxy refused the connection", phase="connect") from error
     if isinstance(error, aiohttp.ClientSSLError):
-        raise UpstreamError(words.untrusted, phase="connect") from error
+        raise ProviderBadResponse(words.untrusted, phase="connect") from error
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
-        raise UpstreamError(words.unreachable, phase="connect") from error
+        raise ProviderBadResponse(words.unreachable, phase="connect") from error
     if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
-        raise UpstreamError(words.garbled, phase="headers") from error
-    raise UpstreamError(words.broken, phase=phase) from error
+        raise ProviderBadResponse(words.garbled, phase="headers") from error
+    raise ProviderBadResponse(words.broken, phase=phase) from error
 
 
 def _check_encoding(response: aiohttp.ClientResponse, known: frozenset[str]) -> None:
     encodings = response.headers.getall("Content-Encoding", [])
     if len(encodings) > 1 or "".join(encodings).strip().lower() not in known:
-        raise UpstreamError("The provider's file is encoded in a way that was not asked for", phase="headers")
+        raise ProviderBadResponse("The provider's file is encoded in a way that was not asked for", phase="headers")

@@ -8,17 +8,17 @@ import structlog
 from gateway.domain.media import Media, MediaStore, UnknownMedia
 from gateway.domain.video import VideoJob
 from gateway.errors import (
-    ContentGone,
     InvalidRequest,
     NotFound,
+    ProviderBadResponse,
+    ProviderContentGone,
+    ProviderTimeout,
     StoreUnavailable,
-    UpstreamError,
-    UpstreamTimeout,
 )
 from gateway.formats.video_backend import Variant
 from gateway.routing.target import Way
-from gateway.upstream.interface import FileRefused, OpenFile
-from gateway.videos.provider_api import Filming
+from gateway.upstream.interface import FetchedFile, FileRefused
+from gateway.videos.provider_api import VideoProviderApi
 
 MAX_VIDEO_BYTES = 8 * 1024**3
 MAX_FETCH_S = 3_600.0
@@ -32,7 +32,7 @@ LEAST_RATE = 32 * 1024
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Footage:
+class VideoContent:
     """Keeps videos.
 
     Args:
@@ -40,7 +40,7 @@ class Footage:
         filming: asks providers for them.
     """
 
-    def __init__(self, store: MediaStore, filming: Filming) -> None:
+    def __init__(self, store: MediaStore, filming: VideoProviderApi) -> None:
         self._store = store
         self._filming = filming
 
@@ -51,23 +51,23 @@ class Footage:
     async def fetch(self, way: Way, job: VideoJob) -> Media:
         """The video of a job whose provider has finished it, kept, and whole.
 
-        Raises ``ContentGone``, another ``UpstreamFault``, ``StoreUnavailable``; then nothing is kept.
+        Raises ``ProviderContentGone``, another ``ProviderError``, ``StoreUnavailable``; then nothing is kept.
         """
         file = await self._filming.open_anew(way, job, "video")
         if file is None:
-            raise UpstreamError("The provider does not say where the video is")
+            raise ProviderBadResponse("The provider does not say where the video is")
         try:
             media = await self._keep(file)
         except UnknownMedia:
-            raise UpstreamError("What the provider gave for the video is none", phase="body") from None
+            raise ProviderBadResponse("What the provider gave for the video is none", phase="body") from None
         finally:
             file.close()
         if not media.media_type.startswith(_VIDEO):
             await self.remove(media.id)
-            raise UpstreamError("What the provider gave for the video is none", phase="body")
+            raise ProviderBadResponse("What the provider gave for the video is none", phase="body")
         return media
 
-    async def _keep(self, file: OpenFile) -> Media:
+    async def _keep(self, file: FetchedFile) -> Media:
         draft = self._store.open_draft()
         kept, pace = False, _Pace(asyncio.get_running_loop().time)
         try:
@@ -77,11 +77,11 @@ class Footage:
                     pace.note(len(piece))
                     await draft.write(piece)
             if file.length is not None and pace.size != file.length:
-                raise UpstreamError("The provider's video did not arrive whole", phase="body")
+                raise ProviderBadResponse("The provider's video did not arrive whole", phase="body")
             media = await draft.keep()
             kept = True
         except TimeoutError:
-            raise UpstreamTimeout("The provider's video took too long to arrive", phase="body") from None
+            raise ProviderTimeout("The provider's video took too long to arrive", phase="body") from None
         finally:
             if not kept:
                 draft.discard()
@@ -93,11 +93,11 @@ class Footage:
             return None
         return await self._store.find(job.media_id)
 
-    async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> OpenFile:
+    async def open(self, job: VideoJob, variant: Variant, wanted: str | None) -> FetchedFile:
         """The provider's own file of a completed job, at its headers.
 
         Raises ``NotFound`` if it is gone; ``NotFound`` or ``InvalidRequest`` naming a variant that there is not; an
-        ``UpstreamFault``.
+        ``ProviderError``.
         """
         way = self._filming.find_way(job)
         if way is None:
@@ -105,7 +105,7 @@ class Footage:
         none = f"There is no {variant} of this video"
         try:
             file = await self._filming.open_anew(way, job, variant, wanted)
-        except ContentGone:
+        except ProviderContentGone:
             raise (make_gone() if variant == "video" else NotFound(none, param="variant", should_retry=False)) from None
         except FileRefused as refused:
             if variant == "video" or refused.answer_status not in _NO_VARIANT:
@@ -125,7 +125,7 @@ class Footage:
 
 def _check_size(size: int) -> None:
     if size > MAX_VIDEO_BYTES:
-        raise ContentGone("The provider's video is larger than any that is kept", phase="body")
+        raise ProviderContentGone("The provider's video is larger than any that is kept", phase="body")
 
 
 class _Pace:
@@ -138,13 +138,13 @@ class _Pace:
         self.size = 0
 
     def note(self, count: int) -> None:
-        """So many bytes have come. Raises an ``UpstreamFault``."""
+        """So many bytes have come. Raises an ``ProviderError``."""
         self.size += count
         _check_size(self.size)
         passed_s = self._clock() - self._since_s
         if passed_s >= PACE_S:
             if self.size - self._before < LEAST_RATE * passed_s:
-                raise UpstreamTimeout("The provider's video arrives too slowly", phase="body")
+                raise ProviderTimeout("The provider's video arrives too slowly", phase="body")
             self._since_s, self._before = self._clock(), self.size
 
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import attrs
 import structlog
 
-from gateway.billing.quota import Bank
-from gateway.billing.write_queue import Outbox
+from gateway.billing.quota import Balances
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, write_change
-from gateway.domain.balance import Hold
-from gateway.domain.request_log import Ending, RequestRow, write_error
+from gateway.domain.balance import Reservation
+from gateway.domain.request_log import Ending, RequestRecord, write_error
 from gateway.domain.video import (
     CANCELLED,
     LONGEST_HINT_S,
@@ -26,8 +26,8 @@ from gateway.domain.video import (
     is_video_id,
 )
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
-from gateway.videos.notifier import Signals
-from gateway.videos.provider_api import Filming
+from gateway.videos.notifier import JobNotifier
+from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.webhook_sender import write_delivery
 
 LEASE_MS = 30_000
@@ -65,9 +65,9 @@ class Videos:
     def __init__(
         self,
         store: VideoStore,
-        bank: Bank,
-        outbox: Outbox,
-        filming: Filming,
+        bank: Balances,
+        outbox: WriteQueue,
+        filming: VideoProviderApi,
         *,
         rules: Callable[[], VideoRules],
         clock: Callable[[], float],
@@ -80,12 +80,12 @@ class Videos:
         self._rules = rules
         self._clock = clock
         self.pace = pace
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[str, Reservation] = {}
         self._open: Counter[int] = Counter()
         self._in_hand: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.owner = secrets.token_hex(8)
-        self.signals = Signals()
+        self.signals = JobNotifier()
         self.ended: Callable[[], None] = lambda: None
         self.begun: Callable[[], None] = lambda: None
         self.cancelled: Callable[[str], None] = lambda _: None
@@ -128,7 +128,7 @@ class Videos:
         except StoreUnavailable:
             log.warning("leases_not_released")  # they run out
 
-    def hold(self, job: VideoJob, held: Hold) -> None:
+    def hold(self, job: VideoJob, held: Reservation) -> None:
         """What was set aside for a new job is the job's, until it ends."""
         self._holds[job.id] = held
         self._open[job.account_id] += 1
@@ -148,7 +148,7 @@ class Videos:
         if held is not None:
             self._bank.release(held)
 
-    def _let_go_of(self, job: VideoJob) -> Hold | None:
+    def _let_go_of(self, job: VideoJob) -> Reservation | None:
         held = self._holds.pop(job.id, None)
         if held is not None:
             self._open[job.account_id] -= 1
@@ -310,7 +310,7 @@ def check_completed(job: VideoJob) -> None:
         raise NotFound("The job has failed: there is no video", param="video_id", should_retry=False)
 
 
-def write_end(job: VideoJob, now_ms: int) -> RequestRow:
+def write_end(job: VideoJob, now_ms: int) -> RequestRecord:
     """The row of a call whose job has ended, with its charge."""
     completed, receipt = job.state == "completed", job.receipt
     stopped = receipt.ending == "interrupted" or job.error_code == CANCELLED.code

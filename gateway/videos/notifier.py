@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Signals:
+class JobNotifier:
     """Bells by the id of what they are rung for. Nobody who does not listen costs anything."""
 
     def __init__(self) -> None:

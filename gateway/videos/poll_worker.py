@@ -12,9 +12,9 @@ from functools import partial
 import structlog
 
 from gateway.domain.video import Claim, VideoJob
-from gateway.errors import Fault, StoreUnavailable
+from gateway.errors import GatewayError, StoreUnavailable
 from gateway.videos.jobs import LEASE_MS, Videos
-from gateway.videos.tracker import Watch
+from gateway.videos.tracker import VideoTracker
 
 TICK_S = 0.25
 """While something is due or under way: the answers and the claims of so long go into one commit each."""
@@ -32,8 +32,8 @@ FETCHES = 4
 log = structlog.stdlib.get_logger(__name__)
 
 
-class PollVideos:
-    """The job between ``VideoStore`` and ``Watch``.
+class VideoPoller:
+    """The job between ``VideoStore`` and ``VideoTracker``.
 
     Args:
         videos: where jobs are kept.
@@ -44,7 +44,7 @@ class PollVideos:
         idle: there is no job at the start, and the store is not asked until somebody wakes this one.
     """
 
-    def __init__(self, videos: Videos, watch: Watch, *, polls: Callable[[], int]) -> None:
+    def __init__(self, videos: Videos, watch: VideoTracker, *, polls: Callable[[], int]) -> None:
         self._videos = videos
         self._watch = watch
         self._polls = polls
@@ -190,4 +190,4 @@ class PollVideos:
 
 def _find_bug(error: BaseException) -> BaseException | None:
     """What is to be shown whole; a condition is said by its words."""
-    return None if isinstance(error, Fault) else error
+    return None if isinstance(error, GatewayError) else error

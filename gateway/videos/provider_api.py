@@ -13,24 +13,24 @@ import structlog
 from gateway.domain.channel import Channel
 from gateway.domain.video import LONGEST_HINT_S, SHORTEST_HINT_S, VideoJob
 from gateway.errors import (
-    ContentGone,
-    Fault,
+    GatewayError,
     InvalidRequest,
-    NotExpressible,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamRefused,
-    UpstreamTimeout,
+    ProviderBadResponse,
+    ProviderContentGone,
+    ProviderError,
+    ProviderRejected,
+    ProviderTimeout,
+    UnsupportedByProvider,
 )
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.errors import read_retry_after
-from gateway.formats.video_backend import Filmmaker, Place, Shot, Take, Task, Variant
+from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, Variant, VideoBackend, VideoSpec
 from gateway.formats.video_backends import FILMMAKERS
 from gateway.providers.registry import PROVIDERS
 from gateway.proxy.attempt import MAX_ERROR_BYTES, OK
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.target import Attempt, Way
-from gateway.upstream.interface import Fetcher, FileAsk, OpenFile, Reply, Upstream
+from gateway.upstream.interface import FetchedFile, Fetcher, FileRequest, HttpClient, HttpResponse
 
 MAX_ANSWER_BYTES = 256 * 1024
 """Of what is said of a task: it is read in one go."""
@@ -51,12 +51,12 @@ def must_fetch(wire: str) -> bool:
     return not FILMMAKERS[wire].takes_urls
 
 
-class SubmitUnknown(UpstreamFault):
+class SubmitOutcomeUnknown(ProviderError):
     """A provider was asked to begin a job, and nobody knows whether it did: it must not be asked again."""
 
     retryable = False
 
-    def __init__(self, fault: UpstreamFault) -> None:
+    def __init__(self, fault: ProviderError) -> None:
         super().__init__(
             f"{fault.message}; whether the job was begun is not known", phase=fault.phase, should_retry=False
         )
@@ -71,10 +71,10 @@ def _is_refusal(status: int) -> bool:
 
 
 @attrs.frozen
-class Polled:
+class PollResult:
     """What an answer said of a task, and how long the provider wants to be left alone; None where it does not say."""
 
-    take: Take
+    take: TaskStatus
     hint_s: float | None = None
 
 
@@ -88,7 +88,7 @@ def find_key(channel: Channel, key_print: str, other: str) -> str:
     return next((key for key in channel.api_keys if write_print(key) == key_print), other)
 
 
-class Filming:
+class VideoProviderApi:
     """Asks providers.
 
     Args:
@@ -98,16 +98,18 @@ class Filming:
         clock: Unix seconds.
     """
 
-    def __init__(self, upstream: Upstream, fetcher: Fetcher, catalog: Catalog, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, upstream: HttpClient, fetcher: Fetcher, catalog: ModelCatalog, *, clock: Callable[[], float]
+    ) -> None:
         self._upstream = upstream
         self._fetcher = fetcher
         self._catalog = catalog
         self._clock = clock
 
-    async def submit(self, attempt: Attempt, job: VideoJob, shot: Shot, original: VideoJob | None) -> Take:
+    async def submit(self, attempt: Attempt, job: VideoJob, shot: VideoSpec, original: VideoJob | None) -> TaskStatus:
         """Have a job begun; once.
 
-        Raises an ``UpstreamFault`` where the provider said no, or was never reached; ``SubmitUnknown``.
+        Raises an ``ProviderError`` where the provider said no, or was never reached; ``SubmitOutcomeUnknown``.
         """
         maker = FILMMAKERS[attempt.option.endpoint.wire]
         way = attrs.evolve(attempt.way, mark=job.id)
@@ -116,38 +118,38 @@ class Filming:
         plan = way.plan(self._prepare(maker, shot, original), self._now_s, once=True)
         try:
             reply = await self._upstream.send(plan)
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             if fault.phase == "connect":
                 raise
-            raise SubmitUnknown(fault) from fault
+            raise SubmitOutcomeUnknown(fault) from fault
         try:
             if reply.status not in OK:
                 refusal = await self._read_refusal(reply, maker, attempt.channel)
-                raise refusal if _is_refusal(reply.status) else SubmitUnknown(refusal)
+                raise refusal if _is_refusal(reply.status) else SubmitOutcomeUnknown(refusal)
             try:
                 raw = await reply.read(MAX_ANSWER_BYTES)
-            except UpstreamFault as fault:
-                raise SubmitUnknown(fault) from fault
+            except ProviderError as fault:
+                raise SubmitOutcomeUnknown(fault) from fault
         finally:
             reply.close()
         try:
             return maker.read_submitted(raw, attempt.channel.secrets)
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             if fault.declined:
                 raise
-            raise SubmitUnknown(fault) from fault
+            raise SubmitOutcomeUnknown(fault) from fault
 
     @staticmethod
-    def _prepare(maker: Filmmaker, shot: Shot, original: VideoJob | None) -> Ask:
-        """The submit, or the remix. Raises ``NotExpressible``."""
+    def _prepare(maker: VideoBackend, shot: VideoSpec, original: VideoJob | None) -> ProviderCall:
+        """The submit, or the remix. Raises ``UnsupportedByProvider``."""
         try:
             if original is None:
                 return maker.submit(shot)
             ask = maker.remix(_name_task(original), shot)
         except InvalidRequest as refused:
-            raise NotExpressible(refused.message, param=refused.param) from None
+            raise UnsupportedByProvider(refused.message, param=refused.param) from None
         if ask is None:
-            raise NotExpressible("The provider cannot make a video anew by another prompt", param="video_id")
+            raise UnsupportedByProvider("The provider cannot make a video anew by another prompt", param="video_id")
         return ask
 
     def find_way(self, job: VideoJob) -> Way | None:
@@ -164,11 +166,11 @@ class Filming:
         key = find_key(channel, job.key_print, next(iter(channel.api_keys), ""))
         return Way(channel, endpoint, job.upstream_model, key, job.id)
 
-    async def poll(self, way: Way, job: VideoJob) -> Polled:
-        """Ask after a task. Raises an ``UpstreamFault``: then nothing is known of it."""
+    async def poll(self, way: Way, job: VideoJob) -> PollResult:
+        """Ask after a task. Raises an ``ProviderError``: then nothing is known of it."""
         maker = FILMMAKERS[job.wire]
         raw, hint_s = await self._ask(way, maker, maker.poll(_name_task(job)))
-        return Polled(maker.read_polled(raw, way.channel.secrets), hint_s)
+        return PollResult(maker.read_polled(raw, way.channel.secrets), hint_s)
 
     async def cancel(self, way: Way, job: VideoJob) -> bool:
         """Have a task stopped, if the provider offers that; whether it was. Never raises for what it says."""
@@ -178,30 +180,32 @@ class Filming:
         """Have a task forgotten, if the provider offers that; whether it was. Never raises for what it says."""
         return await self._say(way, job, FILMMAKERS[job.wire].delete(_name_task(job)))
 
-    async def open(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> OpenFile | None:
+    async def open(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> FetchedFile | None:
         """The file of a completed task, at its headers; None where the provider has no such variant.
 
-        Raises ``ContentGone``, or another ``UpstreamFault``.
+        Raises ``ProviderContentGone``, or another ``ProviderError``.
         """
         maker = FILMMAKERS[job.wire]
         found = maker.find_content(_name_task(job), variant)
-        if isinstance(found, Ask):
+        if isinstance(found, ProviderCall):
             found = maker.read_content(await self._ask_place(way, maker, found), way.channel.secrets)
         return None if found is None else await self._fetcher.open(self._locate(way, found, wanted))
 
-    async def _ask_place(self, way: Way, maker: Filmmaker, ask: Ask) -> bytes:
+    async def _ask_place(self, way: Way, maker: VideoBackend, ask: ProviderCall) -> bytes:
         """Raises as ``open`` does: that the provider refuses to say is no mistake of whoever wants the file."""
         try:
             return (await self._ask(way, maker, ask))[0]
-        except UpstreamRefused as refused:
-            kind = ContentGone if refused.status in _GONE else UpstreamError
+        except ProviderRejected as refused:
+            kind = ProviderContentGone if refused.status in _GONE else ProviderBadResponse
             raise kind(f"The provider does not say where the video is: {refused.message}") from refused
 
-    async def open_anew(self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None) -> OpenFile | None:
+    async def open_anew(
+        self, way: Way, job: VideoJob, variant: Variant, wanted: str | None = None
+    ) -> FetchedFile | None:
         """The same, by an address that is fresh: those that were given once expire."""
         try:
             return await self.open(way, job, variant, wanted)
-        except (ContentGone, UpstreamError):
+        except (ProviderContentGone, ProviderBadResponse):
             clue = await self._find_clue(way, job)
             if clue is None or clue == job.clue:
                 raise
@@ -211,14 +215,14 @@ class Filming:
         """Where its provider says now that a video is; None where it says nothing of it, or nothing at all."""
         try:
             return (await self.poll(way, job)).take.clue
-        except UpstreamFault:
+        except ProviderError:
             return None
 
-    def _locate(self, way: Way, place: Place, wanted: str | None) -> FileAsk:
+    def _locate(self, way: Way, place: ContentLocation, wanted: str | None) -> FileRequest:
         channel = way.channel
-        plan = way.plan(Ask(method="GET", path=place.path), self._now_s)
+        plan = way.plan(ProviderCall(method="GET", path=place.path), self._now_s)
         signature = tuple((name, value) for name, value in plan.headers.items() if name not in _NOT_SIGNED)
-        return FileAsk(
+        return FileRequest(
             place.url or plan.url,
             trusted_origin=channel.base_url,
             proxy=channel.proxy,
@@ -226,18 +230,18 @@ class Filming:
             wanted=wanted,
         )
 
-    async def _say(self, way: Way, job: VideoJob, ask: Ask | None) -> bool:
+    async def _say(self, way: Way, job: VideoJob, ask: ProviderCall | None) -> bool:
         if ask is None:
             return False
         try:
             await self._ask(way, FILMMAKERS[job.wire], ask)
-        except Fault as fault:
+        except GatewayError as fault:
             log.warning("task_not_dropped", video_id=job.id, channel=job.channel, error=fault.message)
             return False
         return True
 
-    async def _ask(self, way: Way, maker: Filmmaker, ask: Ask) -> tuple[bytes, float | None]:
-        """A good answer's body, and its hint. Raises an ``UpstreamFault``."""
+    async def _ask(self, way: Way, maker: VideoBackend, ask: ProviderCall) -> tuple[bytes, float | None]:
+        """A good answer's body, and its hint. Raises an ``ProviderError``."""
         try:
             async with asyncio.timeout(POLL_TIMEOUT_S):
                 reply = await self._upstream.send(way.plan(ask, self._now_s))
@@ -248,18 +252,18 @@ class Filming:
                 finally:
                     reply.close()
         except TimeoutError:
-            raise UpstreamTimeout("The provider took too long to answer", phase="headers") from None
+            raise ProviderTimeout("The provider took too long to answer", phase="headers") from None
 
-    async def _read_refusal(self, reply: Reply, maker: Filmmaker, channel: Channel) -> UpstreamFault:
+    async def _read_refusal(self, reply: HttpResponse, maker: VideoBackend, channel: Channel) -> ProviderError:
         """The fault of an answer outside 2xx, whether or not the whole of it can be read."""
         rest_s = read_retry_after(reply.headers.get("Retry-After"), self._clock())
         try:
             raw = await reply.read(MAX_ERROR_BYTES)
-        except UpstreamFault:
+        except ProviderError:
             raw = b""
         return maker.read_refused(reply.status, raw, channel.secrets, rest_s=rest_s)
 
-    def _read_hint(self, reply: Reply) -> float | None:
+    def _read_hint(self, reply: HttpResponse) -> float | None:
         later = reply.headers.get(_LATER, "")
         if later.isascii() and later.isdigit() and len(later) < _PRINT_CHARS:
             hint_s: float | None = int(later) / 1000
@@ -275,5 +279,5 @@ class Filming:
 _NOT_SIGNED = frozenset({"Content-Type", "Accept", "Accept-Encoding"})
 
 
-def _name_task(job: VideoJob) -> Task:
-    return Task(job.upstream_id or "", job.upstream_model, job.clue)
+def _name_task(job: VideoJob) -> ProviderTask:
+    return ProviderTask(job.upstream_id or "", job.upstream_model, job.clue)

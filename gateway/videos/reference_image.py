@@ -15,9 +15,9 @@ from gateway.domain.ip_address import is_public
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.domain.video import Reference
-from gateway.errors import InvalidRequest, UpstreamFault
-from gateway.storage.upload_spool import Share, Spool, SpooledFile
-from gateway.upstream.interface import Fetcher, FileAsk
+from gateway.errors import InvalidRequest, ProviderError
+from gateway.storage.upload_spool import SpooledFile, SpoolQuota, UploadSpool
+from gateway.upstream.interface import Fetcher, FileRequest
 from gateway.upstream.safe_fetch import is_literal, may_be_public
 
 FETCH_TIMEOUT_S = 15.0
@@ -35,7 +35,7 @@ class References:
         spool: where they wait.
     """
 
-    def __init__(self, fetcher: Fetcher, spool: Spool) -> None:
+    def __init__(self, fetcher: Fetcher, spool: UploadSpool) -> None:
         self._fetcher = fetcher
         self._spool = spool
 
@@ -64,8 +64,8 @@ class References:
         finally:
             file.close()
 
-    async def _fetch(self, reference: Reference, share: Share, file: SpooledFile) -> bytes:
-        ask = FileAsk(reference.url or "", trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
+    async def _fetch(self, reference: Reference, share: SpoolQuota, file: SpooledFile) -> bytes:
+        ask = FileRequest(reference.url or "", trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S)
         try:
             async with share.arrive(FETCH_TIMEOUT_S), asyncio.timeout(FETCH_TIMEOUT_S):
                 found = await self._fetcher.open(ask)
@@ -79,7 +79,7 @@ class References:
                     return head
                 finally:
                     found.close()
-        except (UpstreamFault, TimeoutError):
+        except (ProviderError, TimeoutError):
             raise _refuse("it could not be fetched from its address") from None
 
 

@@ -14,34 +14,34 @@ from typing import TypeVar
 import attrs
 import structlog
 
-from gateway.billing.quota import Admission, Grant
+from gateway.billing.quota import Grant, QuotaService
 from gateway.billing.settlement import Settlement
-from gateway.domain.inference_request import Call
-from gateway.domain.rate_limit import Standing
-from gateway.domain.request_log import Ending, RequestRow
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.rate_limit import RateLimitStatus
+from gateway.domain.request_log import Ending, RequestRecord
 from gateway.domain.usage import MAX_DURATION_MS, Usage
-from gateway.domain.video import SUBMIT_UNKNOWN, VideoAsk, VideoJob, find_wait_s
+from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, find_wait_s
 from gateway.errors import (
     Conflict,
     ContentForbidden,
-    Fault,
+    GatewayError,
+    ProviderError,
+    ProviderRejected,
+    ProviderTimeout,
     RateLimited,
     SensitiveWords,
     ShuttingDown,
-    UpstreamFault,
-    UpstreamRefused,
-    UpstreamTimeout,
 )
-from gateway.formats.video_backend import Shot, Take
+from gateway.formats.video_backend import TaskStatus, VideoSpec
 from gateway.media.word_filter import WordList, check_body
 from gateway.proxy.attempt import Visit
-from gateway.proxy.failover import Relay
+from gateway.proxy.failover import Proxy
 from gateway.request_context import Arrival, Delivery, Outcome, write_row
 from gateway.routing.route import Route
 from gateway.routing.target import UNKNOWN_SECONDS, Attempt
-from gateway.videos.content import Footage
+from gateway.videos.content import VideoContent
 from gateway.videos.jobs import LEASE_MS, Videos
-from gateway.videos.provider_api import SubmitUnknown, find_key, must_fetch, write_print
+from gateway.videos.provider_api import SubmitOutcomeUnknown, find_key, must_fetch, write_print
 from gateway.videos.reference_image import References
 
 _ID_BYTES = 16
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class Ticket:
+class Submission:
     """One call on its way to being a job.
 
     Attributes:
@@ -61,15 +61,15 @@ class Ticket:
     """
 
     arrival: Arrival
-    call: Call
+    call: InferenceRequest
     route: Route
-    row: RequestRow | None = None
-    standing: Standing | None = None
+    row: RequestRecord | None = None
+    standing: RateLimitStatus | None = None
     grant: Grant | None = None
     job: VideoJob | None = None
 
 
-class Submissions:
+class VideoSubmitter:
     """Makes jobs of calls.
 
     Args:
@@ -87,11 +87,11 @@ class Submissions:
     def __init__(
         self,
         videos: Videos,
-        admission: Admission,
+        admission: QuotaService,
         settlement: Settlement,
         *,
-        relay: Relay,
-        footage: Footage,
+        relay: Proxy,
+        footage: VideoContent,
         references: References,
     ) -> None:
         self._videos = videos
@@ -102,7 +102,7 @@ class Submissions:
         self._references = references
         self.words: WordList | None = None
 
-    def check(self, call: Call) -> None:
+    def check(self, call: InferenceRequest) -> None:
         """Before anything is held. Raises ``ContentForbidden``; ``StoreUnavailable`` where no video could be kept."""
         try:
             check_body(self.words, call.body | {"prompt": _get_ask(call).prompt})
@@ -111,7 +111,7 @@ class Submissions:
         if self._videos.rules.keep:
             self._footage.check_room()
 
-    async def submit(self, ticket: Ticket) -> VideoJob:
+    async def submit(self, ticket: Submission) -> VideoJob:
         """The job of a call, on record and begun. To be run to its end, whoever waits for it.
 
         Raises the fault that refused it; then no job is left of it, unless whether it was begun is not known.
@@ -120,14 +120,14 @@ class Submissions:
             try:
                 await self._bring_in(ticket, stack)
                 job = await self._put_on_record(ticket)
-            except Fault as fault:
+            except GatewayError as fault:
                 outcome = Outcome("refused", self._loop_s, self._videos.now_ms, fault)
                 ticket.row = self._settlement.refuse(ticket.arrival, ticket.call, outcome)
                 raise
             with self._videos.take_in_hand(job.id):
                 return await self._have_begun(ticket, job)
 
-    async def _bring_in(self, ticket: Ticket, stack: AsyncExitStack) -> None:
+    async def _bring_in(self, ticket: Submission, stack: AsyncExitStack) -> None:
         """The picture that it starts from, before anything is held. Raises as ``References.bring_in`` does."""
         ask, account = _get_ask(ticket.call), ticket.arrival.caller.account
         if ask.reference is None:
@@ -137,17 +137,17 @@ class Submissions:
         reference = await stack.enter_async_context(self._references.bring_in(ask.reference, account.id, fetch=fetch))
         ticket.call = attrs.evolve(ticket.call, video=attrs.evolve(ask, reference=reference))
 
-    async def _have_begun(self, ticket: Ticket, job: VideoJob) -> VideoJob:
+    async def _have_begun(self, ticket: Submission, job: VideoJob) -> VideoJob:
         judged = False
         try:
             take = await self._begin(ticket)
             judged = True
-        except SubmitUnknown as fault:
+        except SubmitOutcomeUnknown as fault:
             judged = True
             log.warning("submit_unknown", video_id=job.id, channel=_get(ticket.job).channel, error=fault.message)
             await self._videos.insist(job.id, partial(self._finish_unknown, ticket, fault))
             raise
-        except Fault as fault:
+        except GatewayError as fault:
             judged = True
             await self._videos.insist(job.id, partial(self._drop, ticket, fault))
             raise
@@ -158,7 +158,7 @@ class Submissions:
                 self._videos.run(self._advance_one(asked, asked.let_go(self._videos.now_ms)))
         return await self._note_begun(ticket, take)
 
-    async def _put_on_record(self, ticket: Ticket) -> VideoJob:
+    async def _put_on_record(self, ticket: Submission) -> VideoJob:
         """The job with what is held for it. Raises a fault; then neither is."""
         if self._relay.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
@@ -180,7 +180,7 @@ class Submissions:
         ticket.job = job
         return job
 
-    def _make_job(self, ticket: Ticket, grant: Grant) -> VideoJob:
+    def _make_job(self, ticket: Submission, grant: Grant) -> VideoJob:
         arrival, call = ticket.arrival, ticket.call
         now_ms, ask = self._videos.now_ms, _get_ask(call)
         return VideoJob(
@@ -205,11 +205,11 @@ class Submissions:
             status_words=ask.status_words,
         )
 
-    async def _begin(self, ticket: Ticket) -> Take:
+    async def _begin(self, ticket: Submission) -> TaskStatus:
         grant = _get(ticket.grant)
         return await self._relay.try_each(grant.delivery, ticket.route, ticket.arrival.id, partial(self._send, ticket))
 
-    async def _send(self, ticket: Ticket, visit: Visit, attempt: Attempt) -> Take:
+    async def _send(self, ticket: Submission, visit: Visit, attempt: Attempt) -> TaskStatus:
         """One attempt to have it begun."""
         job, ask = _get(ticket.job), attempt.option.capability.fill(_get_ask(ticket.call))
         original = ask.remix_of
@@ -228,7 +228,7 @@ class Submissions:
         if not all(await self._videos.store.advance([(job, asked)])):
             raise Conflict("The job was cancelled before it was begun")
         ticket.job = asked
-        shot = Shot(
+        shot = VideoSpec(
             model=attempt.option.model,
             prompt=ask.prompt,
             mark=job.id,
@@ -241,20 +241,20 @@ class Submissions:
             take = await visit.run(
                 self._videos.filming.submit(attempt, asked, shot, original), attempt.channel.timeouts.total_s
             )
-        except (UpstreamTimeout, ShuttingDown) as fault:
-            raise fault if fault.phase == "connect" else SubmitUnknown(fault) from fault
+        except (ProviderTimeout, ShuttingDown) as fault:
+            raise fault if fault.phase == "connect" else SubmitOutcomeUnknown(fault) from fault
         self._relay.note_answered(attempt)
         ticket.job = self._price(asked, attempt, take)
         return take
 
-    def _price(self, job: VideoJob, attempt: Attempt, take: Take) -> VideoJob:
+    def _price(self, job: VideoJob, attempt: Attempt, take: TaskStatus) -> VideoJob:
         """What it costs once it is completed. Where nobody had said how long it is to be, the provider says."""
         seconds, size = job.seconds or _read_seconds(take.seconds), job.size or take.size or ""
         duration_ms = min(int(seconds or UNKNOWN_SECONDS) * 1000, MAX_DURATION_MS)
         cost = attempt.option.cost(Usage(source="upstream", duration_ms=duration_ms, size=size))
         return attrs.evolve(job, seconds=seconds, size=size, cost_nanos=cost)
 
-    async def _note_begun(self, ticket: Ticket, take: Take) -> VideoJob:
+    async def _note_begun(self, ticket: Submission, take: TaskStatus) -> VideoJob:
         """On record, whatever it takes: the provider works, and only this process knows the name of its task."""
         asked, grant = _get(ticket.job), _get(ticket.grant)
         outcome = Outcome("completed", self._loop_s, self._videos.now_ms)
@@ -287,10 +287,10 @@ class Submissions:
     async def _advance_one(self, before: VideoJob, after: VideoJob) -> bool:
         return all(await self._videos.store.advance([(before, after)]))
 
-    async def _drop(self, ticket: Ticket, fault: Fault) -> None:
+    async def _drop(self, ticket: Submission, fault: GatewayError) -> None:
         """No provider took it: only the row of its call is left."""
         job, grant = _get(ticket.job), _get(ticket.grant)
-        failed = isinstance(fault, UpstreamFault) and not isinstance(fault, UpstreamRefused)
+        failed = isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected)
         ending: Ending = "upstream_failed" if failed else "refused"
         outcome = Outcome(ending, self._loop_s, self._videos.now_ms, fault)
         row = write_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery, reserved_nanos=job.held_nanos)
@@ -299,7 +299,7 @@ class Submissions:
         self._videos.release(job)
         self._videos.signals.ring(job.id)
 
-    async def _finish_unknown(self, ticket: Ticket, fault: SubmitUnknown) -> None:
+    async def _finish_unknown(self, ticket: Submission, fault: SubmitOutcomeUnknown) -> None:
         job, grant = _get(ticket.job), _get(ticket.grant)
         outcome = Outcome("upstream_failed", self._loop_s, self._videos.now_ms, fault)
         receipt = write_row(ticket.arrival, ticket.call, outcome, delivery=grant.delivery)
@@ -332,8 +332,8 @@ def _read_seconds(said: str | None) -> str:
     return str(seconds) if 0 < seconds <= MAX_DURATION_MS // 1000 else ""
 
 
-def _get_ask(call: Call) -> VideoAsk:
-    return call.video or VideoAsk("")
+def _get_ask(call: InferenceRequest) -> VideoRequest:
+    return call.video or VideoRequest("")
 
 
 def _get(value: T | None) -> T:

@@ -24,11 +24,11 @@ from gateway.domain.video import (
     find_failing_wait_s,
     find_wait_s,
 )
-from gateway.errors import ContentGone, Fault, StoreUnavailable, UpstreamError, UpstreamFault
+from gateway.errors import GatewayError, ProviderBadResponse, ProviderContentGone, ProviderError, StoreUnavailable
 from gateway.routing.target import Way
-from gateway.videos.content import Footage
+from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
-from gateway.videos.provider_api import Polled
+from gateway.videos.provider_api import PollResult
 
 MOST_GONE = 20
 """In a row: so often a provider may say that the file of a finished job is not there (yet); about a quarter of an hour.
@@ -40,7 +40,7 @@ _ABANDONED: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitti
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Watch:
+class VideoTracker:
     """Looks at jobs.
 
     Args:
@@ -49,7 +49,7 @@ class Watch:
         expiry: Unix seconds, by which the deadlines of jobs pass that an earlier process has created.
     """
 
-    def __init__(self, videos: Videos, footage: Footage, expiry: Callable[[], float]) -> None:
+    def __init__(self, videos: Videos, footage: VideoContent, expiry: Callable[[], float]) -> None:
         self._expiry = expiry
         self._opened_ms = videos.now_ms
         self._videos = videos
@@ -74,13 +74,13 @@ class Watch:
         if job.failures + 1 >= MOST_MISSED:
             await self._videos.fail(job, CHANNEL_GONE)
             return None
-        return await self._put_off(job, UpstreamError(CHANNEL_GONE.message), CHANNEL_GONE)
+        return await self._put_off(job, ProviderBadResponse(CHANNEL_GONE.message), CHANNEL_GONE)
 
     async def _poll(self, way: Way, job: VideoJob) -> VideoJob | None:
         videos = self._videos
         try:
             polled = await videos.filming.poll(way, job)
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             return await self._put_off(job, fault, TIMEOUT)
         take = polled.take
         if take.state == "failed":
@@ -93,7 +93,7 @@ class Watch:
             return None
         return self._go_on(job, polled)
 
-    def _go_on(self, job: VideoJob, polled: Polled) -> VideoJob:
+    def _go_on(self, job: VideoJob, polled: PollResult) -> VideoJob:
         now_ms, take = self._videos.now_ms, polled.take
         wait_s = polled.hint_s if polled.hint_s is not None else find_wait_s(job.polls + 1)
         after = job.go_on(take.progress, now_ms, polls=job.polls + 1, failures=0)
@@ -115,12 +115,12 @@ class Watch:
         videos = self._videos
         try:
             media = await self._footage.fetch(way, job)
-        except ContentGone as fault:
+        except ProviderContentGone as fault:
             if job.polls + 1 >= MOST_GONE:
                 await videos.fail(job, CONTENT_LOST)
                 return None
             return await self._put_off(attrs.evolve(job, polls=job.polls + 1), fault, CONTENT_LOST)
-        except (UpstreamFault, StoreUnavailable) as fault:
+        except (ProviderError, StoreUnavailable) as fault:
             return await self._put_off(attrs.evolve(job, polls=0), fault, CONTENT_LOST)
         await self._complete(job, media)
         return None
@@ -135,7 +135,7 @@ class Watch:
         if not finished:  # it was cancelled under our hands
             await self._footage.remove(media.id)
 
-    async def _put_off(self, job: VideoJob, fault: Fault, late: VideoError) -> VideoJob | None:
+    async def _put_off(self, job: VideoJob, fault: GatewayError, late: VideoError) -> VideoJob | None:
         """Nothing is known now. After the deadline that is for good."""
         videos = self._videos
         now_ms = videos.now_ms
@@ -150,7 +150,7 @@ class Watch:
         if self._is_late(job):
             await videos.fail(job, late)
             return None
-        rest_s = fault.rest_s if isinstance(fault, UpstreamFault) else None
+        rest_s = fault.rest_s if isinstance(fault, ProviderError) else None
         failures = job.failures + 1
         wait_s = find_failing_wait_s(failures) if rest_s is None else min(max(rest_s, SHORTEST_HINT_S), LONGEST_HINT_S)
         after = attrs.evolve(job, failures=failures, updated_ms=now_ms)

@@ -10,15 +10,15 @@ from collections.abc import Callable
 import orjson
 
 from gateway.domain.video import VideoJob
-from gateway.domain.webhook import Delivery, sign
-from gateway.errors import EgressRefused, UpstreamFault
+from gateway.domain.webhook import WebhookDelivery, sign
+from gateway.errors import EgressRefused, ProviderError
 from gateway.upstream.interface import Fetcher
 
 TIMEOUT_S = 15.0
 USER_AGENT = "model-gateway"
 
 
-def write_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> Delivery | None:
+def write_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDelivery | None:
     """What is to be told of a job that has ended, due at once; None where nobody is to be told.
 
     Args:
@@ -39,7 +39,7 @@ def write_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> Delivery | N
         "type": event,
         "data": {"id": job.id},
     }
-    return Delivery(
+    return WebhookDelivery(
         id=delivery_id,
         video_id=job.id,
         account_id=job.account_id,
@@ -52,7 +52,7 @@ def write_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> Delivery | N
     )
 
 
-class Teller:
+class WebhookSender:
     """Makes one attempt at a time; who attempts again, and when, is the job's and the delivery's own business.
 
     Args:
@@ -74,17 +74,17 @@ class Teller:
         self._clock = clock
         self._wall = wall or clock
 
-    async def tell(self, delivery: Delivery) -> Delivery:
+    async def tell(self, delivery: WebhookDelivery) -> WebhookDelivery:
         """The delivery after one attempt, whatever the other side did: a redirect is an answer, and not followed."""
         answer, hopeless = None, False
         try:
             answer = await self._fetcher.post(delivery.url, delivery.body, self._write_headers(delivery), TIMEOUT_S)
             error = f"The webhook's receiver answered with status {answer}"
-        except UpstreamFault as fault:
+        except ProviderError as fault:
             error, hopeless = fault.message, isinstance(fault, EgressRefused)
         return delivery.note(answer, error, round(self._clock() * 1000), hopeless=hopeless)
 
-    def _write_headers(self, delivery: Delivery) -> dict[str, str]:
+    def _write_headers(self, delivery: WebhookDelivery) -> dict[str, str]:
         """Of this attempt: receivers refuse what was signed more than a few minutes ago."""
         now_s = int(self._wall())
         return {

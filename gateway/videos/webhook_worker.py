@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
-from gateway.domain.webhook import Delivery, DeliveryStore
+from gateway.domain.webhook import DeliveryStore, WebhookDelivery
 from gateway.errors import StoreUnavailable
-from gateway.videos.webhook_sender import Teller
+from gateway.videos.webhook_sender import WebhookSender
 
 MOST = 40
 """Deliveries in hand. Most of them wait for an answer, which costs a socket."""
@@ -33,7 +33,7 @@ RETRY_AFTER_S = 1.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-class DeliverWebhooks:
+class WebhookWorker:
     """The job. Whoever is told twice can tell by the delivery's id: after a crash it happens.
 
     A receiver that does not answer is waited for. So an account has a few places and no more, which the store sees to
@@ -53,7 +53,7 @@ class DeliverWebhooks:
     """
 
     def __init__(
-        self, store: DeliveryStore, teller: Teller, owner: str, clock: Callable[[], float], pace: float = 1.0
+        self, store: DeliveryStore, teller: WebhookSender, owner: str, clock: Callable[[], float], pace: float = 1.0
     ) -> None:
         self._store = store
         self._teller = teller
@@ -102,11 +102,11 @@ class DeliverWebhooks:
         due_s = LONGEST_REST_S if due_ms is None else (due_ms - self._now_ms()) / 1000
         return min(max(due_s, REST_S), LONGEST_REST_S)
 
-    async def _claim(self, most: int) -> Sequence[Delivery]:
+    async def _claim(self, most: int) -> Sequence[WebhookDelivery]:
         now_ms = self._now_ms()
         return await self._store.claim_deliveries(self._owner, now_ms, lease_ms=LEASE_MS, most=most, each=EACH)
 
-    def _take_on(self, group: asyncio.TaskGroup, claimed: Sequence[Delivery]) -> None:
+    def _take_on(self, group: asyncio.TaskGroup, claimed: Sequence[WebhookDelivery]) -> None:
         for delivery in claimed:
             if delivery.id not in self._hand:  # its lease is over, for the store would not take its outcome
                 self._hand.add(delivery.id)
@@ -117,7 +117,7 @@ class DeliverWebhooks:
         self._hand.discard(delivery_id)
         self.wake()  # there is room, and there may be more
 
-    async def _attend(self, delivery: Delivery) -> None:
+    async def _attend(self, delivery: WebhookDelivery) -> None:
         """Make one attempt, or put it off; then it is the store's again."""
         host = self._hosts.setdefault((delivery.account_id, _find_host(delivery.url)), _Host())
         host.guests += 1
@@ -130,7 +130,7 @@ class DeliverWebhooks:
         finally:
             host.guests -= 1
 
-    async def _tell(self, delivery: Delivery, host: "_Host") -> Delivery:
+    async def _tell(self, delivery: WebhookDelivery, host: "_Host") -> WebhookDelivery:
         try:
             began_ms = self._now_ms()
             told = await self._teller.tell(delivery)
@@ -139,7 +139,7 @@ class DeliverWebhooks:
         finally:
             host.leave()
 
-    async def _note(self, delivery: Delivery) -> None:
+    async def _note(self, delivery: WebhookDelivery) -> None:
         """Store how it ended, however long the store takes to be well again: it is not told twice for that."""
         failing = False
         while True:
@@ -202,7 +202,7 @@ class _Host:
         self._stuck = False
         self._places.release()
 
-    def put_off(self, delivery: Delivery, now_ms: int) -> Delivery:
+    def put_off(self, delivery: WebhookDelivery, now_ms: int) -> WebhookDelivery:
         """The delivery without an attempt, due at a time of its own: when those before it will have had theirs."""
         took_ms = max(self.took_ms, round(PLACE_S * 1000))
         self.turn_ms = max(self.turn_ms, now_ms) + took_ms // AT_ONE_HOST

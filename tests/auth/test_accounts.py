@@ -8,11 +8,11 @@ import attrs
 import orjson
 import pytest
 
-from gateway.auth.accounts import MOST_CHARS, MOST_KEYS, Administration
-from gateway.auth.api_keys import Directory
-from gateway.billing.accounting import Accounting
-from gateway.billing.quota import Bank
-from gateway.billing.write_queue import Outbox
+from gateway.auth.accounts import MOST_CHARS, MOST_KEYS, AccountService
+from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.billing.accounting import AccountingService
+from gateway.billing.quota import Balances
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.audit_log import FILE, Actor, AuditFilter, AuditRow
@@ -32,9 +32,9 @@ class Desk:
     def __init__(self, store: MemoryStore) -> None:
         self.store, self.now = store, float(NOW)
         clock = lambda: self.now  # noqa: E731
-        self.directory = Directory(self.store, self.store, pepper=b"p" * 32, clock=clock)
-        accounting = Accounting(Bank(clock), self.store, Outbox(), clock=clock)
-        self.administration = Administration(self.store, self.store, self.directory, accounting, clock=clock)
+        self.directory = ApiKeyAuthenticator(self.store, self.store, pepper=b"p" * 32, clock=clock)
+        accounting = AccountingService(Balances(clock), self.store, WriteQueue(), clock=clock)
+        self.administration = AccountService(self.store, self.store, self.directory, accounting, clock=clock)
         self.administration.webhook_hosts = lambda: ("hooks.test",)
         self.secrets: list[str] = []
 

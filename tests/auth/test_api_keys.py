@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.auth.accounts import make_secret
-from gateway.auth.api_keys import Directory
+from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.domain.account import Account, ApiKey, Caller, is_key_shape
 from gateway.domain.balance import Quota
-from gateway.errors import Fault, InvalidApiKey, IpNotAllowed, KeyDisabled, KeyExpired
+from gateway.errors import GatewayError, InvalidApiKey, IpNotAllowed, KeyDisabled, KeyExpired
 from gateway.storage.memory import MemoryStore
 
 SECRET = "sk-a-key-for-the-tests"
@@ -25,7 +25,7 @@ class House:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.now = NOW
-        self.directory = Directory(self.store, self.store, pepper=b"p" * 32, clock=lambda: self.now)
+        self.directory = ApiKeyAuthenticator(self.store, self.store, pepper=b"p" * 32, clock=lambda: self.now)
 
     async def add(self, secret: str = SECRET, *, account: str = "active", **more: object) -> ApiKey:
         owner = await self.store.add_account(Account(0, f"account of {secret}", status=account))  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ async def test_anything_else_is_no_key(header: str | None) -> None:
 def test_no_header_whatever_raises_anything_but_a_fault(header: str) -> None:
     house = House()
     for value in (header, f"Bearer {header}", f"Bearer sk-{header}"):
-        with pytest.raises(Fault):
+        with pytest.raises(GatewayError):
             house.directory.authenticate(value)
 
 
@@ -149,7 +149,8 @@ async def test_a_request_under_way_keeps_the_caller_it_came_with() -> None:
 def test_another_pepper_gives_another_digest() -> None:
     store = MemoryStore()
     digests = {
-        Directory(store, store, pepper=pepper, clock=lambda: 0.0).digest(SECRET) for pepper in (b"a" * 32, b"b" * 32)
+        ApiKeyAuthenticator(store, store, pepper=pepper, clock=lambda: 0.0).digest(SECRET)
+        for pepper in (b"a" * 32, b"b" * 32)
     }
     assert len(digests) == 2
     assert all(SECRET.encode() not in digest and len(digest) == 32 for digest in digests)
@@ -278,7 +279,7 @@ class SlowStore(MemoryStore):
 
 async def test_of_two_reloads_the_one_that_knows_more_has_the_last_word() -> None:
     store = SlowStore()
-    directory = Directory(store, store, pepper=b"p" * 32, clock=lambda: NOW)
+    directory = ApiKeyAuthenticator(store, store, pepper=b"p" * 32, clock=lambda: NOW)
     account = await store.add_account(Account(0, "acme"))
     key = await store.add_key(ApiKey(0, account.id, "k", directory.digest(SECRET), ""))
     late, (arrives,) = asyncio.create_task(directory.reload()), store.waits

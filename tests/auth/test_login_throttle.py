@@ -4,7 +4,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from gateway.auth.login_throttle import FORGOTTEN_S, OF_ADDRESS, OF_NAME, OF_PAIR, Delays
+from gateway.auth.login_throttle import FORGOTTEN_S, OF_ADDRESS, OF_NAME, OF_PAIR, LoginThrottle
 from gateway.domain.member import SecondFactorNeeded, WrongPassphrase
 from gateway.errors import RateLimited, StoreUnavailable
 
@@ -16,7 +16,7 @@ class Door:
 
     def __init__(self, **options: int) -> None:
         self.now = 1000.0
-        self.delays = Delays(lambda: self.now, **options)
+        self.delays = LoginThrottle(lambda: self.now, **options)
 
     def try_in(self, name: str = "ann", address: str = HOME, why: type[Exception] | None = WrongPassphrase) -> int:
         """One try that ends so; how long it is told to wait instead, 0 where it was looked at."""

@@ -7,27 +7,27 @@ import pytest
 from argon2 import extract_parameters
 from argon2.low_level import Type
 
-from gateway.auth.passwords import AT_ONCE, MOST_WAITING, OWASP, Cost, Passphrases
+from gateway.auth.passwords import AT_ONCE, MOST_WAITING, OWASP, HashCost, PasswordService
 from gateway.errors import RateLimited
 
-CHEAP = Cost(8, 1, 1)
+CHEAP = HashCost(8, 1, 1)
 FROGS = "four green frogs sing"
 
 
 @pytest.fixture
-def passphrases() -> Passphrases:
-    return Passphrases(CHEAP)
+def passphrases() -> PasswordService:
+    return PasswordService(CHEAP)
 
 
 async def test_a_hash_is_argon2id_at_the_cost_that_owasp_asks_for() -> None:
-    real = Passphrases()
+    real = PasswordService()
     made = extract_parameters(await real.hash(FROGS))
     assert (made.type, made.memory_cost, made.time_cost, made.parallelism) == (Type.ID, 19_456, 2, 1)
     assert (made.hash_len, made.salt_len) == (32, 16)
     real.close()
 
 
-async def test_a_hash_fits_what_it_was_made_of_alone(passphrases: Passphrases) -> None:
+async def test_a_hash_fits_what_it_was_made_of_alone(passphrases: PasswordService) -> None:
     kept = await passphrases.hash(FROGS)
     assert await passphrases.fits(kept, FROGS)
     assert kept != await passphrases.hash(FROGS), "each has its own salt"
@@ -35,21 +35,21 @@ async def test_a_hash_fits_what_it_was_made_of_alone(passphrases: Passphrases) -
         assert not await passphrases.fits(kept, other)
 
 
-async def test_one_word_is_one_word_on_every_keyboard(passphrases: Passphrases) -> None:
+async def test_one_word_is_one_word_on_every_keyboard(passphrases: PasswordService) -> None:
     kept = await passphrases.hash("Ame\u0301lie a\u0300 la plage")
     assert await passphrases.fits(kept, "Am\u00e9lie \u00e0 la plage")
 
 
 @pytest.mark.parametrize("kept", ["", "no hash", "$argon2id$v=19$m=8,t=1,p=1$", "$2b$12$abcdefghijklmnopqrstuv"])
-async def test_what_is_no_hash_fits_nothing(passphrases: Passphrases, kept: str) -> None:
+async def test_what_is_no_hash_fits_nothing(passphrases: PasswordService, kept: str) -> None:
     for typed in (FROGS, "", "\ud800", kept):
         assert not await passphrases.fits(kept, typed)
 
 
-async def test_who_is_not_there_costs_what_somebody_costs(passphrases: Passphrases) -> None:
+async def test_who_is_not_there_costs_what_somebody_costs(passphrases: PasswordService) -> None:
     """The hash that an unknown name is compared with takes the whole work, and fits nothing."""
     for cost in (CHEAP, OWASP):
-        one = Passphrases(cost)
+        one = PasswordService(cost)
         made = extract_parameters(one._nobodys)
         assert (made.memory_cost, made.time_cost, made.parallelism) == (cost.memory_kib, cost.passes, cost.lanes)
         assert (made.hash_len, made.salt_len) == (32, 16)
@@ -57,16 +57,16 @@ async def test_who_is_not_there_costs_what_somebody_costs(passphrases: Passphras
         assert not await passphrases.fits(None, typed)
 
 
-async def test_what_was_made_at_another_cost_is_worn(passphrases: Passphrases) -> None:
+async def test_what_was_made_at_another_cost_is_worn(passphrases: PasswordService) -> None:
     kept = await passphrases.hash(FROGS)
     assert not passphrases.is_worn(kept)
-    dearer = Passphrases(Cost(16, 1, 1))
+    dearer = PasswordService(HashCost(16, 1, 1))
     assert dearer.is_worn(kept)
     assert await dearer.fits(kept, FROGS), "and still good"
     dearer.close()
 
 
-async def test_only_so_many_are_worked_on_or_wait(passphrases: Passphrases) -> None:
+async def test_only_so_many_are_worked_on_or_wait(passphrases: PasswordService) -> None:
     """Whoever comes then is told to come again, also where those before have given up waiting."""
     go_on, running, most = threading.Event(), 0, 0
 
@@ -93,7 +93,7 @@ async def test_only_so_many_are_worked_on_or_wait(passphrases: Passphrases) -> N
 
 async def test_who_never_signs_in_costs_no_thread() -> None:
     before = threading.active_count()
-    idle = Passphrases()
+    idle = PasswordService()
     idle.close()
     assert "_pool" not in vars(idle)
     assert threading.active_count() <= before

@@ -7,13 +7,13 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.auth.passwords import Cost, Passphrases
-from gateway.auth.sessions import ENROLMENT_MS, SEEN_EVERY_MS, Reception, Visitor, digest_reference
+from gateway.auth.passwords import HashCost, PasswordService
+from gateway.auth.sessions import ENROLMENT_MS, SEEN_EVERY_MS, ClientInfo, SessionService, digest_reference
 from gateway.domain.member import ABSOLUTE_MS, IDLE_MS, Forbidden, SecondFactorNeeded, WrongPassphrase
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited
 from tests.support.session_services import FROGS, HOME, TOADS, Desk
 
-AWAY = Visitor("198.51.100.7", "Other/2.0")
+AWAY = ClientInfo("198.51.100.7", "Other/2.0")
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ async def test_with_a_second_factor_the_passphrase_is_not_enough(desk: Desk) -> 
 async def test_of_many_who_come_with_one_code_one_gets_in(desk: Desk) -> None:
     _, recovery = await desk.add_with_second_factor()
     for code in (desk.code(), recovery[3]):
-        tries = (desk.sign_in(code=code, visitor=Visitor(f"203.0.113.{n}")) for n in range(6))
+        tries = (desk.sign_in(code=code, visitor=ClientInfo(f"203.0.113.{n}")) for n in range(6))
         done = await asyncio.gather(*tries, return_exceptions=True)
         assert [type(one) for one in done].count(WrongPassphrase) == 5
 
@@ -192,9 +192,9 @@ async def test_who_guesses_waits_and_whoever_is_in_stays_in(desk: Desk) -> None:
 
 async def test_a_hash_of_another_cost_is_made_anew_when_its_owner_comes(desk: Desk) -> None:
     before = await desk.add()
-    dearer = Passphrases(Cost(16, 1, 1))
+    dearer = PasswordService(HashCost(16, 1, 1))
     store, delays = desk.store, desk.reception._delays
-    reception = Reception(store, dearer, desk.factors, delays, clock=desk.clock)
+    reception = SessionService(store, dearer, desk.factors, delays, clock=desk.clock)
     entry = await reception.sign_in("ann", FROGS, None, HOME)
     after = await desk.store.find_member(before.id)
     assert after is not None
@@ -380,7 +380,7 @@ async def test_no_passphrase_code_or_reference_is_told_to_log_or_trail(desk: Des
 
 async def test_a_browser_that_says_strange_things_is_no_trouble(desk: Desk) -> None:
     await desk.add()
-    strange = Visitor("x" * 500, "\x1b[2J\ud800 evil \n" + "y" * 5000)
+    strange = ClientInfo("x" * 500, "\x1b[2J\ud800 evil \n" + "y" * 5000)
     session = (await desk.sign_in(visitor=strange)).signed.session
     assert len(session.address) == 64
     assert session.agent.startswith("[2J evil y")

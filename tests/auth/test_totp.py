@@ -6,10 +6,10 @@ import attrs
 import pyotp
 import pytest
 
-from gateway.auth.totp import RECOVERY_CODES, STEP_S, SecondFactor, find_step
-from gateway.domain.member import Member, Proof, SecondFactorNeeded, WrongPassphrase
+from gateway.auth.totp import RECOVERY_CODES, STEP_S, Totp, find_step
+from gateway.domain.member import Credential, Member, SecondFactorNeeded, WrongPassphrase
 from gateway.errors import InternalError
-from gateway.storage.encryption import Seal
+from gateway.storage.encryption import SecretBox
 
 NOW_S = 1_800_000_010.0
 STEP = int(NOW_S) // STEP_S
@@ -18,8 +18,8 @@ SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
 
 
 @pytest.fixture
-def factors() -> SecondFactor:
-    return SecondFactor(Seal(bytes(32)))
+def factors() -> Totp:
+    return Totp(SecretBox(bytes(32)))
 
 
 def code_of(step: int, secret: str = SECRET) -> str:
@@ -27,23 +27,23 @@ def code_of(step: int, secret: str = SECRET) -> str:
 
 
 @pytest.mark.parametrize("step", [STEP - 1, STEP, STEP + 1])
-def test_a_code_is_good_a_step_to_either_side(factors: SecondFactor, step: int) -> None:
+def test_a_code_is_good_a_step_to_either_side(factors: Totp, step: int) -> None:
     assert find_step(SECRET, code_of(step), NOW_S) == step
     both, _ = factors.give(ANN, SECRET, step - 1)
-    assert factors.prove(both, code_of(step), NOW_S) == Proof("hash", step=step)
+    assert factors.prove(both, code_of(step), NOW_S) == Credential("hash", step=step)
     spaced = f" {code_of(step)[:3]} {code_of(step)[3:]}"
     assert factors.prove(both, spaced, NOW_S).step == step
 
 
 @pytest.mark.parametrize("step", [STEP - 2, STEP + 2, STEP - 1000])
-def test_a_code_of_another_time_is_not(factors: SecondFactor, step: int) -> None:
+def test_a_code_of_another_time_is_not(factors: Totp, step: int) -> None:
     both, _ = factors.give(ANN, SECRET, 0)
     assert find_step(SECRET, code_of(step), NOW_S) is None
     with pytest.raises(WrongPassphrase):
         factors.prove(both, code_of(step), NOW_S)
 
 
-def test_a_code_is_good_once(factors: SecondFactor) -> None:
+def test_a_code_is_good_once(factors: Totp) -> None:
     """Not the one that it was set up with either, nor one before that."""
     both, _ = factors.give(ANN, SECRET, STEP)
     for step in (STEP - 1, STEP):
@@ -53,18 +53,18 @@ def test_a_code_is_good_once(factors: SecondFactor) -> None:
 
 
 @pytest.mark.parametrize("code", [None, "", "   ", "12345", "1234567", "½½½½½½", "abcdef", "\ud800" * 6, "a" * 64])
-def test_what_is_no_code_is_asked_for_again(factors: SecondFactor, code: str | None) -> None:
+def test_what_is_no_code_is_asked_for_again(factors: Totp, code: str | None) -> None:
     both, _ = factors.give(ANN, SECRET, 0)
     with pytest.raises(SecondFactorNeeded):
         factors.prove(both, code, NOW_S)
 
 
-def test_who_has_none_needs_none(factors: SecondFactor) -> None:
-    assert factors.prove(ANN, None, NOW_S) == Proof("hash", is_known=True)
-    assert factors.prove(ANN, "123456", NOW_S) == Proof("hash", is_known=True)
+def test_who_has_none_needs_none(factors: Totp) -> None:
+    assert factors.prove(ANN, None, NOW_S) == Credential("hash", is_known=True)
+    assert factors.prove(ANN, "123456", NOW_S) == Credential("hash", is_known=True)
 
 
-def test_each_recovery_code_stands_in_for_it(factors: SecondFactor) -> None:
+def test_each_recovery_code_stands_in_for_it(factors: Totp) -> None:
     both, codes = factors.give(ANN, SECRET, STEP)
     assert len(set(codes)) == RECOVERY_CODES == len(both.recovery)
     assert all(re.fullmatch(r"([a-z2-7]{4}-){3}[a-z2-7]{4}", code) for code in codes)
@@ -78,7 +78,7 @@ def test_each_recovery_code_stands_in_for_it(factors: SecondFactor) -> None:
         assert factors.prove(after, codes[1], NOW_S).recovery == both.recovery[1]
 
 
-def test_nothing_of_it_is_kept_to_be_read(factors: SecondFactor) -> None:
+def test_nothing_of_it_is_kept_to_be_read(factors: Totp) -> None:
     both, codes = factors.give(ANN, SECRET, STEP)
     kept = repr(attrs.astuple(both))
     assert SECRET not in kept
@@ -86,7 +86,7 @@ def test_nothing_of_it_is_kept_to_be_read(factors: SecondFactor) -> None:
 
 
 @pytest.mark.parametrize("thief", [attrs.evolve(ANN, id=4), attrs.evolve(ANN, id=4, name="bob")])
-def test_a_secret_is_sealed_for_one_member(factors: SecondFactor, thief: Member) -> None:
+def test_a_secret_is_sealed_for_one_member(factors: Totp, thief: Member) -> None:
     """Copied into another row of the database it opens nothing."""
     both, _ = factors.give(ANN, SECRET, 0)
     moved = attrs.evolve(thief, totp=both.totp)
@@ -94,15 +94,15 @@ def test_a_secret_is_sealed_for_one_member(factors: SecondFactor, thief: Member)
         factors.prove(moved, code_of(STEP), NOW_S)
 
 
-def test_another_master_key_leaves_the_recovery_codes(factors: SecondFactor) -> None:
+def test_another_master_key_leaves_the_recovery_codes(factors: Totp) -> None:
     both, codes = factors.give(ANN, SECRET, 0)
-    other = SecondFactor(Seal(b"1" * 32))
+    other = Totp(SecretBox(b"1" * 32))
     with pytest.raises(InternalError):
         other.prove(both, code_of(STEP), NOW_S)
     assert other.prove(both, codes[0], NOW_S).recovery == both.recovery[0]
 
 
-def test_an_authenticator_is_set_up_by_hand_by_link_or_by_picture(factors: SecondFactor) -> None:
+def test_an_authenticator_is_set_up_by_hand_by_link_or_by_picture(factors: Totp) -> None:
     made = factors.enrol("ann@example.org")
     assert made.secret != factors.enrol("ann@example.org").secret
     assert made.secret not in repr(made)

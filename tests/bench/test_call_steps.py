@@ -13,15 +13,15 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.billing.rate_limiter import MemoryCounters
-from gateway.domain.balance import Owner, Purse, Quota, hold, read_day
-from gateway.domain.circuit_breaker import DEFAULT_RULES, Breaker
+from gateway.billing.rate_limiter import InMemoryRateLimiter
+from gateway.domain.balance import Balance, Owner, Quota, hold, read_day
+from gateway.domain.circuit_breaker import DEFAULT_RULES, CircuitBreaker
 from gateway.domain.price import Price, cost_nanos, usd
-from gateway.domain.rate_limit import Allowance, Limits, Standing, Subject
+from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject, RateLimitWindow
 from gateway.domain.usage import Usage
-from gateway.formats.openai.chat import ChatGate, read_chat_call
+from gateway.formats.openai.chat import ChatPassthrough, read_chat_call
 from gateway.formats.openai.rate_limit_headers import write_limits
-from gateway.formats.registry import Naming, make_exchange
+from gateway.formats.registry import ResponseIdentity, make_exchange
 from gateway.formats.strict_json import read_json_object
 
 NOW_S = 1_750_000_000.0
@@ -64,10 +64,10 @@ PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=2 * 1
 USED = Usage(19, 10, 0, "upstream")
 CALL = read_chat_call(BODY)
 LIMITS = Limits(rpm=10**9, tpm=10**12)
-STANDING = Standing(Allowance(1_000, 100, 0.06), Allowance(1_000_000, 100_000, 0.006))
-NAMING = Naming("0123456789abcdef01234567", "m", 1_750_000_000)
+STANDING = RateLimitStatus(RateLimitWindow(1_000, 100, 0.06), RateLimitWindow(1_000_000, 100_000, 0.006))
+NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 OWNERS: tuple[Owner, ...] = ("key", "account")
-SUBJECTS = (Subject("key", 1, LIMITS), Subject("account", 1, LIMITS))
+SUBJECTS = (RateLimitSubject("key", 1, LIMITS), RateLimitSubject("account", 1, LIMITS))
 
 
 def list_called(work: Callable[[], Any]) -> list[str]:
@@ -101,7 +101,7 @@ def price() -> None:
 
 def pay() -> Callable[[], Any]:
     """Out of two purses that have been used today, as they mostly are."""
-    purses = tuple(Purse(owner) for owner in OWNERS)
+    purses = tuple(Balance(owner) for owner in OWNERS)
     for purse in purses:
         purse.use(Quota(10**15, "monthly"), DAY)
     hold(purses, 1_000, DAY, NOW_S).settle(100, DAY)
@@ -110,7 +110,7 @@ def pay() -> Callable[[], Any]:
 
 def take_turn() -> Callable[[], Any]:
     """At the meters of a key and its account, each with both rates."""
-    counters = MemoryCounters(lambda: NOW_S)
+    counters = InMemoryRateLimiter(lambda: NOW_S)
 
     def take() -> None:
         counters.give_back(counters.take_at_once(SUBJECTS, 100), 29)
@@ -121,7 +121,7 @@ def take_turn() -> Callable[[], Any]:
 
 def lean_on() -> Callable[[], Any]:
     """The breaker of a channel that is well."""
-    breaker = Breaker()
+    breaker = CircuitBreaker()
 
     def lean() -> None:
         breaker.wait_s(NOW_S)
@@ -142,7 +142,7 @@ def exchange() -> None:
 
 def pass_events() -> Callable[[], Any]:
     """A hundred events of a stream."""
-    gate = ChatGate(CALL)
+    gate = ChatPassthrough(CALL)
 
     def feed() -> None:
         for _ in range(100):

@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 
 from gateway.billing.flush_worker import REST_S
-from gateway.billing.quota import Admission, Bank
-from gateway.billing.rate_limiter import MemoryCounters
+from gateway.billing.quota import Balances, QuotaService
+from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import Outbox
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.ledger import Journal
 from gateway.domain.price import Price
 from gateway.domain.rate_limit import Limits
-from gateway.domain.request_log import RequestRow, StartedCall
+from gateway.domain.request_log import RequestRecord, RequestStart
 from gateway.domain.usage import Usage
 from gateway.providers.base import CHAT
 from gateway.request_context import Arrival, Outcome
-from gateway.routing.channel_state import KeyLine, Line
-from gateway.routing.target import Option
+from gateway.routing.channel_state import ChannelState, KeyState
+from gateway.routing.target import Target
 from gateway.storage.database import open_database
-from gateway.storage.journal import FileJournal
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.journal import RequestJournal
+from gateway.storage.ledger import LedgerRepository
 
 CALLS = 2_000
 ROUNDS = 5
@@ -39,19 +39,19 @@ PER_COMMIT = int(1_000 * REST_S)
 """Rows a commit at 1,000 requests a second."""
 
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=4 * 10**9)
-LINE = Line(Channel("up", "custom", "http://127.0.0.1/v1"), (KeyLine(""),))
-OPTIONS = [Option(LINE, CHAT, "m", PRICE)]
-CALL = Call("chat", "m", {}, stream=True, prompt_chars=400, prompt_bound=500, output_bound=4_096)
+LINE = ChannelState(Channel("up", "custom", "http://127.0.0.1/v1"), (KeyState(""),))
+OPTIONS = [Target(LINE, CHAT, "m", PRICE)]
+CALL = InferenceRequest("chat", "m", {}, stream=True, prompt_chars=400, prompt_bound=500, output_bound=4_096)
 CAPPED = Quota(10**15, "monthly")
 
 
 class NoJournal:
     failing = False
 
-    def start(self, call: StartedCall) -> None:
+    def start(self, call: RequestStart) -> None:
         """Nothing."""
 
-    def settle(self, row: RequestRow) -> None:
+    def settle(self, row: RequestRecord) -> None:
         """Nothing."""
 
     def forget(self, ids: Iterable[str]) -> None:
@@ -62,14 +62,14 @@ class Desk:
     """Admission and settlement with everything on, and no request around them."""
 
     def __init__(self, journal: Journal, limits: Limits) -> None:
-        self.outbox = Outbox(most=10**9)
-        self.bank = Bank(time.time)
-        self.admission = Admission(self.bank, MemoryCounters(time.monotonic), journal, self.outbox)
+        self.outbox = WriteQueue(most=10**9)
+        self.bank = Balances(time.time)
+        self.admission = QuotaService(self.bank, InMemoryRateLimiter(time.monotonic), journal, self.outbox)
         self.settlement = Settlement(self.admission, journal, self.outbox)
         account = Account(1, "acme", quota=CAPPED, limits=limits)
         self.caller = Caller(account, ApiKey(1, 1, "test", b"", "last", quota=CAPPED, limits=limits))
 
-    async def call(self, number: int) -> RequestRow:
+    async def call(self, number: int) -> RequestRecord:
         now_ms = int(time.time() * 1000)
         arrival = Arrival(f"req_{number:024x}", self.caller, "chat", now_ms, 10.0)
         grant = await self.admission.admit(arrival, CALL, OPTIONS)
@@ -92,7 +92,7 @@ async def measure(work: Callable[[int], Any]) -> float:
 @pytest.mark.slow
 async def test_admission_and_settlement(tmp_path: Path) -> None:
     """Each kind of desk settles every call it admitted."""
-    journal = FileJournal(tmp_path / "requests.journal")
+    journal = RequestJournal(tmp_path / "requests.journal")
     limited = Limits(10**8, 10**9, 10**6)
     for name, desk in (
         ("in memory, two caps", Desk(NoJournal(), Limits())),
@@ -113,7 +113,7 @@ async def test_the_writer(tmp_path: Path) -> None:
     desk = Desk(NoJournal(), Limits())
     rows = [await desk.call(number) for number in range(CALLS * 2)]
     database = await open_database(f"sqlite:///{tmp_path / 'gateway.db'}")
-    ledger = SqlLedger(database)
+    ledger = LedgerRepository(database)
     costs = []
     for batch in (PER_COMMIT, 500):
         stored = rows[:CALLS] if batch == PER_COMMIT else rows[CALLS:]

@@ -14,9 +14,9 @@ from gateway.domain.api_format import WIRES
 from gateway.domain.channel import Channel
 from gateway.domain.price import Price, PriceList
 from gateway.formats.openai.chat import read_chat_call
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.routing.target import Attempt
 
@@ -38,11 +38,11 @@ class House:
             Channel(f"up{number}", "custom", f"http://up{number}/v1", ("one", "two"), ("m", "n"), max_concurrency=100)
             for number in range(channels)
         ]
-        catalog, self.switchboard = Catalog(clock=time.time), Switchboard(time.monotonic)
+        catalog, self.switchboard = ModelCatalog(clock=time.time), LoadBalancer(time.monotonic)
         catalog.use(fleet)
         self.switchboard.use(fleet)
         prices = PriceList([*PRICES, Price("m", input_nanos_per_million=10**9)])
-        self.router = Router(catalog, self.switchboard, Tariff(prices))
+        self.router = Router(catalog, self.switchboard, PricingPolicy(prices))
 
     def call(self) -> Attempt:
         """A call that is answered: routed, ranked for its hold, begun, ended."""

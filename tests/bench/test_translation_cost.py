@@ -26,10 +26,10 @@ import psutil
 import pytest
 
 from gateway.domain.api_format import Wire
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.anthropic.request import read_messages_call
 from gateway.formats.openai.chat import read_chat_call
-from gateway.formats.registry import Naming, is_translated, make_exchange
+from gateway.formats.registry import ResponseIdentity, is_translated, make_exchange
 from tests.support import anthropic_cassettes as messages
 from tests.support import gemini_cassettes as gemini
 from tests.support.gateway import CHAT, KEY
@@ -55,7 +55,7 @@ GATE_ROUNDS = 15
 MOST = 4.5
 """Times what an event costs that passes, on whatever cores they are."""
 WORD = " wordy"
-NAMING = Naming("0123456789abcdef01234567", "m", 1_750_000_000)
+NAMING = ResponseIdentity("0123456789abcdef01234567", "m", 1_750_000_000)
 
 
 @attrs.frozen
@@ -91,7 +91,7 @@ class Kind:
     recording: Recording
 
     @property
-    def call(self) -> Call:
+    def call(self) -> InferenceRequest:
         return read_chat_call(self.body) if self.path == CHAT else read_messages_call(self.body)
 
     @property

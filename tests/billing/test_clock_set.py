@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.account import Caller
 from gateway.domain.balance import QuotaPeriod, read_day
-from gateway.errors import QuotaExhausted, StoreUnavailable
+from gateway.errors import QuotaExceeded, StoreUnavailable
 from tests.support.billing_services import NOON, Books, call_for, caller_of, capped, top_up
 
 DAY_S = 86_400
@@ -28,7 +28,7 @@ WAYS: Sequence[Sequence[int]] = (
 
 async def spend_all(books: Books, caller: Caller) -> None:
     await books.spend(caller, CAP)
-    with pytest.raises(QuotaExhausted):
+    with pytest.raises(QuotaExceeded):
         await books.admit(caller, call_for(1))
 
 
@@ -47,7 +47,7 @@ async def test_a_cap_that_was_used_up_stays_so_however_the_clock_is_set(
         if place not in seen:
             await spend_all(books, caller)
         seen.add(place)
-        with pytest.raises(QuotaExhausted):
+        with pytest.raises(QuotaExceeded):
             await books.admit(caller, call_for(1))
         if stored:
             await books.flush.flush()
@@ -74,7 +74,7 @@ async def test_while_a_day_is_read_nothing_is_admitted_and_what_ends_is_counted(
         with pytest.raises(StoreUnavailable):
             await books.admission.peek(caller, lambda: False)
     await books.accounting.close()
-    with pytest.raises(QuotaExhausted):
+    with pytest.raises(QuotaExceeded):
         await books.admit(caller, call_for(31))
     await books.spend(caller, 30)
     assert (await books.accounting.audit())["problems"] == []
@@ -102,7 +102,7 @@ async def test_a_day_that_cannot_be_read_is_read_when_the_store_is_back(books: B
     with pytest.raises(StoreUnavailable):
         await books.admit(caller, call_for(1))
     await books.accounting.close()
-    with pytest.raises(QuotaExhausted):
+    with pytest.raises(QuotaExceeded):
         await books.admit(caller, call_for(1))
 
 
@@ -113,7 +113,7 @@ async def test_a_credit_of_a_day_comes_back_with_it_once(books: Books) -> None:
     for days in (1, 2, 3, 0):
         await books.set_clock(NOON + days * DAY_S)
     await books.spend(caller, 50)
-    with pytest.raises(QuotaExhausted):
+    with pytest.raises(QuotaExceeded):
         await books.admit(caller, call_for(1))
     assert (await books.accounting.audit())["problems"] == []
 
@@ -138,7 +138,7 @@ def test_whatever_is_done_at_whatever_time_the_books_agree(
                 await books.set_clock(NOON + days * DAY_S)
                 try:
                     await books.spend(caller, nanos)
-                except QuotaExhausted:
+                except QuotaExceeded:
                     await books.flush.flush()
                 assert (await books.accounting.audit())["problems"] == []
         finally:

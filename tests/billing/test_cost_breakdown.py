@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.cost_breakdown import BillLine, list_lines
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, cost_nanos
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage
 from tests.support.request_records import make_row
 
@@ -28,7 +28,7 @@ PRICE = Price(
 )
 
 
-def used(price: Price | None = PRICE, multiplier_ppm: int = ONE_PPM, **values: Any) -> RequestRow:
+def used(price: Price | None = PRICE, multiplier_ppm: int = ONE_PPM, **values: Any) -> RequestRecord:
     """A row of what was used, charged at that price."""
     row = make_row(1, **NOTHING | values)
     usage = Usage(

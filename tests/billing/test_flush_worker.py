@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.billing.flush_worker import BATCH, REST_S, RETRY_AFTER_S, FlushLedger
-from gateway.billing.write_queue import Outbox
-from gateway.domain.request_log import RequestRow
+from gateway.billing.flush_worker import BATCH, REST_S, RETRY_AFTER_S, LedgerFlusher
+from gateway.billing.write_queue import WriteQueue
+from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, open_database
-from gateway.storage.journal import FileJournal
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.journal import RequestJournal
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
-from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.request_log import RequestLogRepository
 from tests.storage.conftest import copy_template
 from tests.support.journal_entries import begin, find
 from tests.support.ledger_balances import read_ids, read_totals
@@ -36,7 +36,7 @@ class MoodyStore(MemoryStore):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def post(self, rows: Sequence[RequestRow]) -> None:
+    async def post(self, rows: Sequence[RequestRecord]) -> None:
         self.asked_at.append(asyncio.get_running_loop().time())
         self.batches.append(len(rows))
         self.asked.set()
@@ -57,14 +57,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def journal(path: Path) -> Iterator[FileJournal]:
+def journal(path: Path) -> Iterator[RequestJournal]:
     """One that is written anew each time it is told that something is stored."""
-    opened = FileJournal(path, rotate_bytes=-1)
+    opened = RequestJournal(path, rotate_bytes=-1)
     yield opened
     opened.close()
 
 
-def put(outbox: Outbox, journal: FileJournal, first: int, last: int) -> list[str]:
+def put(outbox: WriteQueue, journal: RequestJournal, first: int, last: int) -> list[str]:
     """Calls that have ended: noted, and on their way."""
     rows = [make_row(number, cost_nanos=1) for number in range(first, last)]
     for row in rows:
@@ -73,12 +73,12 @@ def put(outbox: Outbox, journal: FileJournal, first: int, last: int) -> list[str
     return [row.id for row in rows]
 
 
-async def test_what_is_put_is_stored_in_order_and_forgotten(path: Path, journal: FileJournal) -> None:
-    outbox, store = Outbox(), MoodyStore()
+async def test_what_is_put_is_stored_in_order_and_forgotten(path: Path, journal: RequestJournal) -> None:
+    outbox, store = WriteQueue(), MoodyStore()
     expected = put(outbox, journal, 0, 5)
     assert list(find(path)) == expected
     with capture_logs() as told:
-        assert await FlushLedger(outbox, store, journal).flush()
+        assert await LedgerFlusher(outbox, store, journal).flush()
     assert told == []
     assert await read_ids(store) == expected
     assert len(outbox) == 0
@@ -86,34 +86,34 @@ async def test_what_is_put_is_stored_in_order_and_forgotten(path: Path, journal:
     assert find(path) == {}
 
 
-async def test_what_is_stored_is_charged(journal: FileJournal) -> None:
-    outbox, store = Outbox(), MoodyStore(unavailable)
+async def test_what_is_stored_is_charged(journal: RequestJournal) -> None:
+    outbox, store = WriteQueue(), MoodyStore(unavailable)
     put(outbox, journal, 0, 5)
-    flush = FlushLedger(outbox, store, journal)
+    flush = LedgerFlusher(outbox, store, journal)
     assert not await flush.flush()
     assert await read_totals(store) == set()
     assert await flush.flush()
     assert await read_totals(store) == {(3, 5, 5, 5, 5)}
 
 
-async def test_a_long_queue_is_stored_batch_by_batch(journal: FileJournal) -> None:
-    outbox, store = Outbox(), MoodyStore()
+async def test_a_long_queue_is_stored_batch_by_batch(journal: RequestJournal) -> None:
+    outbox, store = WriteQueue(), MoodyStore()
     expected = put(outbox, journal, 0, 2 * BATCH + 3)
-    assert await FlushLedger(outbox, store, journal).flush()
+    assert await LedgerFlusher(outbox, store, journal).flush()
     assert await read_ids(store) == expected
     assert store.batches == [BATCH, BATCH, 3]
 
 
-async def test_nothing_put_asks_nothing_of_the_store(journal: FileJournal) -> None:
-    store, outbox = MoodyStore(unavailable), Outbox()
-    assert await FlushLedger(outbox, store, journal).flush()
+async def test_nothing_put_asks_nothing_of_the_store(journal: RequestJournal) -> None:
+    store, outbox = MoodyStore(unavailable), WriteQueue()
+    assert await LedgerFlusher(outbox, store, journal).flush()
     assert store.batches == []
     assert not outbox.failing
 
 
-async def test_a_store_that_fails_keeps_every_row_in_order(journal: FileJournal) -> None:
-    outbox, store = Outbox(), MoodyStore(unavailable, None, unavailable)
-    flush = FlushLedger(outbox, store, journal)
+async def test_a_store_that_fails_keeps_every_row_in_order(journal: RequestJournal) -> None:
+    outbox, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    flush = LedgerFlusher(outbox, store, journal)
     expected = put(outbox, journal, 0, BATCH + 5)
     assert not await flush.flush()
     assert len(outbox) == BATCH + 5
@@ -124,10 +124,10 @@ async def test_a_store_that_fails_keeps_every_row_in_order(journal: FileJournal)
     assert await read_ids(store) == expected
 
 
-async def test_only_what_is_stored_is_forgotten(path: Path, journal: FileJournal) -> None:
+async def test_only_what_is_stored_is_forgotten(path: Path, journal: RequestJournal) -> None:
     """A batch that was stored before the store failed, and not the one that it refused, nor a call that still runs."""
-    outbox, store = Outbox(), MoodyStore(unavailable, None, unavailable)
-    flush = FlushLedger(outbox, store, journal)
+    outbox, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    flush = LedgerFlusher(outbox, store, journal)
     journal.start(begin(make_row("running")))
     expected = put(outbox, journal, 0, BATCH + 2)
     assert not await flush.flush()
@@ -138,11 +138,11 @@ async def test_only_what_is_stored_is_forgotten(path: Path, journal: FileJournal
     assert find(path) == {"req_running": False}
 
 
-async def test_nothing_is_forgotten_while_its_commit_runs(path: Path, journal: FileJournal) -> None:
-    outbox, store = Outbox(), MoodyStore()
+async def test_nothing_is_forgotten_while_its_commit_runs(path: Path, journal: RequestJournal) -> None:
+    outbox, store = WriteQueue(), MoodyStore()
     store.gate.clear()
     expected = put(outbox, journal, 0, 3)
-    task = asyncio.create_task(FlushLedger(outbox, store, journal).flush())
+    task = asyncio.create_task(LedgerFlusher(outbox, store, journal).flush())
     await store.asked.wait()
     assert list(find(path)) == expected
     store.gate.set()
@@ -151,10 +151,10 @@ async def test_nothing_is_forgotten_while_its_commit_runs(path: Path, journal: F
 
 
 async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batch_there_is(
-    journal: FileJournal,
+    journal: RequestJournal,
 ) -> None:
-    outbox, store = Outbox(), MoodyStore(unavailable, unavailable)
-    flush = FlushLedger(outbox, store, journal)
+    outbox, store = WriteQueue(), MoodyStore(unavailable, unavailable)
+    flush = LedgerFlusher(outbox, store, journal)
     outbox.check_room()
     put(outbox, journal, 0, 2)
     with capture_logs() as told:
@@ -170,9 +170,9 @@ async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batc
     assert [(line["event"], line["rows"]) for line in told] == [("rows_not_stored", 2), ("store_recovered", 5)]
 
 
-async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_again(journal: FileJournal) -> None:
-    outbox, store = Outbox(), MoodyStore(unavailable, None, unavailable)
-    flush = FlushLedger(outbox, store, journal)
+async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_again(journal: RequestJournal) -> None:
+    outbox, store = WriteQueue(), MoodyStore(unavailable, None, unavailable)
+    flush = LedgerFlusher(outbox, store, journal)
     put(outbox, journal, 0, BATCH + 1)
     with capture_logs() as told:
         assert not await flush.flush()
@@ -187,10 +187,10 @@ async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_a
 
 @pytest.mark.parametrize("error", [OverflowError, RuntimeError, asyncio.CancelledError])
 async def test_a_failure_that_nobody_foresaw_drops_no_row(
-    path: Path, journal: FileJournal, error: type[BaseException]
+    path: Path, journal: RequestJournal, error: type[BaseException]
 ) -> None:
-    outbox, store = Outbox(), MoodyStore(error)
-    flush = FlushLedger(outbox, store, journal)
+    outbox, store = WriteQueue(), MoodyStore(error)
+    flush = LedgerFlusher(outbox, store, journal)
     expected = put(outbox, journal, 0, 3)
     with pytest.raises(error):
         await flush.flush()
@@ -200,9 +200,9 @@ async def test_a_failure_that_nobody_foresaw_drops_no_row(
     assert await read_ids(store) == expected
 
 
-async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: FileJournal) -> None:
-    outbox, store = Outbox(), MoodyStore()
-    flush = FlushLedger(outbox, store, journal)
+async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: RequestJournal) -> None:
+    outbox, store = WriteQueue(), MoodyStore()
+    flush = LedgerFlusher(outbox, store, journal)
     expected = put(outbox, journal, 0, 3)
     store.gate.clear()
     task = asyncio.create_task(flush.flush())
@@ -215,10 +215,10 @@ async def test_a_flush_that_is_cancelled_in_the_middle_drops_no_row(journal: Fil
     assert await read_ids(store) == expected
 
 
-async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: FileJournal) -> None:
-    outbox, store = Outbox(), MoodyStore()
+async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: RequestJournal) -> None:
+    outbox, store = WriteQueue(), MoodyStore()
     store.gate.clear()
-    flush = FlushLedger(outbox, store, journal)
+    flush = LedgerFlusher(outbox, store, journal)
     job = asyncio.create_task(flush.run())
     expected = put(outbox, journal, 0, 1)
     await store.asked.wait()
@@ -232,10 +232,10 @@ async def test_rows_that_come_during_a_commit_wait_for_the_next(journal: FileJou
         await job
 
 
-async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: FileJournal) -> None:
+async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: RequestJournal) -> None:
     """What the audit leans on: a row is in the outbox or in the store, and in no third place."""
-    outbox, store = Outbox(), MoodyStore()
-    flush = FlushLedger(outbox, store, journal)
+    outbox, store = WriteQueue(), MoodyStore()
+    flush = LedgerFlusher(outbox, store, journal)
     expected = put(outbox, journal, 0, 3)
     store.gate.clear()
     task = asyncio.create_task(flush.flush())
@@ -256,8 +256,8 @@ async def test_who_holds_the_outbox_sees_no_row_on_its_way(journal: FileJournal)
 
 def test_a_row_that_comes_alone_is_stored_at_once_and_those_of_the_rest_after_it_together(path: Path) -> None:
     async def main() -> None:
-        outbox, store, journal = Outbox(), MoodyStore(), FileJournal(path)
-        job = asyncio.create_task(FlushLedger(outbox, store, journal).run())
+        outbox, store, journal = WriteQueue(), MoodyStore(), RequestJournal(path)
+        job = asyncio.create_task(LedgerFlusher(outbox, store, journal).run())
         for first in (0, 100):
             await asyncio.sleep(10 * REST_S)
             put(outbox, journal, first, first + 1)
@@ -277,8 +277,8 @@ def test_a_row_that_comes_alone_is_stored_at_once_and_those_of_the_rest_after_it
 
 def test_a_store_that_failed_is_asked_again_after_a_pause(path: Path) -> None:
     async def main() -> None:
-        outbox, store, journal = Outbox(), MoodyStore(unavailable, unavailable), FileJournal(path)
-        job = asyncio.create_task(FlushLedger(outbox, store, journal).run())
+        outbox, store, journal = WriteQueue(), MoodyStore(unavailable, unavailable), RequestJournal(path)
+        job = asyncio.create_task(LedgerFlusher(outbox, store, journal).run())
         expected = put(outbox, journal, 0, 3)
         await asyncio.sleep(10 * RETRY_AFTER_S)
         assert await read_ids(store) == expected
@@ -304,11 +304,11 @@ async def database(tmp_path: Path, template_path: Path) -> AsyncIterator[Databas
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5, 10, 20, 40])
 async def test_a_commit_whose_caller_is_cancelled_is_made_once(
-    database: Database, journal: FileJournal, path: Path, steps: int
+    database: Database, journal: RequestJournal, path: Path, steps: int
 ) -> None:
     """Stored, charged and forgotten once, however far it had come."""
-    outbox, ledger = Outbox(), SqlLedger(database)
-    flush = FlushLedger(outbox, ledger, journal)
+    outbox, ledger = WriteQueue(), LedgerRepository(database)
+    flush = LedgerFlusher(outbox, ledger, journal)
     expected = put(outbox, journal, 0, 3)
     task = asyncio.create_task(flush.flush())
     for _ in range(steps):
@@ -317,7 +317,7 @@ async def test_a_commit_whose_caller_is_cancelled_is_made_once(
     await asyncio.gather(task, return_exceptions=True)
     expected += put(outbox, journal, 3, 4)
     assert await flush.flush()
-    assert await read_ids(SqlRequestLog(database)) == expected
+    assert await read_ids(RequestLogRepository(database)) == expected
     assert await read_totals(ledger) == {(3, 5, 4, 4, 4)}
     assert len(outbox) == 0
     assert find(path) == {}

@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.auth.accounts import Administration
-from gateway.auth.api_keys import Directory
+from gateway.auth.accounts import AccountService
+from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.quota import Grant
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec
@@ -32,7 +32,7 @@ from gateway.errors import (
     InvalidApiKey,
     InvalidRequest,
     KeyDisabled,
-    QuotaExhausted,
+    QuotaExceeded,
     RateLimited,
     StoreUnavailable,
 )
@@ -107,8 +107,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def open_offices(self) -> None:
         disk = self.books.disk
-        self.directory = Directory(disk, disk, pepper=b"p" * 32, clock=lambda: self.books.now)
-        self.administration = Administration(
+        self.directory = ApiKeyAuthenticator(disk, disk, pepper=b"p" * 32, clock=lambda: self.books.now)
+        self.administration = AccountService(
             disk, disk, self.directory, self.books.accounting, clock=lambda: self.books.now
         )
         self.do(self.administration.reload())
@@ -243,7 +243,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.granted.append(arrival.id)
 
     def expect_refusal(self, caller: Caller, nanos: int, told: Place) -> None:
-        with pytest.raises(QuotaExhausted) as caught:
+        with pytest.raises(QuotaExceeded) as caught:
             self.do(self.books.admit(caller, call_for(nanos)))
         fault, reset = caught.value, self.find_reset(told)
         assert ("this API key" if told[0] == "key" else "the account") in fault.message

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.price_spec import PriceSpec, write_price
 from gateway.domain.price import ONE_PPM, Price
-from gateway.parsing import Problems, read_table
+from gateway.parsing import ValidationErrors, read_table
 
 AMOUNTS = st.decimals(0, 10, places=4).map(float)
 RATES = ("input", "cached_input", "output", "cache_write", "cache_write_long")
@@ -66,6 +66,6 @@ def test_a_multiplier_is_in_every_amount() -> None:
 
 @pytest.mark.parametrize("model", ["", "a\nb", "m" * 257, 5])
 def test_a_price_is_of_a_model_that_can_be_asked_for(model: object) -> None:
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ValidationErrors) as caught:
         read_table({"model": model}, PriceSpec)
     assert [where for where, _ in caught.value.problems] == ["model"]

@@ -7,28 +7,28 @@ from pathlib import Path
 import attrs
 import pytest
 
-from gateway.billing.quota import BREATH_S, Admission, Bank
-from gateway.billing.rate_limiter import MemoryCounters
-from gateway.billing.write_queue import Outbox
+from gateway.billing.quota import BREATH_S, Balances, QuotaService
+from gateway.billing.rate_limiter import InMemoryRateLimiter
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
-from gateway.domain.balance import Purse, read_day
+from gateway.domain.balance import Balance, read_day
 from gateway.domain.ledger import Spending
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.rate_limit import Limits
-from gateway.domain.request_log import RequestRow, StartedCall
-from gateway.errors import Fault, QuotaExhausted, RateLimited, StoreUnavailable
-from gateway.storage.journal import FileJournal
+from gateway.domain.request_log import RequestRecord, RequestStart
+from gateway.errors import GatewayError, QuotaExceeded, RateLimited, StoreUnavailable
+from gateway.storage.journal import RequestJournal
 from tests.support.billing_services import NANO_A_TOKEN, NOON, Books, call_for, caller_of, capped, option_of, unix
 
 
-class FullJournal(FileJournal):
+class FullJournal(RequestJournal):
     """A journal on a disk without space."""
 
-    def start(self, call: StartedCall) -> None:
+    def start(self, call: RequestStart) -> None:
         raise StoreUnavailable(f"no space left on device for {call.id}")
 
 
-def purses(books: Books, caller: Caller) -> tuple[Purse, Purse]:
+def purses(books: Books, caller: Caller) -> tuple[Balance, Balance]:
     return books.bank.find_purse("key", caller.key.id), books.bank.find_purse("account", caller.account.id)
 
 
@@ -36,10 +36,10 @@ def held(books: Books, caller: Caller) -> tuple[int, ...]:
     return tuple(purse.held_nanos for purse in purses(books, caller))
 
 
-async def refuse(books: Books, caller: Caller, nanos: int) -> Fault:
+async def refuse(books: Books, caller: Caller, nanos: int) -> GatewayError:
     """The fault of a call; checks that nothing is left of it."""
     before = held(books, caller), books.admission.open_holds, set(books.journal._open), len(books.outbox)
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(GatewayError) as caught:
         await books.admit(caller, call_for(nanos))
     assert (held(books, caller), books.admission.open_holds, set(books.journal._open), len(books.outbox)) == before
     return caught.value
@@ -62,7 +62,7 @@ async def test_both_must_have_room_and_the_one_that_has_not_is_told(
     books: Books, account: int, key: int, told: str
 ) -> None:
     fault = await refuse(books, caller_of(capped(account), capped(key)), 50)
-    assert isinstance(fault, QuotaExhausted)
+    assert isinstance(fault, QuotaExceeded)
     assert told in fault.message
     await books.admit(caller_of(capped(50), capped(50)), call_for(50))
 
@@ -103,7 +103,7 @@ async def test_a_hundred_calls_at_once_hold_no_more_than_the_cap(books: Books) -
         *(books.admit(caller, call_for(30)) for _ in range(100)),
         return_exceptions=True,
     )
-    refused = [result for result in results if isinstance(result, QuotaExhausted)]
+    refused = [result for result in results if isinstance(result, QuotaExceeded)]
     assert (len(results) - len(refused), held(books, caller)) == (33, (990, 990))
 
 
@@ -141,7 +141,7 @@ async def test_a_call_refused_for_its_rate_holds_no_money(books: Books) -> None:
 
 async def test_a_call_refused_for_money_takes_no_turn(books: Books) -> None:
     caller = caller_of(capped(10), limits=Limits(rpm=10))
-    assert isinstance(await refuse(books, caller, 11), QuotaExhausted)
+    assert isinstance(await refuse(books, caller, 11), QuotaExceeded)
     await books.admit(caller, call_for(10))
     assert isinstance(await refuse(books, caller, 0), RateLimited)
 
@@ -179,13 +179,13 @@ def never() -> bool:
     raise AssertionError("nobody asked for what is free")
 
 
-async def peek(books: Books, caller: Caller, *, free: bool = False) -> Fault | None:
+async def peek(books: Books, caller: Caller, *, free: bool = False) -> GatewayError | None:
     """What a look before the call finds; checks that nothing is left of it."""
     before = held(books, caller), books.admission.open_holds, set(books.journal._open)
-    fault: Fault | None = None
+    fault: GatewayError | None = None
     try:
         await books.admission.peek(caller, lambda: free)
-    except Fault as raised:
+    except GatewayError as raised:
         fault = raised
     assert (held(books, caller), books.admission.open_holds, set(books.journal._open)) == before
     return fault
@@ -197,7 +197,7 @@ async def test_an_empty_purse_is_seen_before_a_call_that_may_cost_something(
 ) -> None:
     caller = caller_of(capped(account), capped(key))
     fault = await peek(books, caller)
-    assert isinstance(fault, QuotaExhausted)
+    assert isinstance(fault, QuotaExceeded)
     assert fault.message == f"The lifetime quota of {told} is used up"
     assert await peek(books, caller, free=True) is None
 
@@ -207,7 +207,7 @@ async def test_money_that_is_held_may_be_free_again_by_the_time_a_call_was_read(
     running = await books.admit(caller, call_for(100))
     await books.admission.peek(caller, never)
     books.settle(running, 100)
-    assert isinstance(await peek(books, caller), QuotaExhausted)
+    assert isinstance(await peek(books, caller), QuotaExceeded)
 
 
 async def test_a_look_sees_the_rate_and_takes_nothing_of_it(books: Books) -> None:
@@ -244,11 +244,11 @@ async def test_a_look_sees_that_the_store_is_behind(books: Books) -> None:
 
 async def test_a_call_is_in_the_journal_before_it_is_made(books: Books, tmp_path: Path) -> None:
     arrival, _ = await books.admit(caller_of(key=capped(50)), call_for(20, output=5))
-    found = FileJournal(Path(shutil.copy(books.journal._path, tmp_path / "copy")))
+    found = RequestJournal(Path(shutil.copy(books.journal._path, tmp_path / "copy")))
     found.close()
     (left,) = found.leftovers
     assert not left.settled
-    assert left.row == RequestRow(
+    assert left.row == RequestRecord(
         id=arrival.id,
         started_ms=int(NOON * 1000),
         settled_ms=int(NOON * 1000),
@@ -278,15 +278,15 @@ async def test_a_call_is_in_the_journal_before_it_is_made(books: Books, tmp_path
 
 
 async def test_what_cannot_be_noted_is_not_made_and_holds_nothing(books: Books, tmp_path: Path) -> None:
-    counters = MemoryCounters(lambda: books.pulse)
+    counters = InMemoryRateLimiter(lambda: books.pulse)
     full = FullJournal(tmp_path / "full.journal")
-    admission = Admission(books.bank, counters, full, books.outbox)
+    admission = QuotaService(books.bank, counters, full, books.outbox)
     caller, options = caller_of(capped(50), limits=Limits(rpm=600, max_concurrency=1)), [option_of()]
     with pytest.raises(StoreUnavailable):
         await admission.admit(books.arrive(caller), call_for(20), options)
     full.close()
     assert (held(books, caller), admission.open_holds) == ((0, 0), 0)
-    good = Admission(books.bank, counters, books.journal, books.outbox)
+    good = QuotaService(books.bank, counters, books.journal, books.outbox)
     grant = await good.admit(books.arrive(caller), call_for(20), options)
     assert grant.turn is not None
 
@@ -310,10 +310,10 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(books: Books, monk
     async def rest(seconds: float) -> None:
         rests.append(seconds)
 
-    caller, small = caller_of(), Outbox(most=4)
+    caller, small = caller_of(), WriteQueue(most=4)
     await books.spend(caller, 5)
     row = books.outbox.look()[0]
-    crowded = Admission(books.bank, MemoryCounters(lambda: 0.0), books.journal, small)
+    crowded = QuotaService(books.bank, InMemoryRateLimiter(lambda: 0.0), books.journal, small)
     for index in range(4):
         small.put(attrs.evolve(row, id=f"req_{index}"))
     monkeypatch.setattr("gateway.billing.quota.asyncio.sleep", rest)
@@ -330,7 +330,7 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(books: Books, monk
 
 
 def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
-    bank = Bank(lambda: NOON)
+    bank = Balances(lambda: NOON)
     bank.load(
         [
             Spending(1, 7, 100, 40, 5, 1_000, 400, 50),
@@ -365,14 +365,14 @@ async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yest
     assert books.bank.find_purse("key", 7).lifetime.spent_nanos == 70
     await books.admit(caller, call_for(100))
     books.now = yesterday
-    with pytest.raises(QuotaExhausted):
+    with pytest.raises(QuotaExceeded):
         await books.admit(caller, call_for(31))
 
 
 def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_look() -> None:
-    bank = Bank(lambda: NOON)
+    bank = Balances(lambda: NOON)
     bank.load([Spending(1, 7, 130)], bank.today)
-    with pytest.raises(QuotaExhausted):
+    with pytest.raises(QuotaExceeded):
         bank.hold(caller_of(key=capped(100)), 1)
     assert bank.find_purse("key", 7).tally(bank.today).overrun_nanos == 30
     assert not bank.holds
@@ -380,7 +380,7 @@ def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_l
 
 def test_the_running_day_is_the_clocks() -> None:
     now = [NOON]
-    bank = Bank(lambda: now[0])
+    bank = Balances(lambda: now[0])
     first = bank.today
     assert bank.today is first
     now[0] = first.end_s

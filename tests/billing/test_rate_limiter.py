@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.billing.rate_limiter import MemoryCounters
-from gateway.domain.rate_limit import NO_LIMITS, Allowance, Limits, Standing, Subject, Turn, burst
+from gateway.billing.rate_limiter import InMemoryRateLimiter
+from gateway.domain.rate_limit import (
+    NO_LIMITS,
+    Limits,
+    RateLimitPermit,
+    RateLimitStatus,
+    RateLimitSubject,
+    RateLimitWindow,
+    burst,
+)
 from gateway.errors import RateLimited
 
 MAYBE = st.none() | st.integers(1, 40)
@@ -27,26 +35,28 @@ class Clock:
         return self.now
 
 
-def finish(coroutine: Coroutine[Any, Any, Turn]) -> Turn:
+def finish(coroutine: Coroutine[Any, Any, RateLimitPermit]) -> RateLimitPermit:
     """The result of a coroutine that never waits; one that does is an error."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         turn = end.value
-        assert isinstance(turn, Turn)
+        assert isinstance(turn, RateLimitPermit)
         return turn
     raise AssertionError("take() waited")
 
 
-def key(limits: Limits, number: int = 1) -> Subject:
-    return Subject("key", number, limits)
+def key(limits: Limits, number: int = 1) -> RateLimitSubject:
+    return RateLimitSubject("key", number, limits)
 
 
-def account(limits: Limits, number: int = 1) -> Subject:
-    return Subject("account", number, limits)
+def account(limits: Limits, number: int = 1) -> RateLimitSubject:
+    return RateLimitSubject("account", number, limits)
 
 
-def try_take(counters: MemoryCounters, subjects: Sequence[Subject], tokens: int = 0) -> Turn | RateLimited:
+def try_take(
+    counters: InMemoryRateLimiter, subjects: Sequence[RateLimitSubject], tokens: int = 0
+) -> RateLimitPermit | RateLimited:
     try:
         return finish(counters.take(subjects, tokens))
     except RateLimited as fault:
@@ -54,23 +64,25 @@ def try_take(counters: MemoryCounters, subjects: Sequence[Subject], tokens: int 
 
 
 async def test_a_request_takes_one_of_every_rate_of_every_subject() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     turn = await counters.take([key(Limits(600, 6_000)), account(Limits(60, 60_000))], 60)
     # The account has fewer requests remaining, the key fewer tokens.
-    assert turn.standing == Standing(Allowance(60, 5, 1.0), Allowance(6_000, 540, pytest.approx(0.6)))
+    assert turn.standing == RateLimitStatus(
+        RateLimitWindow(60, 5, 1.0), RateLimitWindow(6_000, 540, pytest.approx(0.6))
+    )
     assert (turn.tokens, turn.given_back) == (60, False)
 
 
 async def test_of_two_with_as_few_remaining_the_one_that_takes_longer_is_told() -> None:
-    turn = await MemoryCounters(Clock()).take([key(Limits(19)), account(Limits(10))], 0)
-    assert turn.standing.requests == Allowance(10, 0, 6.0)
+    turn = await InMemoryRateLimiter(Clock()).take([key(Limits(19)), account(Limits(10))], 0)
+    assert turn.standing.requests == RateLimitWindow(10, 0, 6.0)
 
 
 async def test_a_subject_without_limits_stands_nowhere_and_is_never_refused() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     for _ in range(1_000):
         turn = await counters.take([key(NO_LIMITS), account(NO_LIMITS)], 10**9)
-        assert turn.standing == Standing(None, None)
+        assert turn.standing == RateLimitStatus(None, None)
 
 
 @pytest.mark.parametrize("whose", ["key", "account"])
@@ -83,7 +95,7 @@ async def test_a_subject_without_limits_stands_nowhere_and_is_never_refused() ->
     ],
 )
 async def test_every_limit_of_every_subject_refuses(whose: str, limits: Limits, told: str, seconds: int) -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     subjects = [key(limits if whose == "key" else NO_LIMITS), account(limits if whose == "account" else NO_LIMITS)]
     turn = await counters.take(subjects, 50)
     with pytest.raises(RateLimited, match=f"limit of {told} is reached") as refused:
@@ -95,7 +107,7 @@ async def test_every_limit_of_every_subject_refuses(whose: str, limits: Limits, 
 
 
 async def test_the_limit_with_the_longest_wait_is_told() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(rpm=10, tpm=1, max_concurrency=1)), account(Limits(rpm=2, max_concurrency=1))]
     await counters.take(subjects, 1)
     with pytest.raises(RateLimited, match="This key's limit of 1 token a minute") as refused:
@@ -107,7 +119,7 @@ async def test_the_limit_with_the_longest_wait_is_told() -> None:
 
 
 async def test_of_two_equal_waits_the_keys_is_told() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(max_concurrency=1)), account(Limits(max_concurrency=1))]
     await counters.take(subjects, 0)
     with pytest.raises(RateLimited, match="This key's"):
@@ -116,7 +128,7 @@ async def test_of_two_equal_waits_the_keys_is_told() -> None:
 
 async def test_a_caller_who_waits_as_told_passes() -> None:
     clock = Clock()
-    counters = MemoryCounters(clock)
+    counters = InMemoryRateLimiter(clock)
     subjects = [key(Limits(rpm=7, tpm=1_000)), account(Limits(rpm=33))]
     passed = 0
     for _ in range(40):
@@ -125,7 +137,7 @@ async def test_a_caller_who_waits_as_told_passes() -> None:
             assert outcome.retry_after_s is not None
             clock.now += outcome.retry_after_s
             outcome = try_take(counters, subjects, 150)
-        assert isinstance(outcome, Turn)
+        assert isinstance(outcome, RateLimitPermit)
         passed += 1
     assert clock.now - 5_000 == pytest.approx((passed - 1) * 9)
 
@@ -142,8 +154,8 @@ def test_a_refused_request_takes_nothing_and_no_place_is_given_twice(
 ) -> None:
     """One hears of every attempt, its twin of those alone that passed: both tell the same of each."""
     clock = Clock()
-    counters, twin = MemoryCounters(clock), MemoryCounters(clock)
-    running: list[tuple[Turn, Turn, int, int]] = []
+    counters, twin = InMemoryRateLimiter(clock), InMemoryRateLimiter(clock)
+    running: list[tuple[RateLimitPermit, RateLimitPermit, int, int]] = []
     for gap_ms, number, tokens, used, ends in attempts:
         clock.now += gap_ms / 1_000
         if ends and running:
@@ -166,18 +178,18 @@ def test_a_refused_request_takes_nothing_and_no_place_is_given_twice(
 @given(st.integers(1, 200), st.lists(st.integers(0, 500), min_size=20, max_size=200))
 def test_over_any_minute_a_subject_gets_its_limit_and_a_burst(rpm: int, gaps_ms: list[int]) -> None:
     clock = Clock()
-    counters = MemoryCounters(clock)
+    counters = InMemoryRateLimiter(clock)
     passed: list[float] = []
     for number, gap_ms in enumerate(gaps_ms):
         clock.now += gap_ms / 1_000
-        if isinstance(try_take(counters, [key(NO_LIMITS, number % 3), account(Limits(rpm))]), Turn):
+        if isinstance(try_take(counters, [key(NO_LIMITS, number % 3), account(Limits(rpm))]), RateLimitPermit):
             passed.append(clock.now)
             assert sum(at >= clock.now - 60 for at in passed) <= rpm + burst(rpm)
     assert passed
 
 
 async def test_places_are_free_again_when_requests_end() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(max_concurrency=2)), account(Limits(max_concurrency=3))]
     first, _ = await counters.take(subjects, 0), await counters.take(subjects, 0)
     with pytest.raises(RateLimited):
@@ -189,38 +201,38 @@ async def test_places_are_free_again_when_requests_end() -> None:
 
 
 async def test_a_turn_is_given_back_once() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(tpm=60_000, max_concurrency=2))]
     turn, _ = await counters.take(subjects, 3_000), await counters.take(subjects, 3_000)
     counters.give_back(turn, 0)
     counters.give_back(turn, 0)
     last = await counters.take(subjects, 0)
-    assert last.standing.tokens == Allowance(60_000, 3_000, 3.0)
+    assert last.standing.tokens == RateLimitWindow(60_000, 3_000, 3.0)
     with pytest.raises(RateLimited, match="2 requests at once"):
         await counters.take(subjects, 0)
 
 
 @pytest.mark.parametrize(("used", "remaining"), [(0, 6_000), (10, 5_990), (1_000, 5_000), (4_000, 2_000), (9_000, 0)])
 async def test_what_a_request_used_is_what_is_counted(used: int, remaining: int) -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     subjects = [key(Limits(tpm=60_000)), account(Limits(tpm=600_000))]
     counters.give_back(await counters.take(subjects, 1_000), used)
     outcome = try_take(counters, subjects, 0)
     assert outcome.standing.tokens is not None
     assert outcome.standing.tokens.remaining == remaining
-    assert isinstance(outcome, Turn) is (used <= 6_000)
+    assert isinstance(outcome, RateLimitPermit) is (used <= 6_000)
 
 
 async def test_requests_that_come_together_share_the_places() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     subjects = [key(NO_LIMITS), account(Limits(max_concurrency=5))]
     outcomes = await asyncio.gather(*(counters.take(subjects, 1) for _ in range(20)), return_exceptions=True)
-    assert sum(isinstance(outcome, Turn) for outcome in outcomes) == 5
+    assert sum(isinstance(outcome, RateLimitPermit) for outcome in outcomes) == 5
     assert sum(isinstance(outcome, RateLimited) for outcome in outcomes) == 15
 
 
 async def test_a_key_and_an_account_of_the_same_id_are_two() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     await counters.take([key(Limits(max_concurrency=1))], 0)
     await counters.take([account(Limits(max_concurrency=1))], 0)
     with pytest.raises(RateLimited):
@@ -229,13 +241,13 @@ async def test_a_key_and_an_account_of_the_same_id_are_two() -> None:
 
 async def test_changed_limits_hold_from_the_next_request_on() -> None:
     clock = Clock()
-    counters = MemoryCounters(clock)
+    counters = InMemoryRateLimiter(clock)
     await counters.take([key(Limits(rpm=1))], 0)
     with pytest.raises(RateLimited) as refused:
         await counters.take([key(Limits(rpm=1))], 0)
     assert refused.value.retry_after_s == 60
     raised = await counters.take([key(Limits(rpm=600))], 0)  # the one request owed is a tenth of a second now
-    assert raised.standing.requests == Allowance(600, 58, pytest.approx(0.2))
+    assert raised.standing.requests == RateLimitWindow(600, 58, pytest.approx(0.2))
     for _ in range(58):
         await counters.take([key(Limits(rpm=600))], 0)
     with pytest.raises(RateLimited, match="limit of 12 ") as refused:
@@ -248,7 +260,7 @@ async def test_changed_limits_hold_from_the_next_request_on() -> None:
 
 async def test_limits_that_were_changed_hold_for_a_caller_whose_own_are_still_those_before() -> None:
     """Its subjects are the same object as before: what was found for them is not good any more."""
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     before, after = (key(Limits(max_concurrency=2)),), (key(Limits(max_concurrency=1)), account(NO_LIMITS))
     for subjects, most in ((before, 2), (after, 1), (before, 2), (after, 1)):
         turns = [await counters.take(subjects, 0) for _ in range(most)]
@@ -259,13 +271,13 @@ async def test_limits_that_were_changed_hold_for_a_caller_whose_own_are_still_th
 
 
 async def test_callers_who_share_an_account_share_its_meters_however_often_limits_change() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     shared = account(Limits(rpm=600, max_concurrency=4))
     callers = [(key(Limits(rpm=900), number), shared) for number in range(4)]
     turns = []
     for left, subjects in zip(range(59, 55, -1), callers, strict=True):
         turns.append(await counters.take(subjects, 0))
-        assert turns[-1].standing.requests == Allowance(600, left, pytest.approx((60 - left) / 10))
+        assert turns[-1].standing.requests == RateLimitWindow(600, left, pytest.approx((60 - left) / 10))
         await counters.take([key(Limits(rpm=left), 9)], 0)  # whoever that is, its limits change
     with pytest.raises(RateLimited, match="4 requests at once"):
         await counters.take(callers[0], 0)
@@ -274,17 +286,17 @@ async def test_callers_who_share_an_account_share_its_meters_however_often_limit
 
 
 async def test_a_raised_limit_frees_a_caller_who_owes_tokens() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     await counters.take([key(Limits(tpm=60))], 3_000)
     with pytest.raises(RateLimited) as refused:
         await counters.take([key(Limits(tpm=60))], 1)
     assert refused.value.retry_after_s == 2_995
     raised = await counters.take([key(Limits(tpm=60_000))], 0)
-    assert raised.standing.tokens == Allowance(60_000, 3_000, pytest.approx(3))
+    assert raised.standing.tokens == RateLimitWindow(60_000, 3_000, pytest.approx(3))
 
 
 async def test_lowered_places_count_what_began_before() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     turns = [await counters.take([key(NO_LIMITS)], 0) for _ in range(3)]
     for turn in turns[:2]:
         with pytest.raises(RateLimited):
@@ -296,7 +308,7 @@ async def test_lowered_places_count_what_began_before() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(60_000, 600), (600, 60_000)])
 async def test_a_correction_across_a_change_counts_at_the_larger_limit(before: int, after: int) -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     turn = await counters.take([key(Limits(tpm=before))], 0)
     kept = await counters.take([key(Limits(tpm=after))], 0)
     counters.give_back(turn, 6_000)
@@ -307,17 +319,17 @@ async def test_a_correction_across_a_change_counts_at_the_larger_limit(before: i
 
 
 async def test_a_limit_that_was_lifted_or_set_meanwhile_is_corrected_by_what_was_taken() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     limited, free = await counters.take([key(Limits(tpm=6_000))], 600), await counters.take([key(NO_LIMITS)], 600)
     counters.give_back(limited, 300)
     counters.give_back(free, 600_000)  # began unlimited
     last = await counters.take([key(Limits(tpm=6_000))], 0)
-    assert last.standing.tokens == Allowance(6_000, 300, pytest.approx(3))
+    assert last.standing.tokens == RateLimitWindow(6_000, 300, pytest.approx(3))
 
 
 async def test_subjects_at_rest_are_forgotten() -> None:
     clock = Clock()
-    counters = MemoryCounters(clock)
+    counters = InMemoryRateLimiter(clock)
     for number in range(20_000):
         clock.now += 1
         counters.give_back(await counters.take([key(Limits(60, 600, 1), number)], 1), 1)
@@ -327,7 +339,7 @@ async def test_subjects_at_rest_are_forgotten() -> None:
 
 async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
     clock = Clock()
-    counters = MemoryCounters(clock)
+    counters = InMemoryRateLimiter(clock)
     owes, runs = key(Limits(rpm=1), -1), key(Limits(max_concurrency=1), -2)
     spends = key(Limits(tpm=1), -3)
     counters.give_back(await counters.take([owes], 0), 0)
@@ -345,7 +357,7 @@ async def test_subjects_who_owe_or_run_something_are_remembered() -> None:
 
 
 async def test_a_caller_who_is_read_anew_over_and_over_is_not_remembered_as_often() -> None:
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     for _ in range(3_000):
         await counters.take((key(NO_LIMITS),), 0)
     assert len(counters._seats) <= 1_024
@@ -354,7 +366,7 @@ async def test_a_caller_who_is_read_anew_over_and_over_is_not_remembered_as_ofte
 
 async def test_a_newcomer_among_many_who_run_costs_no_look_at_all_of_them() -> None:
     """The dictionary is walked when it has doubled, not on each request."""
-    counters = MemoryCounters(Clock())
+    counters = InMemoryRateLimiter(Clock())
     walked = 0
     for number in range(5_000):
         before = counters._meters
@@ -366,9 +378,11 @@ async def test_a_newcomer_among_many_who_run_costs_no_look_at_all_of_them() -> N
 
 async def test_meters_that_are_new_are_not_forgotten_by_their_own_request() -> None:
     clock = Clock()
-    counters = MemoryCounters(clock)
+    counters = InMemoryRateLimiter(clock)
     for number in range(1_023):
-        counters.give_back(await counters.take([Subject("key", number, NO_LIMITS)], 0), 0)
-    turn = await counters.take([Subject("key", 5_000, NO_LIMITS), Subject("account", 5_000, NO_LIMITS)], 0)
+        counters.give_back(await counters.take([RateLimitSubject("key", number, NO_LIMITS)], 0), 0)
+    turn = await counters.take(
+        [RateLimitSubject("key", 5_000, NO_LIMITS), RateLimitSubject("account", 5_000, NO_LIMITS)], 0
+    )
     counters.give_back(turn, 0)
     assert turn.given_back

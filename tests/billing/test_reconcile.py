@@ -9,14 +9,14 @@ import attrs
 import pytest
 from sqlalchemy import text
 
-from gateway.billing.accounting import LOOK_AGAIN_S, Accounting
-from gateway.billing.flush_worker import FlushLedger
-from gateway.domain.balance import Hold
+from gateway.billing.accounting import LOOK_AGAIN_S, AccountingService
+from gateway.billing.flush_worker import LedgerFlusher
+from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import CANCELLED, VideoJob, VideoRules
 from gateway.request_context import write_row
 from gateway.storage.database import Database, open_database
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
 from gateway.videos.jobs import Videos
 from tests.support.billing_services import (
@@ -241,7 +241,7 @@ class Studio:
     videos: Videos
     store: MemoryVideoStore
 
-    def propose(self, number: int, nanos: int) -> tuple[VideoJob, Hold]:
+    def propose(self, number: int, nanos: int) -> tuple[VideoJob, Reservation]:
         """A job that is neither on record nor known to have its money, which is held."""
         caller = caller_of(capped(1_000), capped(500))
         arrival = self.books.arrive(caller)
@@ -431,11 +431,11 @@ async def database(tmp_path: Path, template_path: Path) -> AsyncIterator[Databas
 async def test_the_audit_finds_what_was_changed_in_the_database(
     books: Books, database: Database, statement: str, told: list[str]
 ) -> None:
-    ledger = SqlLedger(database)
-    accounting = Accounting(books.bank, ledger, books.outbox, clock=lambda: NOON)
+    ledger = LedgerRepository(database)
+    accounting = AccountingService(books.bank, ledger, books.outbox, clock=lambda: NOON)
     await books.spend(caller_of(), 5)
     await accounting.credit(caller_of(capped(DOLLAR)).account, top_up("2"))
-    await FlushLedger(books.outbox, ledger, books.journal).flush()
+    await LedgerFlusher(books.outbox, ledger, books.journal).flush()
     await database.change(text(statement))
     found = (await accounting.audit())["problems"]
     assert bool(found) is bool(told)

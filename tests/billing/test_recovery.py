@@ -10,13 +10,13 @@ from structlog.testing import capture_logs
 from gateway.billing.recovery import recover
 from gateway.domain.balance import read_day
 from gateway.domain.ledger import Ledger, OnCrash, UsageLine
-from gateway.domain.request_log import RequestFilter, RequestLog, RequestRow
+from gateway.domain.request_log import RequestFilter, RequestLog, RequestRecord
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, open_database
-from gateway.storage.journal import FileJournal
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.journal import RequestJournal
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
-from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.request_log import RequestLogRepository
 from tests.storage.conftest import copy_template
 from tests.support.journal_entries import begin, find, interrupted
 from tests.support.ledger_balances import ALWAYS, read_ids, read_spending, read_totals
@@ -33,9 +33,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "requests.journal"
 
 
-def crash(path: Path, *settled: RequestRow, running: Sequence[RequestRow] = ()) -> None:
+def crash(path: Path, *settled: RequestRecord, running: Sequence[RequestRecord] = ()) -> None:
     """A process that had noted these calls is no more."""
-    journal = FileJournal(path)
+    journal = RequestJournal(path)
     for row in running:
         journal.start(begin(row))
     for row in settled:
@@ -46,14 +46,14 @@ def crash(path: Path, *settled: RequestRow, running: Sequence[RequestRow] = ()) 
 
 async def start_again(path: Path, ledger: Ledger, on_crash: OnCrash | None = "release") -> None:
     """What the next process does about it."""
-    journal = FileJournal(path)
+    journal = RequestJournal(path)
     try:
         await recover(journal.leftovers, ledger, journal, on_crash=on_crash, now_ms=NOW_MS)
     finally:
         journal.close()
 
 
-async def read_rows(log: RequestLog) -> list[RequestRow]:
+async def read_rows(log: RequestLog) -> list[RequestRecord]:
     return [stored.row for stored in await log.list_requests(RequestFilter(), 100)]
 
 
@@ -145,7 +145,7 @@ async def test_what_was_interrupted_is_told_call_by_call(path: Path) -> None:
 class Unwilling(MemoryStore):
     """A store that takes nothing."""
 
-    async def post(self, _rows: Sequence[RequestRow]) -> None:
+    async def post(self, _rows: Sequence[RequestRecord]) -> None:
         raise StoreUnavailable("not now")
 
 
@@ -169,7 +169,7 @@ async def database(tmp_path: Path, template_path: Path) -> AsyncIterator[Databas
 
 async def test_what_the_store_has_already_stays_as_it_is(path: Path, database: Database) -> None:
     """A call that was stored and not yet forgotten, or noted as running only, when the process was killed."""
-    ledger, log = SqlLedger(database), SqlRequestLog(database)
+    ledger, log = LedgerRepository(database), RequestLogRepository(database)
     unnoted = make_row("running", cost_nanos=3)
     await ledger.post([ENDED, unnoted])
     new = make_row("new", cost_nanos=4)
@@ -181,11 +181,11 @@ async def test_what_the_store_has_already_stays_as_it_is(path: Path, database: D
 
 
 async def test_a_process_that_is_killed_while_it_recovers_charges_nothing_twice(path: Path, database: Database) -> None:
-    ledger = SqlLedger(database)
+    ledger = LedgerRepository(database)
     crash(path, ENDED, running=[RUNNING])
     content = path.read_bytes()
     for _ in range(3):
         path.write_bytes(content)  # stored, and killed before it was forgotten
         await start_again(path, ledger, "charge")
     assert await read_totals(ledger) == {(3, 5, 750, 750, 750)}
-    assert await read_ids(SqlRequestLog(database)) == ["req_running", "req_ended"]
+    assert await read_ids(RequestLogRepository(database)) == ["req_running", "req_ended"]

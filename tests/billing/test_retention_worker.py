@@ -6,10 +6,10 @@ from itertools import pairwise
 
 from structlog.testing import capture_logs
 
-from gateway.billing.retention_worker import FIRST_AFTER_S, HOURS_KEPT, MOST, RETIRE_EVERY_S, RetireRequests
-from gateway.billing.write_queue import Outbox
+from gateway.billing.retention_worker import FIRST_AFTER_S, HOURS_KEPT, MOST, RETIRE_EVERY_S, RetentionWorker
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.request_log import RequestFilter
-from gateway.domain.retention import Round
+from gateway.domain.retention import RetentionBatch
 from gateway.domain.traffic import HOUR_MS, TrafficFilter
 from gateway.errors import StoreUnavailable
 from gateway.storage.memory import MemoryStore
@@ -30,7 +30,7 @@ class Store(MemoryStore):
         self.asked: list[tuple[int, int, int]] = []
         self.at: list[float] = []
 
-    async def retire_requests(self, before_ms: int, after: int, most: int) -> Round:
+    async def retire_requests(self, before_ms: int, after: int, most: int) -> RetentionBatch:
         self.asked.append((before_ms, after, most))
         self.at.append(asyncio.get_running_loop().time())
         if self.failing:
@@ -43,8 +43,8 @@ class Desk:
     """The job over a store in memory."""
 
     def __init__(self, keep_days: int = 90) -> None:
-        self.store, self.outbox, self.keep_days = Store(), Outbox(), keep_days
-        self.job = RetireRequests(self.store, self.outbox, lambda: self.keep_days, lambda: NOW_S, rest_s=0)
+        self.store, self.outbox, self.keep_days = Store(), WriteQueue(), keep_days
+        self.job = RetentionWorker(self.store, self.outbox, lambda: self.keep_days, lambda: NOW_S, rest_s=0)
 
     async def put(self, *ages_ms: int) -> None:
         rows = [make_row(age_ms, settled_ms=NOW_MS - age_ms, cost_nanos=1) for age_ms in ages_ms]

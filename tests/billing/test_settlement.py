@@ -7,11 +7,11 @@ import attrs
 import pytest
 
 from gateway.domain.account import Account, ApiKey, Caller
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, nanos
-from gateway.domain.request_log import RequestRow, Tried
+from gateway.domain.request_log import FailedAttempt, RequestRecord
 from gateway.domain.usage import Usage
-from gateway.errors import InvalidRequest, QuotaExhausted, UpstreamError, UpstreamTimeout
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderTimeout, QuotaExceeded
 from gateway.formats.openai.chat import read_chat_call
 from gateway.request_context import CLIENT_CLOSED_STATUS, Arrival, Delivery, Outcome
 from tests.support.billing_services import Books, call_for, caller_of, capped, option_of
@@ -20,13 +20,13 @@ CALLER = Caller(Account(1, "acme"), ApiKey(7, 1, "laptop", b"", ""))
 CALL = read_chat_call({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 PRICE = Price("m", input_nanos_per_million=nanos(Decimal(2)), output_nanos_per_million=nanos(Decimal(10)))
 OPTION = option_of(PRICE, model="theirs")
-TIMED_OUT = Tried("other", "upstream_timeout", 120)
+TIMED_OUT = FailedAttempt("other", "upstream_timeout", 120)
 ARRIVAL = Arrival("req_1", CALLER, "chat", started_ms=1_000, started_at=10.0, client_request_id="theirs")
 RESERVED = (2 * 8 + 2) * 2_000 + 4_096 * 10_000
 """Two bytes and a template, and the most that is set aside for an answer."""
 
 
-async def settle(books: Books, delivery: Delivery, outcome: Outcome) -> RequestRow:
+async def settle(books: Books, delivery: Delivery, outcome: Outcome) -> RequestRecord:
     """The row of a call that was granted, and became ``delivery``."""
     grant = await books.admission.admit(ARRIVAL, CALL, [OPTION])
     grant.delivery = delivery
@@ -47,7 +47,7 @@ def ended(ending: Any, now: float = 11.0, **more: Any) -> Outcome:
 
 
 async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
-    assert await settle(books, delivered(), ended("completed", 12.5)) == RequestRow(
+    assert await settle(books, delivered(), ended("completed", 12.5)) == RequestRecord(
         id="req_1",
         started_ms=1_000,
         settled_ms=3_000,
@@ -78,13 +78,13 @@ async def test_the_row_of_a_success_has_every_field(books: Books) -> None:
 
 
 async def test_a_stream_that_failed_after_its_first_byte_was_a_200_and_is_charged(books: Books) -> None:
-    row = await settle(books, delivered(), ended("upstream_failed", fault=UpstreamError("x")))
+    row = await settle(books, delivered(), ended("upstream_failed", fault=ProviderBadResponse("x")))
     assert (row.status, row.ending, row.error_code) == (200, "upstream_failed", "upstream_error")
     assert row.cost_nanos == 3_000_000
 
 
 async def test_a_failure_before_the_first_byte_has_the_faults_status_and_costs_nothing(books: Books) -> None:
-    failed = ended("upstream_failed", fault=UpstreamTimeout("x"))
+    failed = ended("upstream_failed", fault=ProviderTimeout("x"))
     row = await settle(books, Delivery(option=OPTION, attempts=3), failed)
     assert (row.status, row.error_code, row.first_byte_ms, row.cost_nanos) == (504, "upstream_timeout", None, 0)
     assert (row.attempts, row.usage_source, row.reserved_nanos) == (3, "none", RESERVED)
@@ -103,7 +103,7 @@ async def test_a_grant_that_came_to_no_attempt_costs_nothing(books: Books) -> No
 
 
 @pytest.mark.parametrize("call", [None, CALL])
-async def test_a_call_refused_before_it_was_granted_costs_nothing(books: Books, call: Call | None) -> None:
+async def test_a_call_refused_before_it_was_granted_costs_nothing(books: Books, call: InferenceRequest | None) -> None:
     row = books.settlement.refuse(ARRIVAL, call, ended("refused", 10.001, fault=InvalidRequest("x", param="n")))
     assert books.outbox.take(10) == [row]
     assert (row.model, row.channel, row.attempts) == ("m" if call else "", None, 0)
@@ -113,7 +113,7 @@ async def test_a_call_refused_before_it_was_granted_costs_nothing(books: Books, 
 
 @pytest.mark.parametrize("status", [403, 429])
 async def test_a_call_refused_for_money_has_the_caps_status(books: Books, status: int) -> None:
-    row = books.settlement.refuse(ARRIVAL, CALL, ended("refused", fault=QuotaExhausted("x", status=status)))
+    row = books.settlement.refuse(ARRIVAL, CALL, ended("refused", fault=QuotaExceeded("x", status=status)))
     assert (row.status, row.error_code) == (status, "insufficient_quota")
 
 
@@ -137,7 +137,7 @@ async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_t
     arrival, grant = running = await books.admit(caller, call_for(20))
     first = books.settle(running, 15)
     grant.delivery.usage = Usage(90)
-    assert books.settlement.settle(arrival, grant, ended("failed", fault=UpstreamError("x"))) is first
+    assert books.settlement.settle(arrival, grant, ended("failed", fault=ProviderBadResponse("x"))) is first
     assert len(books.outbox) == 1
     purse = books.bank.find_purse("account", 1)
     assert (purse.held_nanos, purse.lifetime.spent_nanos) == (0, 15)

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gateway.billing.quota import Admission
-from gateway.billing.rate_limiter import MemoryCounters
-from gateway.billing.write_queue import MAX_WAITING, Outbox
+from gateway.billing.quota import QuotaService
+from gateway.billing.rate_limiter import InMemoryRateLimiter
+from gateway.billing.write_queue import MAX_WAITING, WriteQueue
 from gateway.domain.rate_limit import Limits
 from gateway.errors import StoreUnavailable
 from tests.support.billing_services import Books, call_for, caller_of
@@ -14,7 +14,7 @@ from tests.support.request_records import make_rows
 
 
 async def test_it_gives_rows_in_their_order_and_never_more_than_asked() -> None:
-    outbox, rows = Outbox(), make_rows(1, 2, 3)
+    outbox, rows = WriteQueue(), make_rows(1, 2, 3)
     for row in rows:
         outbox.put(row)
     assert len(outbox) == 3
@@ -27,7 +27,7 @@ async def test_it_gives_rows_in_their_order_and_never_more_than_asked() -> None:
 
 
 async def test_rows_put_back_come_first_and_in_their_old_order() -> None:
-    outbox, rows = Outbox(), make_rows(1, 2, 3, 4)
+    outbox, rows = WriteQueue(), make_rows(1, 2, 3, 4)
     for row in rows[:3]:
         outbox.put(row)
     taken = outbox.take(2)
@@ -38,7 +38,7 @@ async def test_rows_put_back_come_first_and_in_their_old_order() -> None:
 
 
 async def test_who_waits_for_a_row_wakes_with_the_first_and_waits_again_after_the_last() -> None:
-    outbox, (row,) = Outbox(), make_rows(1)
+    outbox, (row,) = WriteQueue(), make_rows(1)
     waiting = asyncio.create_task(outbox.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -56,7 +56,7 @@ async def test_who_waits_for_a_row_wakes_with_the_first_and_waits_again_after_th
 
 
 async def test_nobody_waits_while_rows_are_left() -> None:
-    outbox = Outbox()
+    outbox = WriteQueue()
     for row in make_rows(1, 2):
         outbox.put(row)
     outbox.take(1)
@@ -65,7 +65,7 @@ async def test_nobody_waits_while_rows_are_left() -> None:
 
 
 async def test_when_as_many_rows_wait_as_may_there_is_no_room_for_new_work() -> None:
-    outbox = Outbox(most=3)
+    outbox = WriteQueue(most=3)
     for row in make_rows(1, 2):
         outbox.put(row)
     outbox.check_room()
@@ -82,7 +82,7 @@ async def test_when_as_many_rows_wait_as_may_there_is_no_room_for_new_work() -> 
 
 async def test_calls_that_run_already_are_taken_in_whatever_waits() -> None:
     """What was settled is never dropped, also above the bound and while the store fails."""
-    outbox, rows = Outbox(most=2), make_rows(*range(6))
+    outbox, rows = WriteQueue(most=2), make_rows(*range(6))
     outbox.failing = True
     for row in rows:
         outbox.put(row)
@@ -91,7 +91,7 @@ async def test_calls_that_run_already_are_taken_in_whatever_waits() -> None:
 
 
 async def test_while_the_store_fails_there_is_no_room_though_nothing_waits() -> None:
-    outbox = Outbox()
+    outbox = WriteQueue()
     outbox.failing = True
     with pytest.raises(StoreUnavailable):
         outbox.check_room()
@@ -100,7 +100,7 @@ async def test_while_the_store_fails_there_is_no_room_though_nothing_waits() -> 
 
 
 async def test_twenty_thousand_rows_are_its_bound() -> None:
-    outbox, (row,) = Outbox(), make_rows(1)
+    outbox, (row,) = WriteQueue(), make_rows(1)
     for _ in range(MAX_WAITING - 1):
         outbox.put(row)
     outbox.check_room()
@@ -110,9 +110,13 @@ async def test_twenty_thousand_rows_are_its_bound() -> None:
 
 
 async def test_nothing_is_held_for_a_call_that_waits_for_a_busy_store(books: Books) -> None:
-    caller, outbox, counters = caller_of(limits=Limits(max_concurrency=1)), Outbox(most=2), MemoryCounters(lambda: 0.0)
+    caller, outbox, counters = (
+        caller_of(limits=Limits(max_concurrency=1)),
+        WriteQueue(most=2),
+        InMemoryRateLimiter(lambda: 0.0),
+    )
     outbox.put(make_rows(1)[0])
-    admission = Admission(books.bank, counters, books.journal, outbox)
+    admission = QuotaService(books.bank, counters, books.journal, outbox)
     waiting = asyncio.create_task(admission.admit(books.arrive(caller), call_for(1), []))
     await asyncio.sleep(0)
     assert not waiting.done()

@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from gateway.auth.sessions import Visitor as AtTheDoor
-from gateway.domain.member import Proof
+from gateway.auth.sessions import ClientInfo as AtTheDoor
+from gateway.domain.member import Credential
 from gateway.server.context import RECEPTION
 from tests.browser.chromium import BROWSER
 from tests.browser.conftest import Enter
@@ -84,7 +84,7 @@ async def furnish(house: House, provider: Provider) -> None:
     ada = await house.know("ada", "administrator", "acme")
     for agent in ANY:
         at = AtTheDoor("203.0.113.9", agent)
-        await house.gateway.app[RECEPTION].open(ada, Proof(ada.passphrase, is_known=True), at)
+        await house.gateway.app[RECEPTION].open(ada, Credential(ada.passphrase, is_known=True), at)
 
 
 async def use(house: House) -> None:

@@ -13,13 +13,13 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.app import Welcome
+from gateway.app import StartupInfo
 from gateway.cli import output as cli_show
 from gateway.cli.admin_client import (
-    Admin,
-    NotReady,
-    Place,
-    Trouble,
+    AdminClient,
+    CliContext,
+    CliError,
+    StartupError,
     create_key,
     find_running,
     may_still_answer,
@@ -32,10 +32,10 @@ from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway
 
 
-def place_of(gateway: RunningGateway, **more: Any) -> Place:
+def place_of(gateway: RunningGateway, **more: Any) -> CliContext:
     """Where the command finds ``gateway``, which says where it answers as ``serve`` would."""
     gateway.folder.announce(gateway.url)
-    return Place(gateway.folder.path, None, {}, **more)
+    return CliContext(gateway.folder.path, None, {}, **more)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_a_name_with_any_sign_reaches_its_account(gateway_with: StartGatew
             await admin.call("POST", "accounts", body={"name": name})
             assert (await admin.get("accounts", name))["name"] == name
         for name in ("..", "a%2Fb", "a?b", "a#b", "é", "-"):
-            with pytest.raises(Trouble, match="No account is called"):
+            with pytest.raises(CliError, match="No account is called"):
                 await admin.get("accounts", name)
 
 
@@ -70,7 +70,7 @@ async def test_a_query_value_is_sent_as_it_is_and_none_is_left_out(gateway_with:
     async with open_admin(place_of(gateway)) as admin:
         answer = await admin.get("requests", query={"model": "a&status=x", "status": None})
         assert answer["data"] == []
-        with pytest.raises(Trouble, match=r"'status' must be a number, 'error' or 'ok'"):
+        with pytest.raises(CliError, match=r"'status' must be a number, 'error' or 'ok'"):
             await admin.get("requests", query={"status": "x"})
 
 
@@ -81,7 +81,7 @@ async def test_a_new_key_gets_a_name_that_is_free_in_its_account(gateway_with: S
         names = [(await create_key(admin, "acme", {}))["name"] for _ in range(2)]  # one key there: the next is key-2
         assert names == ["key-3", "key-4"]
         assert (await create_key(admin, "other", {}))["name"] == "key-1"
-        with pytest.raises(Trouble, match="--account: acme, other"):
+        with pytest.raises(CliError, match="--account: acme, other"):
             await create_key(admin, None, {})
 
 
@@ -89,7 +89,7 @@ async def test_without_an_account_making_a_key_says_how_to_add_one(gateway_with:
     gateway = await gateway_with({"account": [], "key": []})
     async with open_admin(place_of(gateway)) as admin:
         await admin.call("DELETE", "accounts", "local")
-        with pytest.raises(Trouble, match="gateway accounts add NAME"):
+        with pytest.raises(CliError, match="gateway accounts add NAME"):
             await create_key(admin, None, {})
 
 
@@ -98,37 +98,37 @@ async def test_a_wrong_token_is_refused_with_the_gateways_own_words(gateway_with
     place = place_of(gateway)
     (place.data / "admin.token").write_text("another")
     async with open_admin(place) as admin:
-        with pytest.raises(Trouble, match="needs the token in the data folder"):
+        with pytest.raises(CliError, match="needs the token in the data folder"):
             await admin.get("accounts")
 
 
 async def test_a_gateway_that_is_still_starting_is_waited_for(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({})
-    place = Place(gateway.folder.path, None, {}, busy_wait_s=3)
+    place = CliContext(gateway.folder.path, None, {}, busy_wait_s=3)
     asyncio.get_running_loop().call_later(0.1, gateway.folder.announce, gateway.url)
     async with open_admin(place) as admin:
         assert (await admin.get("status"))["channels"] == 1
 
 
 async def test_a_folder_held_without_an_address_is_given_up_with_its_holder_named(held: DataFolder) -> None:
-    with pytest.raises(Trouble, match=r"in use by process \d+, which gives no address") as refused:
-        async with open_admin(Place(held.path, None, {}, busy_wait_s=0.1)):
+    with pytest.raises(CliError, match=r"in use by process \d+, which gives no address") as refused:
+        async with open_admin(CliContext(held.path, None, {}, busy_wait_s=0.1)):
             pass
     assert refused.value.exit_code == 1
 
 
 async def test_an_address_where_nothing_answers_is_told(held: DataFolder) -> None:
     held.announce("http://127.0.0.1:9")
-    async with open_admin(Place(held.path, None, {})) as admin:
-        with pytest.raises(Trouble, match=r"http://127\.0\.0\.1:9 does not answer"):
+    async with open_admin(CliContext(held.path, None, {})) as admin:
+        with pytest.raises(CliError, match=r"http://127\.0\.0\.1:9 does not answer"):
             await admin.get("accounts")
 
 
 async def test_a_missing_token_is_told(held: DataFolder) -> None:
     held.announce("http://127.0.0.1:9")
     (held.path / "admin.token").unlink()
-    with pytest.raises(Trouble, match=r"admin\.token cannot be read"):
-        async with open_admin(Place(held.path, None, {})):
+    with pytest.raises(CliError, match=r"admin\.token cannot be read"):
+        async with open_admin(CliContext(held.path, None, {})):
             pass
 
 
@@ -142,8 +142,8 @@ async def test_something_else_at_the_address_is_told(held: DataFolder, body: byt
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         held.announce(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        async with open_admin(Place(held.path, None, {})) as admin:
-            with pytest.raises(Trouble, match="not this gateway's admin API"):
+        async with open_admin(CliContext(held.path, None, {})) as admin:
+            with pytest.raises(CliError, match="not this gateway's admin API"):
                 await admin.get("accounts")
     finally:
         await runner.cleanup()
@@ -159,8 +159,8 @@ async def test_a_gateway_that_hangs_is_given_up_after_the_time_allowed(held: Dat
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         held.announce(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        async with open_admin(Place(held.path, None, {})) as admin:
-            with pytest.raises(Trouble, match="does not answer"):
+        async with open_admin(CliContext(held.path, None, {})) as admin:
+            with pytest.raises(CliError, match="does not answer"):
                 await admin.call("GET", "accounts", timeout_s=0.05)
     finally:
         await runner.cleanup()
@@ -191,7 +191,7 @@ def test_only_a_channel_that_asks_for_its_models_and_has_heard_nothing_is_waited
 async def test_a_folder_that_cannot_be_read_is_the_operators_to_set_right(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    with pytest.raises(NotReady, match=r"file cannot be read: Not a directory") as refused:
+    with pytest.raises(StartupError, match=r"file cannot be read: Not a directory") as refused:
         find_running(path)
     assert refused.value.exit_code == 2
 
@@ -199,10 +199,10 @@ async def test_a_folder_that_cannot_be_read_is_the_operators_to_set_right(tmp_pa
 def test_a_probe_of_a_running_gateway_asks_it(held: DataFolder) -> None:
     held.announce("http://127.0.0.1:9")
 
-    async def work(admin: Admin) -> bool:
+    async def work(admin: AdminClient) -> bool:
         return admin.offline
 
-    assert probe(Place(held.path, None, {}), work) is False
+    assert probe(CliContext(held.path, None, {}), work) is False
 
 
 def test_fields_are_what_was_given_and_none_takes_a_setting_back() -> None:
@@ -247,7 +247,7 @@ def test_the_greeting_calls_a_model_that_can_chat(models: tuple[str, ...], picke
 
 
 def test_the_greetings_call_can_be_copied_whatever_the_model_is_called(capsys: pytest.CaptureFixture[str]) -> None:
-    cli_show.greet("http://[::1]:8080", Welcome(secret="sk-abc", models=("it's $HOME",)))
+    cli_show.greet("http://[::1]:8080", StartupInfo(secret="sk-abc", models=("it's $HOME",)))
     printed = capsys.readouterr().out
     words = shlex.split(printed[printed.index("curl") :].partition("\n\n")[0])
     assert json.loads(words[-1])["model"] == "it's $HOME"
@@ -255,7 +255,7 @@ def test_the_greetings_call_can_be_copied_whatever_the_model_is_called(capsys: p
 
 
 def test_a_greeting_before_any_provider_has_answered_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    cli_show.greet("http://127.0.0.1:8080", Welcome(secret="sk-abc"))
+    cli_show.greet("http://127.0.0.1:8080", StartupInfo(secret="sk-abc"))
     printed = capsys.readouterr().out
     assert "being asked of the providers" in printed
     assert "YOUR-MODEL" in printed

@@ -23,9 +23,9 @@ from gateway.cli.main import main
 from gateway.cli.options import Amount
 from gateway.cli.output import clean, write_usd
 from gateway.cli.output_billing import fill_days, fit_columns, write_bars, write_cost
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.storage.database import open_database
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.ledger import LedgerRepository
 from tests.cli.test_main import Server, run_many, start_server, stop_server
 
 JANUARY = ["--since", "2026-01-01", "--until", "2026-01-31"]
@@ -40,10 +40,10 @@ USED = [
 ]
 
 
-def make_row(day: int, model: str, number: int, cost_nanos: int) -> RequestRow:
+def make_row(day: int, model: str, number: int, cost_nanos: int) -> RequestRecord:
     """A call on a day of January 2026, of the key that the first start makes; those at no cost went above a cap."""
     at_ms = int(datetime(2026, 1, day, 12, tzinfo=UTC).timestamp() * 1000)
-    return RequestRow(
+    return RequestRecord(
         id=f"{day}-{model}-{number}",
         started_ms=at_ms,
         settled_ms=at_ms,
@@ -71,9 +71,9 @@ def make_row(day: int, model: str, number: int, cost_nanos: int) -> RequestRow:
     )
 
 
-async def post(data: Path, rows: list[RequestRow]) -> None:
+async def post(data: Path, rows: list[RequestRecord]) -> None:
     database = await open_database(f"sqlite:///{data / 'gateway.db'}")
-    await SqlLedger(database).post(rows)
+    await LedgerRepository(database).post(rows)
     await database.close()
 
 

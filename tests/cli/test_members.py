@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from gateway.cli.main import main
 from gateway.cli.output import greet
-from gateway.options import Welcome
+from gateway.options import StartupInfo
 from gateway.server.context import INVITATIONS, RECEPTION
 from tests.cli.test_channels import log, sit_down
 from tests.conftest import StartGateway
@@ -73,15 +73,15 @@ def test_where_no_gateway_runs_a_link_leads_to_where_the_next_will(tmp_path: Pat
     assert made.stdout.startswith(f"{address}/console/join#")
 
 
-def read_greeting(capsys: Any, welcome: Welcome) -> list[str]:
+def read_greeting(capsys: Any, welcome: StartupInfo) -> list[str]:
     greet("http://127.0.0.1:8080", welcome)
     return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
 
 def test_a_start_says_where_the_console_is_and_how_its_first_administrator_gets_in(capsys: Any) -> None:
-    lines = read_greeting(capsys, Welcome("sk-first", ("demo-chat",), demo=True, setup_token="t0ken"))
+    lines = read_greeting(capsys, StartupInfo("sk-first", ("demo-chat",), demo=True, setup_token="t0ken"))
     where = lines.index("console   http://127.0.0.1:8080/console/setup#t0ken")
     assert lines[where + 1] == "open this link in a browser: it makes you the administrator, and is good once"
-    lines = read_greeting(capsys, Welcome())
+    lines = read_greeting(capsys, StartupInfo())
     assert "console   http://127.0.0.1:8080/console" in lines
     assert not any("setup" in line for line in lines)

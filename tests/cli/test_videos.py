@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from gateway.cli.admin_client import Trouble
+from gateway.cli.admin_client import CliError
 from gateway.cli.main import main
 from gateway.cli.output_videos import NOTHING, print_as_they_change, print_videos, write_change, write_status
 from gateway.cli.progress import draw_bars, draw_table
@@ -261,7 +261,7 @@ async def test_what_is_no_more_is_told_as_gone() -> None:
 
 
 async def test_an_id_that_is_nobodys_is_told_before_anything_is_followed() -> None:
-    with pytest.raises(Trouble, match="There is no video video_2"):
+    with pytest.raises(CliError, match="There is no video video_2"):
         await watch(Office([[make(1)]]), "video_1", "video_2")
 
 

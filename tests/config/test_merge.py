@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec
 from gateway.config.loader import read_declared
-from gateway.config.merge import EDITABLE, Declared, find_sources, list_sections, read_stored, settle
+from gateway.config.merge import EDITABLE, FileConfig, find_sources, list_sections, read_stored, settle
 from gateway.config.schema import Config, MediaSection, RoutingSection
 from gateway.domain.setting import Setting, name_group, name_price, name_setting
 from gateway.parsing import read_table
 
-NOTHING = Declared(Config())
+NOTHING = FileConfig(Config())
 
 
-def declare(**tables: Any) -> Declared:
+def declare(**tables: Any) -> FileConfig:
     """What a file with these tables says; its other keys nobody says."""
     config = read_table(tables, Config)
     said = {name_setting(section, key) for section, table in tables.items() if isinstance(table, dict) for key in table}
-    return Declared(config, dict.fromkeys(said, "file"))
+    return FileConfig(config, dict.fromkeys(said, "file"))
 
 
 def test_nothing_stored_changes_nothing() -> None:

@@ -21,7 +21,7 @@ from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, na
 from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage
 from gateway.formats.gemini import videos as gemini_videos
 from gateway.formats.vendors import dashscope_videos, kling_videos, minimax_videos
-from gateway.parsing import Problems, read_table
+from gateway.parsing import ValidationErrors, read_table
 from gateway.providers.registry import PROVIDERS
 from scripts import update_prices
 
@@ -91,7 +91,7 @@ def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() ->
     ],
 )
 def test_a_price_that_cannot_be_is_told_with_its_key(key: str, value: Any, where: str) -> None:
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ValidationErrors) as caught:
         read_table({"model": "m", key: value}, PriceSpec)
     assert [problem[0] for problem in caught.value.problems] == [where]
 

@@ -21,16 +21,16 @@ import structlog
 from gateway.app import build
 from gateway.config.loader import read_declared
 from gateway.config.merge import settle
-from gateway.config.reload import InForce, Reloader, Ruled
+from gateway.config.reload import LiveConfig, Reloader, Ruled
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.media import MediaRules
 from gateway.errors import InvalidRequest, StoreUnavailable
-from gateway.media.cleanup_worker import SweepMedia
-from gateway.options import Site
+from gateway.media.cleanup_worker import MediaCleanup
+from gateway.options import AppOptions
 from gateway.server.context import OFFICE, ROOMS
 from gateway.server.protocol import GatewayRunner
 from gateway.storage.data_folder import DataFolder
-from gateway.storage.media_files import FileMediaStore
+from gateway.storage.media_files import MediaFiles
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_settings import MemorySettingStore
 from tests.conftest import StartGateway
@@ -71,7 +71,7 @@ class Reloadable:
     gateway: RunningGateway
     file: Path
     reloader: Reloader
-    in_force: InForce
+    in_force: LiveConfig
     trail: MemoryAuditTrail
 
     async def reload(self, tables: Tables | str) -> Any:
@@ -121,7 +121,7 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         file.write_text(write_toml({**BASE, **tables}))
         gateway = await gateway_with({**BASE, **tables})
         rooms, office = gateway.app[ROOMS], gateway.app[OFFICE]
-        in_force = InForce(settle(read_declared(file, {})))
+        in_force = LiveConfig(settle(read_declared(file, {})))
         ruled = Ruled(
             administration=office.administration,
             fleet=office.fleet,
@@ -715,7 +715,7 @@ async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
         shutil.copy(template_path, path / "gateway.db")
         folder = DataFolder(path)
         declared = read_declared(file, {})
-        site = Site(
+        site = AppOptions(
             declared.config,
             folder,
             {},
@@ -902,9 +902,9 @@ async def test_how_long_links_are_good_follows_the_file_and_links_that_are_out_s
 async def test_what_is_swept_follows_the_file(reloadable: Reload, tmp_path: Path) -> None:
     tables: Tables = {"channel": [channel(NOWHERE)]}
     site = await reloadable(tables)
-    store = FileMediaStore(tmp_path / "media")
+    store = MediaFiles(tmp_path / "media")
     stored = await store.put(draw())
-    sweep = SweepMedia(store, site.in_force.find_media_rules, lambda: stored.stored_s + 25 * 3_600)
+    sweep = MediaCleanup(store, site.in_force.find_media_rules, lambda: stored.stored_s + 25 * 3_600)
     await sweep.sweep()
     assert await store.find(stored.id) is not None
     await site.reload({**tables, "media": {"keep_hours": 24.5, "link_hours": 24.5}})

@@ -26,12 +26,12 @@ from gateway.config.schema import (
 )
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.circuit_breaker import Rules
+from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.media import MediaRules, check_link, sign_link
 from gateway.domain.price import Price
-from gateway.parsing import Problems, read_table
+from gateway.parsing import ValidationErrors, read_table
 from gateway.routing.channel_spec import ChannelSpec
-from gateway.routing.load_balancer import DEFAULT_SETTINGS, Settings
+from gateway.routing.load_balancer import DEFAULT_SETTINGS, RetrySettings
 
 CHANNEL = {"name": "up", "provider": "openai", "sync": True}
 ACCOUNT = {"name": "acme"}
@@ -39,7 +39,7 @@ KEY = {"name": "laptop", "account": "acme", "secret": "sk-" + "a" * 20}
 
 
 def problems(**tables: Any) -> dict[str, str]:
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ValidationErrors) as caught:
         read_table(tables, Config)
     return dict(caught.value.problems)
 
@@ -165,8 +165,8 @@ def test_what_is_said_of_routing_is_how_calls_are_spread() -> None:
         "sync_interval_s": 30,
     }
     section = read_table({"routing": table}, Config).routing
-    rules = Rules(failures=4, ratio=0.75, cooldown_s=2.0, max_cooldown_s=60.0, ramp_s=0.0)
-    assert section.settings() == Settings(rules, max_attempts=5, retry_ratio=0.5)
+    rules = BreakerSettings(failures=4, ratio=0.75, cooldown_s=2.0, max_cooldown_s=60.0, ramp_s=0.0)
+    assert section.settings() == RetrySettings(rules, max_attempts=5, retry_ratio=0.5)
     assert section.sync_interval_s == 30.0
 
 

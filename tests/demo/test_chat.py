@@ -87,7 +87,7 @@ def function(name: str, parameters: dict[str, Any] | None = None) -> dict[str, A
     return {"type": "function", "function": {"name": name, "parameters": parameters or {}}}
 
 
-def answered(ask: dict[str, Any], index: int = 0) -> talk.Answer:
+def answered(ask: dict[str, Any], index: int = 0) -> talk.DemoAnswer:
     return talk.answer(asks.read_chat(ask), index)
 
 
@@ -274,7 +274,7 @@ def test_a_schema_that_contains_itself_many_times_over_is_refused_at_once() -> N
     names = [f"n{number}" for number in range(30)]
     schema = {"properties": {name: {"$ref": "#"} for name in names}, "required": names}
     for form in (schema, {"type": "array", "minItems": 10**9, "items": {}}, {"minLength": 2**60}):
-        with pytest.raises(asks.AskError, match="2000") if form.get("type") or form.get("required") else NOTHING:
+        with pytest.raises(asks.RequestError, match="2000") if form.get("type") or form.get("required") else NOTHING:
             assert len(fill(form, "go")) <= 2_100
 
 
@@ -358,7 +358,7 @@ def test_no_schema_however_odd_breaks_the_filling(schema: dict[str, Any], prompt
 )
 def test_a_chat_request_is_read_or_refused_but_never_a_crash(fields: dict[str, Any]) -> None:
     """Whatever is not refused is answered to its end; any other exception fails this test."""
-    with contextlib.suppress(asks.AskError):
+    with contextlib.suppress(asks.RequestError):
         assert answered({**body(), **fields}).finish_reason in {"stop", "tool_calls"}
 
 
@@ -383,7 +383,7 @@ def test_a_chat_request_is_read_or_refused_but_never_a_crash(fields: dict[str, A
     ],
 )
 def test_a_wrong_field_is_named_in_the_refusal(wrong: dict[str, Any], param: str) -> None:
-    with pytest.raises(asks.AskError) as caught:
+    with pytest.raises(asks.RequestError) as caught:
         asks.read_chat({**body(), **wrong})
     assert caught.value.status == 400
     assert caught.value.body["error"]["param"] == param
@@ -393,7 +393,7 @@ def test_a_schema_too_deep_to_write_is_refused() -> None:
     deep: dict[str, Any] = {}
     for _ in range(400):
         deep = {"a": deep}
-    with pytest.raises(asks.AskError, match="too deep"):
+    with pytest.raises(asks.RequestError, match="too deep"):
         talk.prompt_tokens(asks.read_chat(body(tools=[function("a", deep)])))
 
 
@@ -446,6 +446,6 @@ def test_input_comes_in_four_shapes(given_input: Any, count: int, tokens: int) -
     ],
 )
 def test_a_wrong_embedding_field_is_named_in_the_refusal(wrong: dict[str, Any], param: str) -> None:
-    with pytest.raises(asks.AskError) as caught:
+    with pytest.raises(asks.RequestError) as caught:
         asks.read_embedding({"model": "demo-embedding", "input": "x", **wrong})
     assert caught.value.body["error"]["param"] == param

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from gateway.demo.requests import AskError
-from gateway.demo.responses import Told
+from gateway.demo.requests import RequestError
+from gateway.demo.responses import DemoResponse
 from gateway.demo.server import DemoUpstream
 from tests.conftest import NO_TLS
 from tests.demo.test_chat import json_values
@@ -213,8 +213,8 @@ async def test_what_the_demo_cannot_do_is_named(strict: openai.AsyncOpenAI, fiel
 )  # fmt: skip
 def test_any_request_is_answered_or_refused_and_never_a_crash(body: dict[str, Any]) -> None:
     try:
-        told = Told.to(body)
-    except AskError:
+        told = DemoResponse.to(body)
+    except RequestError:
         return
     events = list(told.events())
     Response.model_construct(**told.response())

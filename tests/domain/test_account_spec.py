@@ -13,7 +13,7 @@ from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec, write_account, write_key
 from gateway.domain.balance import Quota
 from gateway.domain.price import NANOS_PER_USD
-from gateway.parsing import Problems, read_table
+from gateway.parsing import ValidationErrors, read_table
 
 NEW_ACCOUNT = Account(7, "", created_ms=1_750_000_000_123)
 NEW_KEY = ApiKey(9, 7, "", digest=b"\x01" * 32, last4="wxyz", created_ms=1_750_000_000_123)
@@ -136,7 +136,7 @@ def test_a_secret_of_the_right_shape_is_taken(secret: str) -> None:
     ],
 )
 def test_a_bad_key_is_refused_with_every_path(table: dict[str, Any], paths: set[str]) -> None:
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ValidationErrors) as caught:
         read_table(table, KeySpec)
     assert {path for path, _ in caught.value.problems} == paths
     assert "hunter2" not in str(caught.value)
@@ -180,7 +180,7 @@ def test_a_credit_is_an_amount_and_what_it_is_for(table: dict[str, Any], spec: C
     ],
 )
 def test_a_bad_credit_is_refused_with_every_path(table: dict[str, Any], paths: set[str]) -> None:
-    with pytest.raises(Problems) as caught:
+    with pytest.raises(ValidationErrors) as caught:
         read_table(table, CreditSpec)
     assert {path for path, _ in caught.value.problems} == paths
 
@@ -191,5 +191,5 @@ def test_an_amount_that_no_store_can_hold_is_refused(kind: type[Any]) -> None:
     base = {"name": "k"} if kind is AccountSpec else {"name": "k", "account": "a"}
     assert read_table(base | {"quota_usd": 9_000_000_000}, kind).quota_usd == 9_000_000_000
     for amount in (10_000_000_000, 1e300):
-        with pytest.raises(Problems):
+        with pytest.raises(ValidationErrors):
             read_table(base | {"quota_usd": amount}, kind)

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from gateway.domain.balance import (
     DAY_S,
     NO_QUOTA,
+    Balance,
     Charge,
-    Day,
-    Hold,
     Owner,
-    Purse,
+    PeriodWindow,
     Quota,
     QuotaPeriod,
-    Window,
+    Reservation,
+    UtcDay,
     read_day,
 )
 from gateway.domain.balance import hold as hold_in
-from gateway.errors import QuotaExhausted
+from gateway.errors import QuotaExceeded
 
 NOON = datetime(2027, 5, 15, 12, tzinfo=UTC)
 TODAY = read_day(NOON.timestamp())
@@ -32,24 +32,24 @@ PERIODS: tuple[QuotaPeriod, ...] = ("lifetime", "daily", "monthly")
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
-def purse_of(limit: int | None = None, period: QuotaPeriod = "lifetime", owner: Owner = "key", **more: Any) -> Purse:
-    purse = Purse(owner)
+def purse_of(limit: int | None = None, period: QuotaPeriod = "lifetime", owner: Owner = "key", **more: Any) -> Balance:
+    purse = Balance(owner)
     purse.use(Quota(limit, period if limit is not None else "none", **more), TODAY)
     return purse
 
 
-def hold(purses: list[Purse], nanos: int, day: Day = TODAY, now_s: float | None = None) -> Hold:
+def hold(purses: list[Balance], nanos: int, day: UtcDay = TODAY, now_s: float | None = None) -> Reservation:
     return hold_in(purses, nanos, day, day.start_s + 43_200 if now_s is None else now_s)
 
 
-def spend(purse: Purse, nanos: int, day: Day = TODAY) -> int:
+def spend(purse: Balance, nanos: int, day: UtcDay = TODAY) -> int:
     """Spend without having held; returns the overrun."""
     return purse.settle(0, nanos, day)
 
 
-def refuse(purses: list[Purse], nanos: int, day: Day = TODAY, now_s: float | None = None) -> QuotaExhausted:
+def refuse(purses: list[Balance], nanos: int, day: UtcDay = TODAY, now_s: float | None = None) -> QuotaExceeded:
     held = [purse.held_nanos for purse in purses]
-    with pytest.raises(QuotaExhausted) as caught:
+    with pytest.raises(QuotaExceeded) as caught:
         hold(purses, nanos, day, now_s)
     assert [purse.held_nanos for purse in purses] == held
     return caught.value
@@ -99,7 +99,7 @@ def test_months_have_their_length(year: int, month: int, day: int, month_days: i
 
 
 def test_a_window_keeps_the_period_it_runs_in_and_the_one_before() -> None:
-    window = Window()
+    window = PeriodWindow()
     window.at(1).spent_nanos = 10
     window.at(2).spent_nanos = 20
     assert [window.at(start).spent_nanos for start in (2, 1, 2, 1)] == [20, 10, 20, 10]
@@ -128,7 +128,7 @@ def test_the_last_nano_fits_and_one_more_does_not(period: QuotaPeriod) -> None:
 
 @pytest.mark.parametrize("quota", [NO_QUOTA, Quota(5, "none"), Quota(None, "daily"), Quota(None, "lifetime")])
 def test_without_a_cap_anything_fits_and_there_is_no_room_to_speak_of(quota: Quota) -> None:
-    purse = Purse("key")
+    purse = Balance("key")
     purse.use(quota, TODAY)
     assert not quota.capped
     assert hold([purse], 10**18).settle(10**18, TODAY) == Charge(10**18, 0)
@@ -320,7 +320,7 @@ STEPS = st.lists(
 def test_at_every_moment_what_is_spent_and_held_is_covered(
     period: QuotaPeriod, limit: int, steps: list[tuple[str, int]]
 ) -> None:
-    purse, day, held = purse_of(limit, period), TODAY, list[Hold]()
+    purse, day, held = purse_of(limit, period), TODAY, list[Reservation]()
     for step, amount in steps:
         if step == "hold" and amount >= 0 and amount <= (purse.find_room(day) or 0):
             held.append(hold([purse], amount, day))
@@ -351,9 +351,9 @@ def test_at_every_moment_what_is_spent_and_held_is_covered(
     )
 )
 def test_whatever_the_order_of_days_and_quotas_its_sums_are_those_of_its_calls(
-    steps: list[tuple[str, int, Day, QuotaPeriod]],
+    steps: list[tuple[str, int, UtcDay, QuotaPeriod]],
 ) -> None:
-    purse, quota, held = purse_of(50, "daily"), Quota(50, "daily"), list[Hold]()
+    purse, quota, held = purse_of(50, "daily"), Quota(50, "daily"), list[Reservation]()
     sums = {(start, what): 0 for start in (0, TODAY.start_s, TOMORROW.start_s) for what in ("spent", "credit")}
     for step, amount, moment, period in steps:
         day = attrs.evolve(moment)  # as good as the one before, and another object

@@ -15,7 +15,7 @@ from gateway.domain.capability import (
     find_shared_problem,
     unite,
 )
-from gateway.domain.image import PictureAsk
+from gateway.domain.image import ImageRequest
 
 SIZES = ("1024x1024", "512x512")
 FLAGS = st.none() | st.booleans()
@@ -40,7 +40,7 @@ CAPABILITIES = st.builds(
     seconds=some(st.integers(1, 60)),
 )
 ASKS = st.builds(
-    PictureAsk,
+    ImageRequest,
     prompt=st.just("a cat"),
     count=st.integers(1, 5),
     size=st.none() | NAMED,
@@ -50,7 +50,7 @@ ASKS = st.builds(
 
 
 def find_problem(able: Capability, *, edit: bool = False, fan_out: bool = False, **asked: Any) -> Problem | None:
-    return able.find_problem(PictureAsk("a cat", **asked), edit=edit, fan_out=fan_out)
+    return able.find_problem(ImageRequest("a cat", **asked), edit=edit, fan_out=fan_out)
 
 
 # What cannot be done
@@ -104,14 +104,14 @@ def test_of_several_problems_the_first_is_told_in_the_order_of_what_is_asked() -
 
 
 @given(ASKS, st.booleans())
-def test_of_whom_nobody_knows_anything_everything_can_be_asked(ask: PictureAsk, edit: bool) -> None:
+def test_of_whom_nobody_knows_anything_everything_can_be_asked(ask: ImageRequest, edit: bool) -> None:
     assert UNKNOWN.find_problem(ask, edit=edit, fan_out=False) is None
 
 
 @given(CAPABILITIES, ASKS, st.booleans())
 def test_where_a_channel_fans_out_n_is_no_limit_and_every_other_one_is(
     able: Capability,
-    ask: PictureAsk,
+    ask: ImageRequest,
     edit: bool,
 ) -> None:
     alone = able.find_problem(ask, edit=edit, fan_out=False)
@@ -186,7 +186,7 @@ def test_among_equals_the_first_entry_counts() -> None:
 
 
 def share(*able: Capability, edit: bool = False, **asked: Any) -> Problem | None:
-    ask = PictureAsk("a cat", **asked)
+    ask = ImageRequest("a cat", **asked)
     found = [(one, one.find_problem(ask, edit=edit, fan_out=False)) for one in able]
     return find_shared_problem(
         [(one, problem) for one, problem in found if problem],
@@ -214,13 +214,15 @@ def test_what_is_told_is_the_problem_of_those_who_come_nearest() -> None:
 
 
 def test_where_nobody_has_a_problem_none_is_shared() -> None:
-    assert find_shared_problem([], lambda one: one.find_problem(PictureAsk("a cat"), edit=False, fan_out=False)) is None
+    assert (
+        find_shared_problem([], lambda one: one.find_problem(ImageRequest("a cat"), edit=False, fan_out=False)) is None
+    )
 
 
 @given(st.lists(CAPABILITIES, min_size=1, max_size=4), ASKS, st.booleans())
 def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is_heeded(
     able: list[Capability],
-    ask: PictureAsk,
+    ask: ImageRequest,
     edit: bool,
 ) -> None:
     found = [(one, one.find_problem(ask, edit=edit, fan_out=False)) for one in able]
@@ -247,7 +249,7 @@ def test_a_shared_problem_is_one_of_them_and_is_gone_for_one_of_them_where_it_is
 @given(st.lists(CAPABILITIES, min_size=1, max_size=4), ASKS, st.booleans())
 def test_all_together_can_do_what_any_of_them_can(
     able: list[Capability],
-    ask: PictureAsk,
+    ask: ImageRequest,
     edit: bool,
 ) -> None:
     together = unite(able)

@@ -13,37 +13,39 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.domain import circuit_breaker as health
-from gateway.domain.circuit_breaker import JITTER, LEAST_SHARE, MOVES, TRIAL_S, Breaker, Rules
+from gateway.domain.circuit_breaker import JITTER, LEAST_SHARE, MOVES, TRIAL_S, BreakerSettings, CircuitBreaker
 
 NOW = 1_000.0
-STEADY = Rules(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
+STEADY = BreakerSettings(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
 """Rules whose ratio says nothing below 20 calls."""
 ONLY_RATIO = attrs.evolve(STEADY, failures=10**9)
 EVEN = 0.5
 """Dice that leave a cooldown as it is."""
 
 
-def well() -> Breaker:
-    return Breaker()
+def well() -> CircuitBreaker:
+    return CircuitBreaker()
 
 
-def tripped(rules: Rules = STEADY, now: float = NOW, **more: Any) -> Breaker:
-    breaker = Breaker()
+def tripped(rules: BreakerSettings = STEADY, now: float = NOW, **more: Any) -> CircuitBreaker:
+    breaker = CircuitBreaker()
     breaker.trip(now, rules, reason="broke", dice=EVEN, **more)
     return breaker
 
 
-def on_trial() -> tuple[Breaker, int]:
+def on_trial() -> tuple[CircuitBreaker, int]:
     """A breaker that lets one call try, and that call's epoch."""
     breaker = tripped()
     return breaker, breaker.begin(NOW)
 
 
-def fail(breaker: Breaker, epoch: int, now: float = NOW, rules: Rules = STEADY, dice: float = EVEN) -> bool:
+def fail(
+    breaker: CircuitBreaker, epoch: int, now: float = NOW, rules: BreakerSettings = STEADY, dice: float = EVEN
+) -> bool:
     return breaker.note_failed(epoch, now, rules, reason="broke", dice=dice)
 
 
-def look(breaker: Breaker) -> dict[str, Any]:
+def look(breaker: CircuitBreaker) -> dict[str, Any]:
     """All that it knows."""
     return attrs.asdict(breaker)
 
@@ -200,7 +202,7 @@ def test_the_cooldown_doubles_up_to_the_cap() -> None:
     cap=st.floats(0.01, 1e4),
 )
 def test_jitter_stays_within_its_bounds_and_the_cap(trips: int, dice: float, cooldown: float, cap: float) -> None:
-    rules, breaker = attrs.evolve(STEADY, cooldown_s=cooldown, max_cooldown_s=cap), Breaker(trips=trips - 1)
+    rules, breaker = attrs.evolve(STEADY, cooldown_s=cooldown, max_cooldown_s=cap), CircuitBreaker(trips=trips - 1)
     breaker.trip(0.0, rules, reason="broke", dice=dice)
     plain = min(math.ldexp(cooldown, min(trips - 1, 40)), cap)
     wait = breaker.until
@@ -341,7 +343,7 @@ class Clinic(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now, self.dice = NOW, random.Random(5)  # noqa: S311 - jitter, not secrets
-        self.breaker = Breaker()
+        self.breaker = CircuitBreaker()
         self.calls: list[tuple[int, bool]] = []  # epoch, whether it was to find out how a breaker is
         self.epochs = itertools.count(1)
         self.tried_at = NOW  # the last call
@@ -353,7 +355,9 @@ class Clinic(RuleBasedStateMachine):
         cap=st.sampled_from([1.0, 30.0]),
     )
     def choose_rules(self, failures: int, least: int, ramp: float, cap: float) -> None:
-        self.rules = Rules(failures, least_calls=least, window_s=10, cooldown_s=2, max_cooldown_s=cap, ramp_s=ramp)
+        self.rules = BreakerSettings(
+            failures, least_calls=least, window_s=10, cooldown_s=2, max_cooldown_s=cap, ramp_s=ramp
+        )
 
     @property
     def trials(self) -> list[tuple[int, bool]]:

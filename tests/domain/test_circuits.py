@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.circuit_breaker import Breaker, Rules
+from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker
 from gateway.domain.circuits import (
     FORGET_S,
     MOST_ACCOUNTS,
     MOST_PLACES,
     SAME_PROMPTS,
     WHOLE,
-    Begun,
     Circuits,
     Failure,
     Place,
+    StartedAttempt,
 )
 
 NOW = 1_000.0
-RULES = Rules(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
+RULES = BreakerSettings(failures=3, cooldown_s=8, max_cooldown_s=100, ramp_s=10)
 M: Place = ("chat", "m")
 A, B, C = 1, 2, 3
 
@@ -30,15 +30,21 @@ class Scene:
 
     def __init__(self, *, several: int = 3, part: int = 1) -> None:
         self.now = NOW
-        self.whole = Breaker()
+        self.whole = CircuitBreaker()
         self.circuits = Circuits(self.whole, several=several, part=part)
 
-    def begin(self, place: Place = M, account: int = A, *, tries: bool = True) -> Begun:
+    def begin(self, place: Place = M, account: int = A, *, tries: bool = True) -> StartedAttempt:
         return self.circuits.begin(place, account, self.now, tries=tries)
 
     def hear(
-        self, begun: Begun, place: Place = M, account: int = A, *, rest_s: float = 0.0, prompt: int | None = None
-    ) -> Breaker | None:
+        self,
+        begun: StartedAttempt,
+        place: Place = M,
+        account: int = A,
+        *,
+        rest_s: float = 0.0,
+        prompt: int | None = None,
+    ) -> CircuitBreaker | None:
         failure = Failure(self.now, RULES, "it broke", 0.5, rest_s=rest_s, prompt=prompt)
         return self.circuits.note_failed(place, account, begun, failure)
 
@@ -47,7 +53,7 @@ class Scene:
         for _ in range(times):
             self.hear(self.begin(place, account), place, account, **more)
 
-    def answer(self, place: Place = M, account: int = A, begun: Begun | None = None) -> None:
+    def answer(self, place: Place = M, account: int = A, begun: StartedAttempt | None = None) -> None:
         begun = begun or self.begin(place, account)
         self.circuits.note_answered(place, account, begun, self.now, RULES)
 

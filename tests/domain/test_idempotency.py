@@ -2,12 +2,12 @@
 
 import attrs
 
-from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, MAX_KEY_CHARS, Replay
+from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, MAX_KEY_CHARS, IdempotencyRecord
 from tests.support.video_records import REPLAY
 
 
 def test_a_call_that_has_just_come_is_under_way_and_has_no_answer() -> None:
-    fresh = Replay(5, "order-1", "ab", "req_0", 1, "me")
+    fresh = IdempotencyRecord(5, "order-1", "ab", "req_0", 1, "me")
     assert (fresh.state, fresh.status, fresh.media_type, fresh.body) == ("running", 0, "", b"")
 
 

@@ -3,23 +3,23 @@
 import attrs
 import pytest
 
-from gateway.domain.image import Picture, PictureAsk, Pictures
+from gateway.domain.image import Image, ImageRequest, Images
 from gateway.domain.usage import NO_USAGE
 
 
 def test_a_prompt_alone_asks_for_one_picture_at_an_address_in_any_size() -> None:
-    ask = PictureAsk("a cat")
+    ask = ImageRequest("a cat")
     assert (ask.count, ask.size, ask.form, ask.sources, ask.masked) == (1, None, "url", 0, False)
 
 
 @pytest.mark.parametrize(
     "noun",
     [
-        PictureAsk("hunter2"),
-        Picture(data="hunter2"),
-        Picture(url="https://host/1.png?key=hunter2"),
-        Picture(data="eA==", revised_prompt="hunter2"),
-        Pictures((Picture(data="hunter2"),)),
+        ImageRequest("hunter2"),
+        Image(data="hunter2"),
+        Image(url="https://host/1.png?key=hunter2"),
+        Image(data="eA==", revised_prompt="hunter2"),
+        Images((Image(data="hunter2"),)),
     ],
 )
 def test_neither_a_prompt_nor_a_picture_is_shown(noun: object) -> None:
@@ -27,12 +27,12 @@ def test_neither_a_prompt_nor_a_picture_is_shown(noun: object) -> None:
 
 
 def test_pictures_of_whom_nothing_is_told_used_nothing_and_say_nothing() -> None:
-    first, second = Pictures(()), Pictures(())
+    first, second = Images(()), Images(())
     assert (first.usage, first.told) == (NO_USAGE, {})
     assert first.told is not second.told
 
 
-@pytest.mark.parametrize("noun", [PictureAsk("a cat"), Picture(data="eA=="), Pictures(())])
+@pytest.mark.parametrize("noun", [ImageRequest("a cat"), Image(data="eA=="), Images(())])
 def test_they_cannot_be_changed(noun: object) -> None:
     for field in attrs.fields(type(noun)):  # type: ignore[arg-type]
         with pytest.raises(attrs.exceptions.FrozenInstanceError):

@@ -13,8 +13,8 @@ from gateway.domain.member import (
     MEMBER_NAME,
     MIN_PASSPHRASE,
     ROLES,
+    Credential,
     Member,
-    Proof,
     SecondFactorNeeded,
     Session,
     WrongPassphrase,
@@ -118,24 +118,24 @@ def test_a_session_is_over_unused_or_old() -> None:
 def test_nothing_of_what_is_secret_is_shown() -> None:
     whole = attrs.evolve(ANN, totp=b"sealed", recovery=("digest",))
     session = Session(b"digest-of-a-reference-of-32-byte", 3, NOW, NOW)
-    for noun in (whole, session, Proof(HASH, recovery="digest"), SignInSpec("ann", "four green frogs", "123456")):
+    for noun in (whole, session, Credential(HASH, recovery="digest"), SignInSpec("ann", "four green frogs", "123456")):
         assert not any(word in repr(noun) for word in (HASH, "sealed", "digest", "frogs", "123456"))
 
 
 def test_a_passphrase_proves_who_it_is_where_there_is_no_second_factor() -> None:
-    assert ANN.accept(Proof(HASH)) == ANN
-    assert ANN.accept(Proof("another")) is None
+    assert ANN.accept(Credential(HASH)) == ANN
+    assert ANN.accept(Credential("another")) is None
 
 
 def test_where_there_is_a_second_factor_it_takes_an_unused_code() -> None:
     both = attrs.evolve(ANN, totp=b"sealed", totp_step=7, recovery=("ab", "cd"))
-    assert both.accept(Proof(HASH)) is None
-    assert both.accept(Proof(HASH, step=7)) is None
-    assert both.accept(Proof("another", step=8)) is None
-    assert both.accept(Proof(HASH, step=8)) == attrs.evolve(both, totp_step=8)
-    assert both.accept(Proof(HASH, recovery="ab")) == attrs.evolve(both, recovery=("cd",))
-    assert both.accept(Proof(HASH, recovery="ef")) is None
-    assert both.accept(Proof(HASH, is_known=True)) == both
+    assert both.accept(Credential(HASH)) is None
+    assert both.accept(Credential(HASH, step=7)) is None
+    assert both.accept(Credential("another", step=8)) is None
+    assert both.accept(Credential(HASH, step=8)) == attrs.evolve(both, totp_step=8)
+    assert both.accept(Credential(HASH, recovery="ab")) == attrs.evolve(both, recovery=("cd",))
+    assert both.accept(Credential(HASH, recovery="ef")) is None
+    assert both.accept(Credential(HASH, is_known=True)) == both
 
 
 def test_what_differs_is_named() -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from gateway.domain.rate_limit import (
     NO_LIMITS,
-    Allowance,
+    GcraBucket,
+    LimitExceeded,
     Limits,
-    Meter,
     Rate,
-    Refusal,
-    Subject,
+    RateLimitSubject,
+    RateLimitWindow,
     burst,
     change_limit,
     correct_all,
@@ -41,7 +41,7 @@ def times(gaps_ms: list[int]) -> list[float]:
 
 def rate_of(tat: float, limit: int) -> Rate:
     """A meter that stands so."""
-    return Meter(limit, tat), limit, burst(limit)
+    return GcraBucket(limit, tat), limit, burst(limit)
 
 
 def correct(tat: float, limit: int, tokens: int, now: float) -> float:
@@ -261,14 +261,14 @@ def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[f
     after = [(take(tat, limit, cost, START), limit) for tat, limit in meters]
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in after]
     left, minus_tat, limit = min((remaining(tat, limit, START), -tat, limit) for tat, limit in after)
-    assert told == Allowance(limit, left, reset_s(-minus_tat, START))
+    assert told == RateLimitWindow(limit, left, reset_s(-minus_tat, START))
     put_back(rates)
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
 
 
 def test_a_correction_counts_at_the_larger_limit() -> None:
     for asked, now in ((60, 600), (600, 60)):
-        meter = Meter(now, START)
+        meter = GcraBucket(now, START)
         correct_all([(meter, asked, burst(asked))], 100, START)
         assert reset_s(meter.tat, START) == pytest.approx(10)
 
@@ -300,7 +300,7 @@ def test_what_costs_nothing_passes_until_more_than_a_burst_is_owed() -> None:
     ],
 )
 def test_a_refusal_says_which_limit_of_whom(kind: Any, what: Any, limit: int, told: str) -> None:
-    assert Refusal(Subject(kind, 1, NO_LIMITS), what, limit, 1).message == f"{told} is reached"
+    assert LimitExceeded(RateLimitSubject(kind, 1, NO_LIMITS), what, limit, 1).message == f"{told} is reached"
 
 
 @pytest.mark.parametrize(

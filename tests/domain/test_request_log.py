@@ -12,10 +12,10 @@ from gateway.domain.request_log import (
     ANSWERED,
     MAX_ERROR,
     Ending,
+    FailedAttempt,
     RequestFilter,
     RequestPage,
     StoredRequest,
-    Tried,
     fold,
     is_request_id,
     read_tried,
@@ -28,23 +28,25 @@ from tests.support.request_records import ROW, make_row
 
 NAMES = st.from_regex(NAME_SHAPE, fullmatch=True)
 CODES = st.sampled_from([*STATUS, ANSWERED]) | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
-TRAILS = st.lists(st.builds(Tried, NAMES, CODES, st.integers(0, 10**9)), max_size=5)
+TRAILS = st.lists(st.builds(FailedAttempt, NAMES, CODES, st.integers(0, 10**9)), max_size=5)
 
 
 def test_a_trail_is_short_and_plain() -> None:
-    trail = [Tried("up 0", "upstream_timeout", 120_000), Tried("eu/up@1", ANSWERED, 85)]
+    trail = [FailedAttempt("up 0", "upstream_timeout", 120_000), FailedAttempt("eu/up@1", ANSWERED, 85)]
     assert write_tried(trail) == "up 0=upstream_timeout:120000,eu/up@1=ok:85"
     assert write_tried([]) == ""
 
 
 @given(TRAILS)
-def test_a_trail_is_read_back_as_it_was_written(trail: list[Tried]) -> None:
+def test_a_trail_is_read_back_as_it_was_written(trail: list[FailedAttempt]) -> None:
     assert read_tried(write_tried(trail)) == tuple(trail)
 
 
 @given(NAMES, st.text(), TRAILS)
-def test_whatever_a_provider_calls_its_error_the_trail_can_be_read(name: str, code: str, trail: list[Tried]) -> None:
-    first, *others = read_tried(write_tried([Tried(name, code, 7), *trail]))
+def test_whatever_a_provider_calls_its_error_the_trail_can_be_read(
+    name: str, code: str, trail: list[FailedAttempt]
+) -> None:
+    first, *others = read_tried(write_tried([FailedAttempt(name, code, 7), *trail]))
     assert (first.channel, first.ms, others) == (name, 7, trail)
     assert len(first.outcome) in range(1, 65)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.statistics import Recent, find_percentile
+from gateway.domain.statistics import RingBuffer, find_percentile
 
 FIGURES = st.lists(st.integers(-1, 2**40), max_size=40)
 
@@ -12,7 +12,7 @@ FIGURES = st.lists(st.integers(-1, 2**40), max_size=40)
 @given(FIGURES, st.integers(1, 9))
 @settings(max_examples=40)
 def test_the_last_so_many_are_kept(figures: list[int], most: int) -> None:
-    recent = Recent(most)
+    recent = RingBuffer(most)
     for figure in figures:
         recent.add(figure)
     assert sorted(recent) == sorted(figures[-most:])

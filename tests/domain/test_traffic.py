@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, SUMS, TrafficFilter, add, cover, sum_up
 from tests.support.request_records import make_row, refuse
 
@@ -21,7 +21,7 @@ def test_a_stretch_is_covered_once_by_whole_days_and_hours_at_its_ends(since: in
     assert sum(one.until - one.since for one in stretches if one.span == 1) < 2 * DAY_HOURS
 
 
-def row_at(hour: int, number: int = 0, **values: object) -> RequestRow:
+def row_at(hour: int, number: int = 0, **values: object) -> RequestRecord:
     return make_row(number, settled_ms=hour * HOUR_MS + number, **values)
 
 
@@ -59,7 +59,7 @@ def test_a_name_that_no_channel_knows_is_no_model_and_that_of_a_refusal_is() -> 
 
 
 @given(st.lists(st.builds(row_at, st.integers(0, 60), st.integers(0, 9), key_id=st.integers(1, 2)), max_size=20))
-def test_the_sums_of_a_day_are_those_of_its_hours(rows: list[RequestRow]) -> None:
+def test_the_sums_of_a_day_are_those_of_its_hours(rows: list[RequestRecord]) -> None:
     found = sum_up(rows)
     assert list(found) == sorted(found)
     days = {}

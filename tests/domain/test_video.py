@@ -15,9 +15,9 @@ from gateway.domain.video import (
     TRANSITIONS,
     UNSENT,
     Reference,
-    VideoAsk,
     VideoError,
     VideoJob,
+    VideoRequest,
     VideoState,
     find_failing_wait_s,
     find_poll_after_ms,
@@ -159,7 +159,7 @@ def test_whose_a_job_is_and_when_it_came_its_receipt_says() -> None:
 
 def test_what_a_caller_says_and_where_its_files_are_is_not_shown() -> None:
     told = attrs.evolve(JOB, prompt="hush-1", clue="hush-2", webhook_url="hush-3")
-    ask = VideoAsk("hush-4", reference=Reference(url="hush-5"))
+    ask = VideoRequest("hush-4", reference=Reference(url="hush-5"))
     assert "hush" not in f"{told}{told!r}{ask}{ask!r}"
 
 

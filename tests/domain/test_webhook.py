@@ -17,7 +17,7 @@ from gateway.domain.webhook import (
     PATIENCE_S,
     RETRY_AFTER_S,
     SECRET_PREFIX,
-    Delivery,
+    WebhookDelivery,
     derive_secret,
     sign,
     write_secret,
@@ -83,7 +83,7 @@ def test_every_key_has_a_secret_of_its_own_that_stays_the_same() -> None:
 # ---- attempts
 
 
-def fail_for_ever(delivery: Delivery, took_ms: int = 0) -> list[Delivery]:
+def fail_for_ever(delivery: WebhookDelivery, took_ms: int = 0) -> list[WebhookDelivery]:
     """After every attempt, made when it was due; the last is over."""
     seen = [delivery]
     while seen[-1].due_ms is not None:

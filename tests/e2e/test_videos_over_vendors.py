@@ -14,7 +14,7 @@ import aiohttp
 import attrs
 import orjson
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoFilter
 from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
@@ -234,7 +234,7 @@ class Set:
             self.read(response.status, b"{}" if response.status < 300 else data, response.headers)
             return response.status, data
 
-    async def read_rows(self, expected: int) -> dict[str, RequestRow]:
+    async def read_rows(self, expected: int) -> dict[str, RequestRecord]:
         """The rows of jobs, by their ids."""
         rows = {row.id: row for row in await self.gateway.rows(expected)}
         jobs = await self.gateway.app[ROOMS].videos.list_videos(VideoFilter(), 1_000)

@@ -12,7 +12,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
@@ -348,7 +348,7 @@ def find_drains(gateway: RunningGateway) -> Any:
     return gateway.app[ROOMS].relay.drains
 
 
-async def check_left(gateway: RunningGateway, **expected: Any) -> RequestRow:
+async def check_left(gateway: RunningGateway, **expected: Any) -> RequestRecord:
     """One row of a client that left, money that adds up, and nothing that goes on."""
     (row,) = await gateway.rows(1)
     assert row.ending == "client_closed"

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from gateway.domain.audit_log import OPERATOR, Actor
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.errors import Conflict, NotFound
 from gateway.server.context import ROOMS
@@ -65,7 +65,7 @@ async def turn(times: int) -> None:
         await asyncio.sleep(0)
 
 
-async def check(gateway: RunningGateway, rows: Sequence[RequestRow]) -> None:
+async def check(gateway: RunningGateway, rows: Sequence[RequestRecord]) -> None:
     """Every row is charged for what it says, and nothing is under way or held any more."""
     assert all(row.cost_nanos == cost_of(row) for row in rows)
     books = await gateway.check_books()
@@ -106,7 +106,7 @@ async def test_a_call_is_cancelled_in_whatever_phase_it_is(gateway_with: StartGa
         await check(gateway, await gateway.rows(len(PHASES)))
 
 
-def check_phase(phase: Phase, heard: Heard, row: RequestRow) -> None:
+def check_phase(phase: Phase, heard: Heard, row: RequestRecord) -> None:
     assert (row.ending, row.error_code, row.channel, row.attempts) == ("interrupted", CODE, "left", 1), phase.name
     if phase.heard:
         check_ended(heard, [ONE, TWO])

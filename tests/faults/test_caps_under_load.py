@@ -12,9 +12,9 @@ import attrs
 import orjson
 import pytest
 
-from gateway.billing.quota import Bank
-from gateway.domain.balance import Purse, read_day
-from gateway.domain.request_log import RequestRow
+from gateway.billing.quota import Balances
+from gateway.domain.balance import Balance, read_day
+from gateway.domain.request_log import RequestRecord
 from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
 from tests.faults.test_usage import UNBELIEVABLE, answer_of
@@ -75,11 +75,11 @@ def keys(**more: Any) -> list[dict[str, Any]]:
     return [{"name": f"k{index}", "account": "acme", "secret": secret, **more} for index, secret in enumerate(KEYS)]
 
 
-def bank_of(gateway: RunningGateway) -> Bank:
+def bank_of(gateway: RunningGateway) -> Balances:
     return gateway.app[ROOMS].admission._bank  # type: ignore[no-any-return]
 
 
-def purse_of(gateway: RunningGateway, owner: Owner) -> Purse:
+def purse_of(gateway: RunningGateway, owner: Owner) -> Balance:
     kind, number = owner
     return bank_of(gateway).find_purse(kind, number)  # type: ignore[arg-type]
 
@@ -143,7 +143,7 @@ async def watch(gateway: RunningGateway, owner: Owner, bound: int) -> AsyncItera
     assert seen[0] <= bound
 
 
-def check_sums(gateway: RunningGateway, rows: Sequence[RequestRow]) -> int:
+def check_sums(gateway: RunningGateway, rows: Sequence[RequestRecord]) -> int:
     """Every purse has spent what the rows of its owner say, to the nano, and holds nothing. Returns the sum."""
     total = sum(row.cost_nanos for row in rows)
     assert purse_of(gateway, ACCOUNT).lifetime.spent_nanos == total

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.billing.retention_worker import RetireRequests
-from gateway.cleanup import SweepRecords
+from gateway.billing.retention_worker import RetentionWorker
+from gateway.cleanup import RecordCleanup
 from gateway.domain.request_log import RequestFilter
 from gateway.domain.video import TIMEOUT, VideoFilter
-from gateway.media.cleanup_worker import SweepMedia
+from gateway.media.cleanup_worker import MediaCleanup
 from gateway.server.context import OFFICE, ROOMS
 from tests.support.fault_scene import PRICE as CHAT_PRICE
 from tests.support.fault_scene import until
@@ -46,8 +46,8 @@ async def sweep() -> None:
     for task in jobs.values():
         frame = task.get_coro().cr_frame  # type: ignore[union-attr]
         job = frame.f_locals["job"].__self__
-        assert isinstance(job, SweepMedia | SweepRecords | RetireRequests)
-        await (job.retire() if isinstance(job, RetireRequests) else job.sweep())
+        assert isinstance(job, MediaCleanup | RecordCleanup | RetentionWorker)
+        await (job.retire() if isinstance(job, RetentionWorker) else job.sweep())
 
 
 @pytest.mark.parametrize("days", [3, 400])

@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from gateway.cli.main import main
 from gateway.domain.audit_log import AuditFilter
 from gateway.server.context import OFFICE, PROBE
-from gateway.storage.data_folder import SECRETS, DataFolder, FolderDamaged
-from gateway.storage.database import StoreRefused, open_database
+from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
+from gateway.storage.database import DatabaseStartupError, open_database
 from gateway.storage.identity import check_secrets
-from gateway.storage.integrity_worker import CheckStore
+from gateway.storage.integrity_worker import IntegrityWorker
 from tests.support.gateway import RunningGateway, channels, start_gateway
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 
@@ -71,7 +71,7 @@ async def start(folder: Path) -> RunningGateway:
     held = asyncio.all_tasks()
     try:
         return await start_gateway(folder, folder / "none", {}, furnished=False)
-    except (StoreRefused, FolderDamaged):
+    except (DatabaseStartupError, DataFolderDamaged):
         (folder / "gateway.lock").unlink()  # whoever held it is this process, which goes on
         await asyncio.sleep(0)
         assert not {task for task in asyncio.all_tasks() - held if not task.done()}
@@ -170,7 +170,7 @@ async def test_a_database_that_is_damaged_or_missing_is_refused_and_left_as_it_i
     damage, told = DATABASE_DAMAGE[name]
     damage(folder)
     before = read_files(folder)
-    with pytest.raises((StoreRefused, FolderDamaged), match=f"(?s){told}"):
+    with pytest.raises((DatabaseStartupError, DataFolderDamaged), match=f"(?s){told}"):
         await start(folder)
     assert read_files(folder) == before
 
@@ -189,7 +189,7 @@ async def test_a_secret_that_is_missing_or_another_is_refused_and_named(
     if content is not None:
         (folder / name).write_bytes(content)
     before = read_files(folder)
-    with pytest.raises(FolderDamaged, match=f"(?s){name}.*{SECRETS[name]}.*Restore.*--renew-secret {name}"):
+    with pytest.raises(DataFolderDamaged, match=f"(?s){name}.*{SECRETS[name]}.*Restore.*--renew-secret {name}"):
         await start(folder)
     assert read_files(folder) == before
 
@@ -200,14 +200,14 @@ async def test_a_database_of_another_data_folder_is_refused_and_left_as_it_is(fo
     await use(other)
     shutil.copy(other / "gateway.db", folder / "gateway.db")
     before = read_files(folder)
-    with pytest.raises(FolderDamaged, match=r"made with other secrets.*pepper.*Restore"):
+    with pytest.raises(DataFolderDamaged, match=r"made with other secrets.*pepper.*Restore"):
         await start(folder)
     assert read_files(folder) == before
 
 
 async def test_a_new_folder_beside_a_database_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
-    with pytest.raises(FolderDamaged, match=r"fresh/.* is missing"):
+    with pytest.raises(DataFolderDamaged, match=r"fresh/.* is missing"):
         await start_gateway(fresh, fresh, {"store": {"url": f"sqlite:///{folder / 'gateway.db'}"}}, furnished=False)
     assert not (fresh / "pepper").exists()
 
@@ -225,7 +225,7 @@ async def test_an_earlier_versions_folder_starts_and_knows_its_secrets_from_then
     async with starting(folder) as gateway, gateway.client.get(f"{gateway.url}/v1/models") as response:
         assert response.status == 200
     (folder / "pepper").write_bytes(os.urandom(32))
-    with pytest.raises(FolderDamaged, match="pepper"):
+    with pytest.raises(DataFolderDamaged, match="pepper"):
         await start(folder)
 
 
@@ -235,7 +235,7 @@ async def test_an_earlier_versions_folder_without_its_pepper_is_refused(folder: 
         database.commit()
     (folder / "pepper").unlink()
     (folder / "media.key").unlink()  # which version 0.2.0 did not have
-    with pytest.raises(FolderDamaged, match="pepper is missing"):
+    with pytest.raises(DataFolderDamaged, match="pepper is missing"):
         await start(folder)
 
 
@@ -280,15 +280,15 @@ async def test_a_start_after_a_kill_reads_what_the_log_alone_has(folder: Path, t
 async def test_damage_that_is_found_while_it_serves_is_told_by_readyz_and_the_log(folder: Path) -> None:
     async with starting(folder) as gateway:
         database = gateway.app[PROBE].__self__.database
-        await CheckStore(database).check()
+        await IntegrityWorker(database).check()
         async with gateway.client.get(f"{gateway.url}/readyz") as response:
             assert "damaged" not in await response.text()
         with closing(sqlite3.connect(folder / "gateway.db")) as other:
             other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         zero_page(folder, "audit")
         with capture_logs() as lines:
-            await CheckStore(database).check()
-            await CheckStore(database).check()
+            await IntegrityWorker(database).check()
+            await IntegrityWorker(database).check()
         async with gateway.client.get(f"{gateway.url}/readyz") as response:
             assert response.status == 503
             assert "The gateway's store is damaged; its log says how" in (await response.json())["problems"]
@@ -310,7 +310,7 @@ async def test_damage_that_a_read_meets_is_told(folder: Path) -> None:
 
 async def test_a_check_that_is_cancelled_ends_at_once(folder: Path) -> None:
     async with starting(folder) as gateway:
-        checking = asyncio.create_task(CheckStore(gateway.app[PROBE].__self__.database).check())
+        checking = asyncio.create_task(IntegrityWorker(gateway.app[PROBE].__self__.database).check())
         await asyncio.sleep(0)
         checking.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -14,9 +14,9 @@ import aiohttp
 import attrs
 import pytest
 
-from gateway.domain.circuit_breaker import JITTER, Breaker
+from gateway.domain.circuit_breaker import JITTER, CircuitBreaker
 from gateway.domain.rate_limit import burst
-from gateway.routing.channel_state import INSISTING_RPM, Line
+from gateway.routing.channel_state import INSISTING_RPM, ChannelState
 from gateway.routing.load_balancer import DEFAULT_SETTINGS
 from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
@@ -90,17 +90,17 @@ class Traffic:
         return [result for result in self.results if all(result.epochs[index] for index in channels)]
 
 
-def lines_of(gateway: RunningGateway) -> dict[str, Line]:
+def lines_of(gateway: RunningGateway) -> dict[str, ChannelState]:
     return gateway.app[ROOMS].switchboard.lines  # type: ignore[no-any-return]
 
 
-def own_of(line: Line) -> Breaker:
+def own_of(line: ChannelState) -> CircuitBreaker:
     """The breaker of the one account that calls."""
     circuit = line.circuits.get(("openai_chat", "m"))
-    return Breaker() if circuit is None else circuit.get_own(1)
+    return CircuitBreaker() if circuit is None else circuit.get_own(1)
 
 
-def count_trials(line: Line, began: float) -> int:
+def count_trials(line: ChannelState, began: float) -> int:
     """How often it was tried while it was down, at the most; and that is not sooner than its cooldowns allow.
 
     ``began``: a moment of the loop before it tripped first.

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from gateway.domain.ledger import UsageFilter
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import UsageSource
 from gateway.server.context import OFFICE, ROOMS
@@ -102,7 +102,7 @@ class Charged:
     completion_tokens: int = 0
     cost_nanos: int = 0
 
-    def add(self, row: RequestRow) -> "Charged":
+    def add(self, row: RequestRecord) -> "Charged":
         """The same after one charge of the row's cost."""
         spent = [self.key_nanos, self.account_nanos, self.charged_nanos]
         used = self.requests + 1, self.prompt_tokens + row.prompt_tokens, self.completion_tokens + row.completion_tokens
@@ -118,7 +118,7 @@ async def read_charged(gateway: RunningGateway) -> Charged:
     return Charged(*spent, (await ledger.audit())["charged_nanos"], *(used[0] if used else ()))
 
 
-async def check_settled_once(gateway: RunningGateway, row: RequestRow, before: Charged) -> None:
+async def check_settled_once(gateway: RunningGateway, row: RequestRecord, before: Charged) -> None:
     """One charge of the row's cost in every place that knows of charges, and nothing held."""
     assert row.reserved_nanos == RESERVE
     assert row.overrun_nanos == 0

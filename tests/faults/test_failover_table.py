@@ -14,7 +14,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.formats.sse import read_data
 from tests.conftest import StartGateway
 from tests.support.fault_scene import Heard, audit, call, check_broken_stream, check_error, healthy, read_text, site
@@ -193,7 +193,7 @@ async def test_ten_calls_of_ten_pass_while_the_first_provider_flaps(
     async with ScriptedUpstream(*flaps) as bad, ScriptedUpstream(GOOD) as good:
         gateway = await standing_with(site(channel(bad.base_url, "first"), healthy(good)))
         assert [judge(await ask(gateway)) for _ in range(10)] == ["passes"] * 10
-        rows: list[RequestRow] = await gateway.rows(10)
+        rows: list[RequestRecord] = await gateway.rows(10)
         assert {row.ending for row in rows} == {"completed"}
         assert len(bad.received) <= 20
 

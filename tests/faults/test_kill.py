@@ -16,7 +16,7 @@ import pytest
 
 from gateway.domain.ledger import OnCrash
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from tests.support.fault_scene import PRICE
 from tests.support.forked_commands import Forked
 from tests.support.gateway import HELLO, channel
@@ -57,7 +57,7 @@ class Memory:
     whole: dict[str, bool] = attrs.Factory(dict)
     """Calls whose callers have the whole answer; the value says whether it was a stream."""
     refused: set[str] = attrs.Factory(set)
-    rows: dict[str, RequestRow] = attrs.Factory(dict)
+    rows: dict[str, RequestRecord] = attrs.Factory(dict)
     last: int = 0
 
 
@@ -149,7 +149,7 @@ async def live_and_die(gateway: GatewayProcess, memory: Memory, dice: random.Ran
     return again
 
 
-async def check_round(gateway: GatewayProcess, memory: Memory, on_crash: OnCrash) -> list[RequestRow]:
+async def check_round(gateway: GatewayProcess, memory: Memory, on_crash: OnCrash) -> list[RequestRecord]:
     """What must be true of the next gateway over the same folder; the rows that are new to it."""
     await gateway.check_books()
     rows, memory.last = await gateway.read_rows(memory.last)
@@ -184,7 +184,7 @@ async def check_caps(gateway: GatewayProcess, memory: Memory) -> None:
         check_purse(key, [row for row in memory.rows.values() if row.key_id == key["id"]])
 
 
-def check_purse(purse: dict[str, Any], rows: list[RequestRow]) -> None:
+def check_purse(purse: dict[str, Any], rows: list[RequestRecord]) -> None:
     spent, credit = nanos(purse["spent_usd"]), nanos(purse["credit_usd"])
     assert spent == sum(row.cost_nanos for row in rows), purse
     assert nanos(purse["held_usd"]) == 0

@@ -13,7 +13,7 @@ import aiohttp
 import attrs
 import pytest
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from tests.faults.test_kill import check_offline, roll, telling
 from tests.server.test_multipart import TYPE, count_open, part
 from tests.support.fault_scene import until
@@ -79,7 +79,7 @@ async def ask(asking: Any) -> Any:
     return None
 
 
-async def read_by_mark(gateway: GatewayProcess) -> dict[str, RequestRow]:
+async def read_by_mark(gateway: GatewayProcess) -> dict[str, RequestRecord]:
     """Every row; fails where a call has two."""
     rows, _ = await gateway.read_rows()
     assert len({row.client_request_id for row in rows}) == len(rows)

@@ -16,7 +16,7 @@ import attrs
 import pytest
 
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from tests.faults.test_kill import (
     ANSWER_COST,
     KEYS,
@@ -77,7 +77,7 @@ class Known(Memory):
     sums: Counter[str] = attrs.Factory(Counter)
     endings: Counter[str] = attrs.Factory(Counter)
 
-    def add(self, row: RequestRow) -> None:
+    def add(self, row: RequestRecord) -> None:
         """Take a stored row into account; fails on a second row of one request."""
         mark = row.client_request_id
         assert mark is not None
@@ -209,7 +209,7 @@ async def check_restart(gateway: GatewayProcess, known: Known, videos: OpenAiVid
     await check_administration(gateway, known)
 
 
-def check_paid(row: RequestRow, cost_nanos: int) -> None:
+def check_paid(row: RequestRecord, cost_nanos: int) -> None:
     assert (row.ending, row.cost_nanos) == ("completed", cost_nanos), row
 
 

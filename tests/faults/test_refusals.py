@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.rate_limit import burst
-from gateway.routing.channel_state import INSISTING_RPM, Line
+from gateway.routing.channel_state import INSISTING_RPM, ChannelState
 from gateway.server.context import ROOMS
 from tests.conftest import StartGateway
 from tests.support.fast_provider import SwiftUpstream, by_key, failing, well
@@ -39,7 +39,7 @@ KEYS = ("provider-key-1", "provider-key-2", "provider-key-3")
 TODAY = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
-def line_of(gateway: RunningGateway, name: str = "bad") -> Line:
+def line_of(gateway: RunningGateway, name: str = "bad") -> ChannelState:
     return gateway.app[ROOMS].switchboard.lines[name]  # type: ignore[no-any-return]
 
 

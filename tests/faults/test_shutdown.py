@@ -8,10 +8,10 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.domain.request_log import RequestFilter, RequestRow
+from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.server.context import ROOMS
 from gateway.storage.database import open_database
-from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.request_log import RequestLogRepository
 from tests.conftest import StartGateway
 from tests.support.fault_scene import (
     PATIENCE_S,
@@ -45,11 +45,11 @@ from tests.support.upstream_scripts import ONE, TOLD, TWO
 SHORT = {"server": {"drain_timeout_s": 0.1}}
 
 
-async def stored(gateway: RunningGateway) -> Sequence[RequestRow]:
+async def stored(gateway: RunningGateway) -> Sequence[RequestRecord]:
     """The rows as the next start of the gateway would find them."""
     database = await open_database(f"sqlite:///{gateway.folder.path / 'gateway.db'}")
     try:
-        found = await SqlRequestLog(database).list_requests(RequestFilter(), 100)
+        found = await RequestLogRepository(database).list_requests(RequestFilter(), 100)
     finally:
         await database.close()
     rows = [item.row for item in found]

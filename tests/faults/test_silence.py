@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gateway.deadlines import Sweep
+from gateway.deadlines import DeadlineTimer
 from gateway.domain.channel import Timeouts
-from gateway.proxy.stream_timeouts import KEEPALIVE_AFTER_S, Pulse
+from gateway.proxy.stream_timeouts import KEEPALIVE_AFTER_S, StreamTimeouts
 from tests.support.skip_rules import run_skipping
 
 PATIENT = Timeouts(first_byte_s=1000, idle_s=1000, total_s=10_000)
@@ -20,9 +20,9 @@ class Watched:
         self._began = self._loop.time()
         self.expired: list[tuple[float, str]] = []
         self.comments: list[float] = []
-        self.pulse = Pulse(
+        self.pulse = StreamTimeouts(
             timeouts,
-            Sweep(),
+            DeadlineTimer(),
             give_up=lambda fault: self.expired.append((self.now, fault.message)),
             keep_alive=lambda: self.comments.append(self.now),
         )

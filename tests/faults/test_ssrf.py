@@ -12,9 +12,9 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.domain.ip_address import Networks, read_networks
-from gateway.errors import UpstreamError
-from gateway.upstream.interface import FileAsk
-from gateway.upstream.safe_fetch import MAX_REDIRECTS, GuardedFetcher
+from gateway.errors import ProviderBadResponse
+from gateway.upstream.interface import FileRequest
+from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
 
 NOBODY: Networks = ()
 ENTRY = "127.0.0.2"
@@ -236,7 +236,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 async def attack(
     url: str, allow: Networks = NOBODY, names: Mapping[str, Sequence[str]] = NAMES, *, proxy: str | None = None
 ) -> bytes:
-    fetcher = GuardedFetcher(allow=lambda: allow, resolver=Resolver(names))
+    fetcher = SafeFetcher(allow=lambda: allow, resolver=Resolver(names))
     try:
         return await fetcher.fetch(url, trusted_origin=None, proxy=proxy, limit_bytes=1000, timeout_s=5)
     finally:
@@ -255,7 +255,7 @@ async def must_not_connect(
         async with listen(entry, ENTRY) as entry_port:
             url = f"http://{ENTRY}:{entry_port}/picture.png" if redirected else target
             proxy = f"http://127.0.0.1:{port}" if proxied else None
-            with pytest.raises(UpstreamError, match=r"^The provider's link ") as refused:
+            with pytest.raises(ProviderBadResponse, match=r"^The provider's link ") as refused:
                 await attack(url, allow, proxy=proxy)
         assert victim.connections == 0, ascii(template)
         assert entry.connections == int(redirected), ascii(template)
@@ -287,19 +287,19 @@ def test_no_redirect_to_a_private_place_connects(runner: asyncio.Runner) -> None
             runner.run(must_not_connect(location, ENTRY_ONLY, redirected=True))
 
 
-Way = Callable[[GuardedFetcher, str], Awaitable[object]]
+Way = Callable[[SafeFetcher, str], Awaitable[object]]
 
 
-def open_file(fetcher: GuardedFetcher, url: str) -> Awaitable[object]:
-    return fetcher.open(FileAsk(url, None, signature=(("Authorization", "secret"),)))
+def open_file(fetcher: SafeFetcher, url: str) -> Awaitable[object]:
+    return fetcher.open(FileRequest(url, None, signature=(("Authorization", "secret"),)))
 
 
-def send_webhook(fetcher: GuardedFetcher, url: str) -> Awaitable[object]:
+def send_webhook(fetcher: SafeFetcher, url: str) -> Awaitable[object]:
     return fetcher.post(url, b"secret", {}, 5)
 
 
-async def must_refuse(go: Way, fetcher: GuardedFetcher, url: str) -> None:
-    with pytest.raises(UpstreamError, match=r"^The (provider's link|webhook's address) ") as refused:
+async def must_refuse(go: Way, fetcher: SafeFetcher, url: str) -> None:
+    with pytest.raises(ProviderBadResponse, match=r"^The (provider's link|webhook's address) ") as refused:
         await go(fetcher, url)
     assert not any(part in refused.value.message for part in ("127", "::", ".test", "localhost", "169"))
 
@@ -308,7 +308,7 @@ async def must_refuse(go: Way, fetcher: GuardedFetcher, url: str) -> None:
 def test_no_file_is_opened_and_no_webhook_sent_there_either(runner: asyncio.Runner, way: Way) -> None:
     async def try_all() -> None:
         victim = Listener()
-        fetcher = GuardedFetcher(allow=lambda: NOBODY, resolver=Resolver(NAMES))
+        fetcher = SafeFetcher(allow=lambda: NOBODY, resolver=Resolver(NAMES))
         async with listen(victim, "127.0.0.1", "::1") as port:
             for template in [*LITERALS, *TRICKS, *(f"http://{name}:{{port}}/" for name in NAMES)]:
                 await must_refuse(way, fetcher, template.replace("{port}", str(port)))
@@ -324,7 +324,7 @@ LED_TO = ["127.0.0.1", "[::1]", "[::ffff:7f00:1]", "2130706433", "localhost", "m
 def test_no_redirect_leads_a_file_there_and_a_webhook_follows_none(runner: asyncio.Runner) -> None:
     async def be_led() -> None:
         victim, entry = Listener(), Listener()
-        fetcher = GuardedFetcher(allow=lambda: ENTRY_ONLY, resolver=Resolver(NAMES))
+        fetcher = SafeFetcher(allow=lambda: ENTRY_ONLY, resolver=Resolver(NAMES))
         async with listen(victim, "127.0.0.1", "::1") as port, listen(entry, ENTRY) as entry_port:
             for host in LED_TO:
                 to = f"http://{host}:{entry_port if host == ENTRY else port}/"
@@ -389,7 +389,7 @@ def test_of_a_public_and_a_private_answer_only_the_public_one_is_tried(
                 if public_works:
                     assert await fetched == b"public"
                 else:
-                    with pytest.raises(UpstreamError):
+                    with pytest.raises(ProviderBadResponse):
                         await fetched
             finally:
                 for server in servers:
@@ -408,7 +408,7 @@ def test_a_name_that_turns_private_is_judged_again(runner: asyncio.Runner) -> No
         async with listen(entry, ENTRY) as port:
             names = {"turning.test": [ENTRY]}
             resolver = Resolver(names)
-            fetcher = GuardedFetcher(allow=lambda: ENTRY_ONLY, resolver=resolver)
+            fetcher = SafeFetcher(allow=lambda: ENTRY_ONLY, resolver=resolver)
             with bind(ENTRY) as (_,):
                 url = f"http://turning.test:{port}/"
                 limits = {"limit_bytes": 100, "timeout_s": 5}
@@ -417,7 +417,7 @@ def test_a_name_that_turns_private_is_judged_again(runner: asyncio.Runner) -> No
                 names["turning.test"] = ["127.0.0.1"]
                 victim_server = await asyncio.start_server(victim.serve, "127.0.0.1", port)
                 try:
-                    with pytest.raises(UpstreamError, match="fetches nothing from"):
+                    with pytest.raises(ProviderBadResponse, match="fetches nothing from"):
                         await fetcher.fetch(url, trusted_origin=None, proxy=None, **limits)
                 finally:
                     victim_server.close()
@@ -432,7 +432,7 @@ def test_a_ring_of_redirects_is_left(runner: asyncio.Runner) -> None:
     async def go_round() -> None:
         entry = Listener(b"HTTP/1.1 307 Again\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n")
         async with listen(entry, ENTRY) as port:
-            with pytest.raises(UpstreamError, match="redirected too often"):
+            with pytest.raises(ProviderBadResponse, match="redirected too often"):
                 await attack(f"http://{ENTRY}:{port}/", ENTRY_ONLY)
         assert entry.connections == 1 + MAX_REDIRECTS
 

@@ -9,19 +9,19 @@ import orjson
 import pytest
 
 from gateway.billing.quota import Grant
-from gateway.domain.balance import Hold
+from gateway.domain.balance import Reservation
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.circuit_breaker import Rules
-from gateway.domain.http_request import Plan
-from gateway.errors import ClientGone, UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.circuit_breaker import BreakerSettings
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import ClientDisconnected, ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.formats.openai.chat import read_chat_call
 from gateway.formats.sse import KEEPALIVE
 from gateway.providers.base import CHAT
-from gateway.proxy.failover import TURN_WAIT_S, Relay
-from gateway.routing.load_balancer import Settings, Switchboard
+from gateway.proxy.failover import TURN_WAIT_S, Proxy
+from gateway.routing.load_balancer import LoadBalancer, RetrySettings
 from gateway.routing.route import Route
-from gateway.routing.target import Option
-from gateway.upstream.interface import Pumped, Sink
+from gateway.routing.target import Target
+from gateway.upstream.interface import PumpResult, Sink
 from tests.support.gateway import HELLO
 from tests.support.scripted_upstream import COMPLETION, DONE, delta, event
 from tests.support.skip_rules import run_skipping
@@ -85,7 +85,7 @@ class Thinker:
         self._ready_at = 0.0
         self._aborted: asyncio.Future[None] = self._loop.create_future()
 
-    async def pump(self, sink: Sink) -> Pumped:
+    async def pump(self, sink: Sink) -> PumpResult:
         while self._pieces:
             piece = self._pieces[0]
             if not isinstance(piece, bytes):
@@ -96,13 +96,13 @@ class Thinker:
                 self._ready_at = 0.0
             self._pieces.pop(0)
             if isinstance(piece, bytes) and sink(piece):
-                return Pumped.PAUSED
-        return Pumped.ENDED
+                return PumpResult.PAUSED
+        return PumpResult.ENDED
 
     async def read(self, limit: int) -> bytes:  # noqa: ARG002 - the port's signature
-        raise UpstreamError("This is not a whole answer")
+        raise ProviderBadResponse("This is not a whole answer")
 
-    def abort(self, fault: UpstreamFault) -> None:
+    def abort(self, fault: ProviderError) -> None:
         if not self._aborted.done():
             self._aborted.set_exception(fault)
 
@@ -120,7 +120,7 @@ class Thinkers:
     replies: list[Pieces]
     head_s: float = 0.0
 
-    async def send(self, plan: Plan) -> Thinker:  # noqa: ARG002 - the port's signature
+    async def send(self, plan: HttpRequest) -> Thinker:  # noqa: ARG002 - the port's signature
         await asyncio.sleep(self.head_s)
         return Thinker(self.replies.pop(0))
 
@@ -131,8 +131,8 @@ class Thinkers:
 class Broken(Thinkers):
     """The way out to providers that cannot be reached."""
 
-    async def send(self, plan: Plan) -> Thinker:  # noqa: ARG002 - the port's signature
-        raise UpstreamError("The provider could not be reached")
+    async def send(self, plan: HttpRequest) -> Thinker:  # noqa: ARG002 - the port's signature
+        raise ProviderBadResponse("The provider could not be reached")
 
 
 def relay(
@@ -141,13 +141,13 @@ def relay(
     head_s: float = 0.0,
     *,
     on_trial: bool = False,
-) -> tuple[list[tuple[int, bytes]], UpstreamFault | None]:
+) -> tuple[list[tuple[int, bytes]], ProviderError | None]:
     """What the caller heard and when, and the fault that ended it."""
 
-    async def scene() -> tuple[list[tuple[int, bytes]], UpstreamFault | None]:
+    async def scene() -> tuple[list[tuple[int, bytes]], ProviderError | None]:
         paper = Paper()
-        grant = Grant(read_chat_call({**HELLO, "stream": True}), Hold((), 0))
-        switchboard = Switchboard(asyncio.get_running_loop().time)
+        grant = Grant(read_chat_call({**HELLO, "stream": True}), Reservation((), 0))
+        switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use(
             Channel(f"up{index}", "custom", "http://up.invalid/v1", priority=-index, timeouts=timeouts)
             for index in range(len(replies))
@@ -156,13 +156,13 @@ def relay(
         if on_trial:
             for _ in range(switchboard.settings.rules.failures):
                 lease = switchboard.lease(first, (CHAT.wire, "m"), 0, retry=False)
-                switchboard.note_failed(lease, UpstreamError("it broke"))
+                switchboard.note_failed(lease, ProviderBadResponse("it broke"))
                 switchboard.end(lease)
             ((_, _, breaker),) = first.list_tripped()
             breaker.until = 0.0
-        options = [Option(line, CHAT, "m") for line in switchboard.lines.values()]
+        options = [Target(line, CHAT, "m") for line in switchboard.lines.values()]
         route = Route(options, grant.call, switchboard)
-        going = Relay(Thinkers(list(replies), head_s), switchboard, NO_PICTURES, clock=lambda: 0.0)
+        going = Proxy(Thinkers(list(replies), head_s), switchboard, NO_PICTURES, clock=lambda: 0.0)
         fault = await going.stream(grant, route, paper, "req_1", settle=lambda _: None)
         assert (going.running, switchboard.running) == (0, 0)
         assert not on_trial or breaker.state == ("down" if fault else "up")
@@ -175,7 +175,7 @@ class Torn(Paper):
     """The outlet of a caller that leaves when it should hear the end."""
 
     async def finish(self, data: bytes) -> None:  # noqa: ARG002 - the port's
-        raise ClientGone
+        raise ClientDisconnected
 
 
 class Watched(Route):
@@ -231,7 +231,7 @@ def test_a_provider_that_fails_before_a_comment_was_due_is_replaced() -> None:
 
 def test_after_a_comment_there_is_no_second_attempt() -> None:
     heard, fault = relay([[20.0], [ONE, TWO, DONE]], PATIENT)
-    assert isinstance(fault, UpstreamError)
+    assert isinstance(fault, ProviderBadResponse)
     assert heard[:2] == [(15, b"200"), (15, KEEPALIVE)]
     assert heard[2][1].startswith(b'data: {"error":')
     assert heard[3:] == [(20, b"end")]
@@ -244,7 +244,7 @@ def test_after_a_comment_there_is_no_second_attempt() -> None:
 )
 def test_comments_of_ours_do_not_hold_off_the_timers(pieces: Pieces, second: int) -> None:
     heard, fault = relay([pieces], PATIENT)
-    assert isinstance(fault, UpstreamTimeout)
+    assert isinstance(fault, ProviderTimeout)
     assert heard[-1] == (second, b"end")
     assert heard[-2][1].startswith(b'data: {"error":')
 
@@ -259,12 +259,12 @@ def test_a_comment_never_lands_inside_an_event() -> None:
 
 def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leaves_too() -> None:
     async def scene() -> int:
-        grant = Grant(read_chat_call({**HELLO, "stream": True}), Hold((), 0))
-        switchboard = Switchboard(asyncio.get_running_loop().time)
+        grant = Grant(read_chat_call({**HELLO, "stream": True}), Reservation((), 0))
+        switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use([Channel("up", "custom", "http://up.invalid/v1")])
-        route = Route([Option(switchboard.lines["up"], CHAT, "m")], grant.call, switchboard)
-        going = Relay(Thinkers([[ONE]]), switchboard, NO_PICTURES, clock=lambda: 0.0)
-        with pytest.raises(ClientGone):
+        route = Route([Target(switchboard.lines["up"], CHAT, "m")], grant.call, switchboard)
+        going = Proxy(Thinkers([[ONE]]), switchboard, NO_PICTURES, clock=lambda: 0.0)
+        with pytest.raises(ClientDisconnected):
             await going.stream(grant, route, Torn(), "req_1", settle=lambda _: None)
         return switchboard.lines["up"].circuits[CHAT.wire, "m"].accounts[0].failures
 
@@ -273,21 +273,22 @@ def test_a_stream_that_breaks_is_held_against_its_channel_though_the_caller_leav
 
 def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundred() -> None:
     async def scene(crowd: int) -> tuple[int, float]:
-        switchboard = Switchboard(asyncio.get_running_loop().time)
+        switchboard = LoadBalancer(asyncio.get_running_loop().time)
         switchboard.use([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
-        switchboard.settings = Settings(Rules(failures=10**6, least_calls=10**6))
+        switchboard.settings = RetrySettings(BreakerSettings(failures=10**6, least_calls=10**6))
         switchboard.retrying = 10**6  # it is never anybody's turn
         call = read_chat_call(HELLO)
         routes = [
-            Watched([Option(line, CHAT, "m") for line in switchboard.lines.values()], call, switchboard)
+            Watched([Target(line, CHAT, "m") for line in switchboard.lines.values()], call, switchboard)
             for _ in range(crowd)
         ]
-        failing = Relay(Broken([]), switchboard, NO_PICTURES, clock=lambda: 0.0)
+        failing = Proxy(Broken([]), switchboard, NO_PICTURES, clock=lambda: 0.0)
         began = asyncio.get_running_loop().time()
         told = await asyncio.gather(
-            *(failing.answer(Grant(call, Hold((), 0)), route, "req_1") for route in routes), return_exceptions=True
+            *(failing.answer(Grant(call, Reservation((), 0)), route, "req_1") for route in routes),
+            return_exceptions=True,
         )
-        assert all(isinstance(fault, UpstreamError) for fault in told)
+        assert all(isinstance(fault, ProviderBadResponse) for fault in told)
         return sum(route.looks for route in routes), asyncio.get_running_loop().time() - began
 
     few, _ = run_skipping(scene(100))

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.storage.media_files import MIN_FREE_BYTES
 from tests.faults.test_disk_full import small_disk
 from tests.server.test_multipart import count_open, watch_memory
@@ -75,9 +75,9 @@ def count_files(process: psutil.Process) -> int:
     return process.num_fds() - len(process.net_connections("tcp"))
 
 
-async def read_rows(gateway: GatewayProcess, count: int) -> list[RequestRow]:
+async def read_rows(gateway: GatewayProcess, count: int) -> list[RequestRecord]:
     """The rows after those of the warming up, once there are so many; fails where there are more."""
-    rows: list[RequestRow] = []
+    rows: list[RequestRecord] = []
 
     async def is_stored() -> bool:
         nonlocal rows

@@ -8,11 +8,11 @@ from hypothesis import given
 
 from gateway.errors import (
     ImageBlocked,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
 from gateway.formats.content_filter import find_block, is_block, read_picture_fault, read_words
 from tests.support.corrupt_json import spoilt
@@ -127,14 +127,16 @@ def test_a_block_without_words_has_ours() -> None:
     assert block.message == "The provider's safety filter blocked the picture, or what was asked for"
 
 
-@pytest.mark.parametrize(("status", "kind"), [(401, UpstreamDenied), (402, UpstreamDenied), (429, UpstreamLimited)])
-def test_a_refused_key_and_a_rate_limit_are_never_blocks(status: int, kind: type[UpstreamFault]) -> None:
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)]
+)
+def test_a_refused_key_and_a_rate_limit_are_never_blocks(status: int, kind: type[ProviderError]) -> None:
     assert type(read_picture_fault(status, orjson.dumps(OPENAI), ())) is kind
 
 
 def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
     fault = read_picture_fault(403, b'{"error": {"message": "No access"}}', ())
-    assert isinstance(fault, UpstreamDenied)
+    assert isinstance(fault, ProviderAuthError)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_a_403_that_is_no_block_is_held_against_the_key() -> None:
 )
 def test_a_refusal_is_in_the_providers_words_whatever_their_shape(body: Any, words: str) -> None:
     fault = read_picture_fault(422, orjson.dumps(body), ())
-    assert isinstance(fault, UpstreamRefused)
+    assert isinstance(fault, ProviderRejected)
     assert (fault.message, fault.status) == (words, 422)
     assert read_words(body) == words
 
@@ -169,7 +171,7 @@ def test_a_rate_limit_says_when_to_come_back() -> None:
 
 def test_a_providers_own_trouble_stays_its_own() -> None:
     fault = read_picture_fault(500, b'{"detail": "out of memory"}', ())
-    assert isinstance(fault, UpstreamError)
+    assert isinstance(fault, ProviderBadResponse)
     assert "out of memory" in fault.message
 
 
@@ -178,9 +180,9 @@ def test_a_providers_own_trouble_stays_its_own() -> None:
                  "base_resp": {"status_code": 1, "status_msg": "x"}, "data": [{"error": {"code": "x"}}]}))  # fmt: skip
 def test_garbage_is_some_fault(body: Any) -> None:
     for status in (400, 403, 500):
-        assert isinstance(read_picture_fault(status, orjson.dumps(body), ("secret",)), UpstreamFault)
+        assert isinstance(read_picture_fault(status, orjson.dumps(body), ("secret",)), ProviderError)
 
 
 @pytest.mark.parametrize("raw", [b"", b"<html>", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff", b'{"error": []}'])
 def test_what_is_no_object_is_some_fault(raw: bytes) -> None:
-    assert type(read_picture_fault(400, raw, ())) is UpstreamRefused
+    assert type(read_picture_fault(400, raw, ())) is ProviderRejected

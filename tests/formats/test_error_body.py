@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway.domain.inference_request import Operation
-from gateway.errors import InvalidRequest, NoAvailableChannel, NotFound
+from gateway.errors import InvalidRequest, NoHealthyChannel, NotFound
 from gateway.formats import sse
 from gateway.formats.error_body import write_error, write_error_event
 
@@ -32,7 +32,7 @@ def test_clients_of_anthropics_api_are_answered_in_its_shape_and_all_others_in_t
 @pytest.mark.parametrize("operation", get_args(Operation))
 def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
     raw = write_error_event(FAULT, "req_1", operation)
-    (event,) = sse.EventSplitter().split(raw)
+    (event,) = sse.SseSplitter().split(raw)
     assert event == raw
     value = orjson.loads(sse.read_data(raw) or b"")
     anthropic = operation in {"messages", "count_tokens"}
@@ -42,8 +42,8 @@ def test_a_stream_ends_in_the_language_it_is_in(operation: Operation) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "kind"),
-    [(NoAvailableChannel("all are down"), "overloaded_error"), (NotFound("no such path"), "not_found_error")],
+    [(NoHealthyChannel("all are down"), "overloaded_error"), (NotFound("no such path"), "not_found_error")],
 )
-def test_anthropics_clients_are_told_the_kind_they_know(fault: NotFound | NoAvailableChannel, kind: str) -> None:
+def test_anthropics_clients_are_told_the_kind_they_know(fault: NotFound | NoHealthyChannel, kind: str) -> None:
     assert orjson.loads(write_error(fault, "req_1", anthropic=True))["error"]["type"] == kind
     assert orjson.loads(write_error(fault, "req_1", anthropic=False))["error"]["type"] == "new_api_error"

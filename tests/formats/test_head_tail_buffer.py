@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.head_tail_buffer import HEAD_BYTES, SLACK_BYTES, TAIL_BYTES, Tap
+from gateway.formats.head_tail_buffer import HEAD_BYTES, SLACK_BYTES, TAIL_BYTES, HeadTailBuffer
 
 PIECES = st.lists(st.integers(0, 9_000) | st.just(20_000), max_size=30)
 
@@ -14,7 +14,7 @@ def make_pieces(sizes: list[int]) -> list[bytes]:
 
 @given(PIECES)
 def test_head_and_tail_are_the_two_ends_of_what_flowed_past(sizes: list[int]) -> None:
-    tap = Tap()
+    tap = HeadTailBuffer()
     pieces = make_pieces(sizes)
     for piece in pieces:
         tap.feed(piece)
@@ -28,7 +28,7 @@ def test_head_and_tail_are_the_two_ends_of_what_flowed_past(sizes: list[int]) ->
 
 @given(PIECES)
 def test_no_more_is_kept_than_the_bounds_and_one_piece(sizes: list[int]) -> None:
-    tap = Tap()
+    tap = HeadTailBuffer()
     longest = max(sizes, default=0)
     for piece in make_pieces(sizes):
         tap.feed(piece)
@@ -38,14 +38,14 @@ def test_no_more_is_kept_than_the_bounds_and_one_piece(sizes: list[int]) -> None
 
 @given(PIECES)
 def test_it_knows_whether_the_tail_is_everything(sizes: list[int]) -> None:
-    tap = Tap()
+    tap = HeadTailBuffer()
     for piece in make_pieces(sizes):
         tap.feed(piece)
     assert tap.whole == (len(tap.tail) == sum(sizes))
 
 
 def test_a_long_stream_of_small_pieces_forgets_its_middle() -> None:
-    tap = Tap()
+    tap = HeadTailBuffer()
     for number in range(100_000):
         tap.feed(b"%06d;" % number)
     assert tap.head.startswith(b"000000;000001;")
@@ -56,7 +56,7 @@ def test_a_long_stream_of_small_pieces_forgets_its_middle() -> None:
 
 @given(PIECES)
 def test_what_lies_in_it_is_bounded_also_where_nobody_asks(sizes: list[int]) -> None:
-    tap = Tap()
+    tap = HeadTailBuffer()
     for piece in make_pieces(sizes):
         tap.feed(piece)
         assert sum(map(len, tap.pieces)) <= TAIL_BYTES + max(SLACK_BYTES, *sizes)

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from gateway.domain.api_format import WIRES, Wire
 from gateway.domain.capability import UNKNOWN
-from gateway.domain.image import Pictures
-from gateway.domain.inference_request import Call
+from gateway.domain.image import Images
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
-from gateway.errors import UpstreamError, UpstreamFault
-from gateway.formats.gemini.images import GeminiPainter
-from gateway.formats.image_backend import Ask
+from gateway.errors import ProviderBadResponse, ProviderError
+from gateway.formats.gemini.images import GeminiImageBackend
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_backends import make_painter
-from gateway.formats.openai.chat_images import ChatPainter
-from gateway.formats.openai.image_backend import OpenAiPainter
+from gateway.formats.openai.chat_images import ChatImageBackend
+from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.request_body import write_payload
-from gateway.formats.vendors.dashscope_images import DashScopePainter
-from gateway.formats.vendors.replicate_images import ReplicatePainter
+from gateway.formats.vendors.dashscope_images import DashScopeImageBackend
+from gateway.formats.vendors.replicate_images import ReplicateImageBackend
 from tests.support.image_calls import picture_call, upload
 from tests.support.image_providers import draw
 
@@ -34,12 +34,12 @@ MODELS: Mapping[Wire, str] = {
     "replicate_pictures": "black-forest-labs/flux-kontext-pro",
 }
 PAINTERS: Mapping[Wire, type] = {
-    "openai_images": OpenAiPainter,
-    "openai_edits": OpenAiPainter,
-    "gemini_pictures": GeminiPainter,
-    "chat_pictures": ChatPainter,
-    "dashscope_pictures": DashScopePainter,
-    "replicate_pictures": ReplicatePainter,
+    "openai_images": OpenAiImageBackend,
+    "openai_edits": OpenAiImageBackend,
+    "gemini_pictures": GeminiImageBackend,
+    "chat_pictures": ChatImageBackend,
+    "dashscope_pictures": DashScopeImageBackend,
+    "replicate_pictures": ReplicateImageBackend,
 }
 SOURCE: Upload = upload(draw())
 JSON = st.recursive(
@@ -57,7 +57,7 @@ JSON = st.recursive(
 )
 
 
-def open_painter(wire: Wire, **fields: Any) -> tuple[Any, Call]:
+def open_painter(wire: Wire, **fields: Any) -> tuple[Any, InferenceRequest]:
     files = (SOURCE,) if wire in {"openai_edits", "replicate_pictures"} else ()
     call = picture_call(files=files, **fields)
     return make_painter(wire, call, MODELS[wire], "mark", UNKNOWN), call
@@ -102,7 +102,7 @@ def test_two_calls_are_two_painters(wire: Wire) -> None:
     one, two = open_painter(wire)[0], open_painter(wire)[0]
     one.begin(1)
     two.begin(1)
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         one.read(b"{}", ())
     assert one is not two
     assert two.abandon() is None
@@ -116,7 +116,7 @@ def test_whatever_comes_is_pictures_or_another_ask_or_a_failure(wire: Wire, told
     raw = told if isinstance(told, bytes) else orjson.dumps(told)
     try:
         read = painter.read(raw, ("hunter2",))
-    except UpstreamFault as fault:
+    except ProviderError as fault:
         assert fault.message  # noqa: PT017 - what is read instead is looked at, too
     else:
-        assert isinstance(read, Pictures | Ask)
+        assert isinstance(read, Images | ProviderCall)

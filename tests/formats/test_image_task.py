@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.image import Picture
+from gateway.domain.image import Image
 from gateway.domain.usage import MAX_IMAGES
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.image_task import (
     LONGEST_WAIT_S,
     MOST_MUMBLED,
-    PictureTask,
+    ImageTask,
     check_expressible,
     check_format,
     read_field,
@@ -27,14 +27,14 @@ PNG = draw()
 
 
 def test_a_task_is_asked_after_less_and_less_often() -> None:
-    task = PictureTask("/tasks", 1.0)
+    task = ImageTask("/tasks", 1.0)
     asks = [task.follow("t-1"), *(task.ask_after() for _ in range(4))]
     assert [ask.wait_s for ask in asks] == [1.0, 1.5, 2.25, LONGEST_WAIT_S, LONGEST_WAIT_S]
     assert {(ask.method, ask.path, ask.passing, ask.said) for ask in asks} == {("GET", "/tasks/t-1", True, None)}
 
 
 def test_the_first_id_counts_whatever_is_said_later() -> None:
-    task = PictureTask("/tasks", 1.0)
+    task = ImageTask("/tasks", 1.0)
     task.follow("t-1")
     assert task.follow("t-2").path == "/tasks/t-1"
     assert task.follow(None).path == "/tasks/t-1"
@@ -42,12 +42,12 @@ def test_the_first_id_counts_whatever_is_said_later() -> None:
 
 @pytest.mark.parametrize("found", [None, 7, "", "a/b", "..", "a?b", "a b", "a%2Fb", "ä", "x" * 129, ["t"], "t\n"])
 def test_an_id_that_may_not_stand_in_a_path_is_refused(found: Any) -> None:
-    with pytest.raises(UpstreamError, match="no usable id"):
-        PictureTask("/tasks", 1.0).follow(found)
+    with pytest.raises(ProviderBadResponse, match="no usable id"):
+        ImageTask("/tasks", 1.0).follow(found)
 
 
 def test_a_task_is_cancelled_between_its_beginning_and_its_end() -> None:
-    task = PictureTask("/tasks", 1.0)
+    task = ImageTask("/tasks", 1.0)
     assert task.abandon() is None
     task.follow("t-1")
     ask = task.abandon()
@@ -58,17 +58,17 @@ def test_a_task_is_cancelled_between_its_beginning_and_its_end() -> None:
 
 
 def test_a_page_of_a_proxys_says_nothing_of_a_task() -> None:
-    task = PictureTask("/tasks", 1.0)
-    with pytest.raises(UpstreamError):
+    task = ImageTask("/tasks", 1.0)
+    with pytest.raises(ProviderBadResponse):
         task.read_object(b"<html>")
-    task = PictureTask("/tasks", 1.0)
+    task = ImageTask("/tasks", 1.0)
     task.follow("t-1")
     for _ in range(MOST_MUMBLED):
         assert task.read_object(b"<html>") is None
     assert task.read_object(b"{}") == {}
     for _ in range(MOST_MUMBLED):
         assert task.read_object(b"[]") is None
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         task.read_object(b"")
 
 
@@ -76,20 +76,20 @@ def test_a_page_of_a_proxys_says_nothing_of_a_task() -> None:
     "url", [None, 1, [], "", "file:///etc/passwd", "ftp://x/y", "https://a b/", "data:text/html,x"]
 )
 def test_what_is_no_picture_is_refused(url: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_picture(url)
 
 
 def test_fewer_pictures_than_were_asked_for_are_none() -> None:
-    one = Picture(url="https://x/1.png")
-    with pytest.raises(UpstreamError, match="made 1 of 2"):
+    one = Image(url="https://x/1.png")
+    with pytest.raises(ProviderBadResponse, match="made 1 of 2"):
         write_pictures([one], 2)
 
 
 def test_more_pictures_than_were_asked_for_are_paid_for() -> None:
-    told = write_pictures([Picture(url=f"https://x/{number}.png") for number in range(3)], 1)
+    told = write_pictures([Image(url=f"https://x/{number}.png") for number in range(3)], 1)
     assert ([item.url for item in told.items], told.usage.images) == (["https://x/0.png"], 3)
-    assert write_pictures([Picture()] * (MAX_IMAGES + 1), 1).usage.images == MAX_IMAGES
+    assert write_pictures([Image()] * (MAX_IMAGES + 1), 1).usage.images == MAX_IMAGES
 
 
 @given(width=st.integers(1, 99_999), height=st.integers(1, 99_999))

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.api_format import WIRES, Wire
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Content, Upload
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import InvalidRequest, UpstreamError, UpstreamFault, UpstreamRefused
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.anthropic import response as anthropic_answer
 from gateway.formats.anthropic.request import read_count_call, read_messages_call
-from gateway.formats.anthropic.stream import STOP_EVENT, MessagesReader
-from gateway.formats.chat import Event, Finished, TextDelta, ToolDelta, ToolStarted
+from gateway.formats.anthropic.stream import STOP_EVENT, MessagesStreamParser
+from gateway.formats.chat import ChoiceFinished, Event, TextDelta, ToolCallDelta, ToolCallStart
 from gateway.formats.form import ReceivedForm
-from gateway.formats.gemini.response import GenerateReader
+from gateway.formats.gemini.response import GenerateContentParser
 from gateway.formats.openai import response as openai_answer
 from gateway.formats.openai.chat import DONE_EVENT, read_chat_call
 from gateway.formats.openai.completions import read_completions_call
@@ -30,12 +30,12 @@ from gateway.formats.openai.images import read_edits_call, read_images_call
 from gateway.formats.openai.moderations import read_moderations_call
 from gateway.formats.openai.responses import read_responses_call
 from gateway.formats.openai.speech import read_speech_call
-from gateway.formats.openai.stream import ChatReader
+from gateway.formats.openai.stream import ChatStreamParser
 from gateway.formats.openai.transcriptions import read_transcription_call, read_translation_call
-from gateway.formats.registry import Exchange, Naming, make_exchange
+from gateway.formats.registry import ResponseIdentity, Translator, make_exchange
 from gateway.formats.request_body import Body, Form, Said, write_payload
 from gateway.formats.rerank import read_rerank_call
-from gateway.formats.stream import Reader, read_events_usage
+from gateway.formats.stream import StreamParser, read_events_usage
 from tests.support import anthropic_cassettes as anthropic
 from tests.support import gemini_cassettes as gemini
 from tests.support.corrupt_json import spoilt
@@ -44,7 +44,7 @@ from tests.support.image_providers import draw
 from tests.support.scripted_upstream import DONE, chat_events, event, usage_frame
 
 SECRET = "s3cret-key-of-the-channel"
-NAMING = Naming("0123", "theirs", 1_700_000_000)
+NAMING = ResponseIdentity("0123", "theirs", 1_700_000_000)
 FILMED = {"videos", "video_remixes"}
 """Operations that no exchange is made for: filmmakers speak for themselves."""
 PAIRS = [(operation, wire) for operation, wires in WIRES.items() for wire in wires if operation not in FILMED]
@@ -82,13 +82,13 @@ PICTURE = upload(PNG)
 SOUND = Upload("file", "a.wav", "audio/wav", b"RIFF", InMemory(b"RIFF"), duration_ms=1_500)
 
 
-def by_form(read: Callable[[ReceivedForm], Call], *files: Upload) -> Callable[[Body], Call]:
+def by_form(read: Callable[[ReceivedForm], InferenceRequest], *files: Upload) -> Callable[[Body], InferenceRequest]:
     """``read`` for a body that comes as a form, with ``files``."""
 
     def write(value: object) -> str:
         return value if isinstance(value, str) else orjson.dumps(value).decode()
 
-    def read_form(body: Body) -> Call:
+    def read_form(body: Body) -> InferenceRequest:
         several = {name: value if isinstance(value, list) else [value] for name, value in body.items()}
         fields = [(name, write(value)) for name, values in several.items() for value in values]
         return read(ReceivedForm(tuple(fields), files))
@@ -96,7 +96,7 @@ def by_form(read: Callable[[ReceivedForm], Call], *files: Upload) -> Callable[[B
     return read_form
 
 
-READ_CALL: Mapping[str, tuple[Callable[[Body], Call], Body]] = {
+READ_CALL: Mapping[str, tuple[Callable[[Body], InferenceRequest], Body]] = {
     "chat": (read_chat_call, CHAT),
     "messages": (read_messages_call, MESSAGES),
     "count_tokens": (read_count_call, {name: MESSAGES[name] for name in ("model", "system", "messages", "tools")}),
@@ -194,21 +194,21 @@ STREAMED = [
 ]
 
 
-def call_of(operation: str, **more: Any) -> Call:
+def call_of(operation: str, **more: Any) -> InferenceRequest:
     read, body = READ_CALL[operation]
     return read(body | more)
 
 
-def exchange(operation: str, wire: Wire, **more: Any) -> Exchange:
+def exchange(operation: str, wire: Wire, **more: Any) -> Translator:
     return make_exchange(call_of(operation, **more), wire, NAMING)
 
 
 def read_wire(wire: str, raw: bytes) -> list[Event]:
     """A whole stream in a language that providers speak."""
-    readers: dict[str, Reader] = {
-        "openai_chat": ChatReader(1),
-        "anthropic_messages": MessagesReader(),
-        "gemini_generate": GenerateReader("0123", "theirs"),
+    readers: dict[str, StreamParser] = {
+        "openai_chat": ChatStreamParser(1),
+        "anthropic_messages": MessagesStreamParser(),
+        "gemini_generate": GenerateContentParser("0123", "theirs"),
     }
     return readers[wire].feed(raw) + readers[wire].finish()
 
@@ -216,13 +216,13 @@ def read_wire(wire: str, raw: bytes) -> list[Event]:
 def gist(events: list[Event]) -> tuple[str, list[tuple[str, Any]], set[str]]:
     """The words, the tool calls and the reasons of an answer, however it was cut."""
     text = "".join(found.text for found in events if isinstance(found, TextDelta))
-    names = [found.name for found in events if isinstance(found, ToolStarted)]
-    pieces = [found for found in events if isinstance(found, ToolDelta)]
+    names = [found.name for found in events if isinstance(found, ToolCallStart)]
+    pieces = [found for found in events if isinstance(found, ToolCallDelta)]
     calls = [
         (name, json.loads("".join(piece.arguments for piece in pieces if piece.index == at) or "{}"))
         for at, name in enumerate(names)
     ]
-    return text, calls, {found.reason for found in events if isinstance(found, Finished)}
+    return text, calls, {found.reason for found in events if isinstance(found, ChoiceFinished)}
 
 
 def test_there_is_an_example_of_every_language() -> None:
@@ -239,7 +239,7 @@ def fields_of(said: Said) -> Body:
     return said.fields if isinstance(said, Form) else said
 
 
-def body_of(made: Exchange) -> Body:
+def body_of(made: Translator) -> Body:
     """What is sent where it is JSON."""
     said = made.write_body()
     assert isinstance(said, dict)
@@ -386,20 +386,20 @@ NO_ANSWERS = [b"", b"null", b"[]", b"{}", b"<html>", b'"x"', b"\xff", b"[" * 5_0
 @pytest.mark.parametrize(("operation", "wire"), WHOLE)
 def test_what_is_no_answer_is_a_fault(operation: str, wire: Wire) -> None:
     for raw in NO_ANSWERS:
-        with pytest.raises(UpstreamFault):
+        with pytest.raises(ProviderError):
             pytest.fail(f"{raw[:40]!r} is {exchange(operation, wire).read_answer(raw, [SECRET])}")
 
 
 @pytest.mark.parametrize(("operation", "wire"), [pair for pair in PAIRS if pair[1] in NEVER_WHOLE])
 def test_what_is_painted_or_always_streamed_is_not_read_whole(operation: str, wire: Wire) -> None:
-    with pytest.raises(UpstreamError, match="not read whole"):
+    with pytest.raises(ProviderBadResponse, match="not read whole"):
         exchange(operation, wire).read_answer(orjson.dumps({"data": [{"b64_json": "AA=="}]}), [SECRET])
 
 
 @pytest.mark.parametrize(("operation", "wire"), WHOLE)
 def test_an_error_in_an_answer_does_not_tell_what_nobody_may_hear(operation: str, wire: Wire) -> None:
     raw = orjson.dumps({"error": {"message": f"bad key {SECRET} at https://10.0.0.9/x"}})
-    with pytest.raises(UpstreamFault) as caught:
+    with pytest.raises(ProviderError) as caught:
         exchange(operation, wire).read_answer(raw, [SECRET])
     assert SECRET not in caught.value.message
     assert "10.0.0.9" not in caught.value.message
@@ -414,7 +414,7 @@ def test_an_answer_that_cannot_be_believed_is_a_fault_and_nothing_else(
     wrong = data.draw(spoilt(ANSWERS[wire][0]))
     try:
         told, usage = exchange(operation, wire).read_answer(orjson.dumps(wrong), [SECRET])
-    except UpstreamFault:
+    except ProviderError:
         return
     assert isinstance(orjson.loads(told), dict)
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
@@ -445,14 +445,14 @@ def test_an_answer_too_deep_to_be_written_is_a_fault(operation: str, wire: Wire,
         answer["content"][4][name] = {"a": json.loads(value)}
     else:
         answer[name], more = json.loads(value), {"encoding_format": "base64"}
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         exchange(operation, wire, **more).read_answer(json.dumps(answer).encode(), [])
 
 
 # Streamed
 
 
-def play(made: Exchange, raw: bytes, step: int) -> tuple[bytes, Usage]:
+def play(made: Translator, raw: bytes, step: int) -> tuple[bytes, Usage]:
     """A whole stream through its gate, in pieces of so many bytes."""
     gate = made.open_gate([SECRET])
     out = b"".join([gate.feed(raw[at : at + step]) for at in range(0, len(raw), step)])
@@ -486,7 +486,7 @@ def test_however_a_stream_is_cut_the_same_leaves(operation: str, wire: Wire, nam
     [pair for pair in PAIRS if pair[0] in {"embeddings", "moderations", "rerank", "count_tokens"}],
 )
 def test_what_is_not_streamed_has_no_gate(operation: str, wire: Wire) -> None:
-    with pytest.raises(UpstreamError, match="not streamed"):
+    with pytest.raises(ProviderBadResponse, match="not streamed"):
         exchange(operation, wire).open_gate([])
 
 
@@ -524,10 +524,10 @@ def test_usage_is_in_the_stream_of_a_whole_answer_only_where_it_was_asked_for(wi
 @pytest.mark.parametrize(("operation", "wire"), TOLD_WHOLE)
 @pytest.mark.parametrize("raw", [b'{"error": {"message": "bad key ' + SECRET.encode() + b'"}}', b"{", b"{}", b"[]"])
 def test_an_error_told_instead_of_a_stream_is_a_fault(operation: str, wire: Wire, raw: bytes) -> None:
-    with pytest.raises(UpstreamFault) as caught:
+    with pytest.raises(ProviderError) as caught:
         exchange(operation, wire, stream=True).write_whole(raw, [SECRET])
     assert SECRET not in caught.value.message
-    if b"bad key" in raw and not isinstance(caught.value, UpstreamRefused):
+    if b"bad key" in raw and not isinstance(caught.value, ProviderRejected):
         assert "bad key [masked]" in caught.value.message
 
 
@@ -541,7 +541,7 @@ def test_whatever_is_told_instead_of_a_stream_is_one_or_a_fault(
     made = exchange(operation, wire, stream=True)
     try:
         told, usage = made.write_whole(wrong, [SECRET])
-    except UpstreamFault:
+    except ProviderError:
         return
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.written_tokens) >= 0
     gate = exchange(operation, WIRES[operation][0], stream=True).open_gate([])
@@ -604,7 +604,7 @@ def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str
     try:
         out = gate.feed(raw)
         out += gate.finish()
-    except UpstreamFault as met:
+    except ProviderError as met:
         fault = met
     fault = gate.fault or fault
     assert fault is not None
@@ -613,7 +613,7 @@ def test_an_error_in_a_stream_is_a_fault_and_nothing_of_it_leaves(operation: str
     assert b"Hel" in out
     assert DONE_EVENT not in out
     assert STOP_EVENT not in out
-    assert all(sse.read_data(piece) for piece in sse.EventSplitter().split(out))
+    assert all(sse.read_data(piece) for piece in sse.SseSplitter().split(out))
 
 
 @pytest.mark.parametrize(("operation", "wire", "name"), STREAMED)
@@ -621,13 +621,11 @@ def test_a_stream_that_is_cut_is_a_fault(operation: str, wire: Wire, name: str) 
     raw = STREAMS[wire][name]
     gate = exchange(operation, wire, stream=True).open_gate([])
     gate.feed(raw[: len(raw) // 2])
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         gate.finish()
 
 
-PIECES = [
-    raw for streams in STREAMS.values() for stream in streams.values() for raw in sse.EventSplitter().split(stream)
-]
+PIECES = [raw for streams in STREAMS.values() for stream in streams.values() for raw in sse.SseSplitter().split(stream)]
 JUNK = st.binary(max_size=30) | st.sampled_from([*PIECES, DONE, b"data: {}\n\n", b"data: [[]]\n\n", b"event: error\n"])
 
 
@@ -640,7 +638,7 @@ def test_whatever_a_provider_streams_is_an_answer_or_a_fault(operation: str, wir
         gate.feed(piece)
     try:
         gate.finish()
-    except UpstreamFault:
+    except ProviderError:
         assert not gate.ended
     usage = gate.read_usage()
     assert min(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) >= 0

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, PART_TOKENS
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.formats.rerank import MAX_DOCUMENTS, read_rerank_answer, read_rerank_call, write_rerank_body
 
-CALL = Call("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, prompt_bound=100)
+CALL = InferenceRequest("rerank", "m", {"query": "capital?", "documents": ["Oslo", "Bergen"]}, prompt_bound=100)
 HELLO: dict[str, Any] = {"model": "m", "query": "abc", "documents": ["de", "f"]}
 RESULTS = [{"index": 1, "relevance_score": 0.9, "document": {"text": "f"}}]
 PICTURE = "data:image/png;base64," + "A" * 100_000
@@ -144,7 +144,7 @@ def test_usage_is_estimated_where_none_can_be_believed(said: dict[str, Any]) -> 
     "raw", [b"", b"<html>", b"[]", b"{}", b'{"results":null}', b'{"results":{}}', b'{"error":"x","results":[]}']
 )
 def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_rerank_answer(raw, CALL)
 
 
@@ -152,6 +152,6 @@ def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
         usage = read_rerank_answer(orjson.dumps(value), CALL)
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert 0 <= usage.prompt_tokens <= MAX_TOKENS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats import sse
-from gateway.formats.sse import EventSplitter, EventTooLong, is_utf8, read_data
+from gateway.formats.sse import EventTooLong, SseSplitter, is_utf8, read_data
 
 STREAMY = st.text("a:\r\n d", max_size=60).map(str.encode)
 LINES = st.lists(st.sampled_from([b"data: one", b"data:two", b": note", b"event: x", b"id", b"data"]), min_size=1)
@@ -23,7 +23,7 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
 
 @given(STREAMY, st.lists(st.integers(0, 100), max_size=8))
 def test_events_and_what_waits_are_what_came_at_any_cut(data: bytes, marks: list[int]) -> None:
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     events: list[bytes] = []
     for piece in cut(data, marks):
         events += splitter.split(piece)
@@ -35,7 +35,7 @@ def test_events_and_what_waits_are_what_came_at_any_cut(data: bytes, marks: list
 @given(st.lists(LINES, max_size=5), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, 400), max_size=8))
 def test_the_same_events_come_out_at_any_cut(blocks: list[list[bytes]], end: bytes, marks: list[int]) -> None:
     written = [b"".join(line + end for line in lines) + end for lines in blocks]
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     events = [event for piece in cut(b"".join(written), marks) for event in splitter.split(piece)]
     assert [read_data(event) for event in events] == [read_data(event) for event in written]
 
@@ -43,12 +43,12 @@ def test_the_same_events_come_out_at_any_cut(blocks: list[list[bytes]], end: byt
 @given(st.lists(LINES, max_size=5), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_events_are_split_at_blank_lines_and_keep_their_ends(blocks: list[list[bytes]], end: bytes) -> None:
     written = [b"".join(line + end for line in lines) + end for lines in blocks]
-    assert EventSplitter().split(b"".join(written)) == written
+    assert SseSplitter().split(b"".join(written)) == written
 
 
 @given(STREAMY, st.lists(st.integers(0, 100), max_size=8))
 def test_what_waits_never_holds_a_whole_event(data: bytes, marks: list[int]) -> None:
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     for piece in cut(data, marks):
         splitter.split(piece)
     rest = splitter.take()
@@ -58,7 +58,7 @@ def test_what_waits_never_holds_a_whole_event(data: bytes, marks: list[int]) -> 
 
 
 def test_an_event_without_an_end_is_refused_and_not_kept_for_ever() -> None:
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     piece = b"x" * (1024 * 1024)
     for _ in range(sse.MAX_EVENT_BYTES // len(piece)):
         assert splitter.split(piece) == []
@@ -67,13 +67,13 @@ def test_an_event_without_an_end_is_refused_and_not_kept_for_ever() -> None:
 
 
 def test_many_events_may_be_longer_together_than_one() -> None:
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     event = b"data: " + b"x" * (1024 * 1024) + b"\n\n"
     assert sum(len(splitter.split(event)) for _ in range(20)) == 20
 
 
 def test_a_limit_is_the_splitters_own() -> None:
-    splitter = EventSplitter(10)
+    splitter = SseSplitter(10)
     assert splitter.split(b"data: 12\n\ndata: 1234") == [b"data: 12\n\n"]
     with pytest.raises(EventTooLong):
         splitter.split(b"5")
@@ -81,7 +81,7 @@ def test_a_limit_is_the_splitters_own() -> None:
 
 def test_a_long_event_is_looked_at_once_in_however_many_pieces_it_comes() -> None:
     """Told by what is searched: its size at the most, and a few bytes before each piece."""
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     held = splitter._held = Counted()
     piece = b"x" * 1_000
     for _ in range(2_000):
@@ -104,7 +104,7 @@ class Counted(bytearray):
 
 @pytest.mark.parametrize("piece", [b"data: y\n", b"x\r", b"{", b"[", b","])
 def test_a_large_event_of_too_many_parts_is_refused(piece: bytes) -> None:
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     splitter.split(b"data: " + b"x" * 300_000)
     with pytest.raises(EventTooLong, match="too many parts"):
         splitter.split(piece * 1_100_000)
@@ -112,7 +112,7 @@ def test_a_large_event_of_too_many_parts_is_refused(piece: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b'data: {"a":"' + b"QUJD" * 3_000_000 + b'"}', b"data: [" + b"1," * 900_000 + b"1]"])
 def test_a_large_event_of_few_parts_is_whole(data: bytes) -> None:
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     for start in range(0, len(data), 60_000):
         assert splitter.split(data[start : start + 60_000]) == []
     assert splitter.split(b"\n\n") == [data + b"\n\n"]
@@ -120,7 +120,7 @@ def test_a_large_event_of_few_parts_is_whole(data: bytes) -> None:
 
 @pytest.mark.parametrize("pieces", [[b"x"] * 100_000, [b"xy"] * 100_000])
 def test_an_event_in_tiny_pieces_takes_no_more_memory_than_its_bytes(pieces: list[bytes]) -> None:
-    splitter = EventSplitter()
+    splitter = SseSplitter()
     tracemalloc.start()
     for piece in pieces:
         splitter.split(piece)
@@ -162,7 +162,7 @@ def test_data_is_read_as_the_standard_says(event: bytes, data: bytes | None) -> 
 
 
 def test_the_keep_alive_is_a_whole_event_without_data() -> None:
-    assert EventSplitter().split(sse.KEEPALIVE) == [sse.KEEPALIVE]
+    assert SseSplitter().split(sse.KEEPALIVE) == [sse.KEEPALIVE]
     assert read_data(sse.KEEPALIVE) is None
 
 

@@ -8,29 +8,35 @@ from hypothesis import strategies as st
 
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
     ENDED,
-    Ended,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
     RefusalDelta,
-    Started,
+    StreamEnd,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ThoughtRedacted,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
-from gateway.formats.stream import Gate, Meter, PassingGate, Translation, read_events_usage
+from gateway.formats.stream import (
+    PassthroughStream,
+    StreamTransform,
+    TranslatingStream,
+    UsageCounter,
+    read_events_usage,
+)
 from tests.support.format_calls import call_of
 
 PROMPT = estimate_text("a" * 40)
-BROKE = UpstreamError("it broke", phase="stream")
+BROKE = ProviderBadResponse("it broke", phase="stream")
 SAID = Usage(10, 20, 0, "upstream")
 
 
@@ -49,22 +55,22 @@ class Letters:
             case ".":
                 return [ENDED]
             case "!":
-                return [Failed(BROKE)]
+                return [StreamError(BROKE)]
             case "?":
                 self._doubtful = True
                 return []
             case "(":
-                return [Started("id", "m", usage=Usage(3, 1, 0, "upstream"))]
+                return [MessageStart("id", "m", usage=Usage(3, 1, 0, "upstream"))]
             case "#":
-                return [Used(SAID)]
+                return [UsageReport(SAID)]
         return [TextDelta(letter)]
 
     def finish(self) -> list[Event]:
         if self._doubtful:
-            return [TextDelta("last"), Failed(BROKE)]
+            return [TextDelta("last"), StreamError(BROKE)]
         if self._whole:
-            return [Finished("stop"), ENDED]
-        raise UpstreamError("cut short", phase="stream")
+            return [ChoiceFinished("stop"), ENDED]
+        raise ProviderBadResponse("cut short", phase="stream")
 
 
 class Shout:
@@ -78,18 +84,18 @@ class Shout:
         match event:
             case TextDelta():
                 return event.text.upper().encode()
-            case Ended():
+            case StreamEnd():
                 return b".\n"
         return b""
 
 
-def open_gate(*, whole_without_mark: bool = False) -> tuple[Translation, Shout]:
+def open_gate(*, whole_without_mark: bool = False) -> tuple[TranslatingStream, Shout]:
     writer = Shout()
-    return Translation(Letters(whole_without_mark=whole_without_mark), writer, call_of(40)), writer
+    return TranslatingStream(Letters(whole_without_mark=whole_without_mark), writer, call_of(40)), writer
 
 
 def test_a_translation_is_a_gate() -> None:
-    gate: Gate = open_gate()[0]
+    gate: StreamTransform = open_gate()[0]
     assert (gate.events, gate.ended, gate.closed, gate.fault) == (0, False, False, None)
 
 
@@ -126,7 +132,7 @@ def test_nothing_follows_a_fault_and_it_is_not_written() -> None:
 def test_a_fault_is_what_its_end_raises_whatever_the_reader_says_then() -> None:
     gate, _ = open_gate()
     gate.feed(b"a!")
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         gate.finish()
     assert caught.value is BROKE
 
@@ -138,25 +144,25 @@ def test_what_cannot_be_written_any_more_is_a_fault() -> None:
                 raise BROKE
             return super().write(event)
 
-    gate = Translation(Letters(), Full(), call_of(0))
+    gate = TranslatingStream(Letters(), Full(), call_of(0))
     assert gate.feed(b"abxc") == b"AB"
     assert gate.feed(b"d") == b""
     assert gate.fault is BROKE
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         gate.finish()
 
 
 def test_a_stream_that_was_cut_is_a_fault() -> None:
     gate, _ = open_gate()
     gate.feed(b"ab")
-    with pytest.raises(UpstreamError, match="cut short"):
+    with pytest.raises(ProviderBadResponse, match="cut short"):
         gate.finish()
 
 
 def test_a_fault_that_shows_at_the_end_is_raised() -> None:
     gate, _ = open_gate()
     gate.feed(b"a?")
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         gate.finish()
     assert caught.value is gate.fault is BROKE
 
@@ -164,7 +170,7 @@ def test_a_fault_that_shows_at_the_end_is_raised() -> None:
 def test_a_language_without_an_end_mark_gets_the_callers() -> None:
     gate, writer = open_gate(whole_without_mark=True)
     assert gate.feed(b"ab") + gate.finish() + gate.finish() == b"AB.\n"
-    assert writer.seen[-2:] == [Finished("stop"), ENDED]
+    assert writer.seen[-2:] == [ChoiceFinished("stop"), ENDED]
 
 
 def test_a_reader_that_ends_without_an_end_is_not_believed() -> None:
@@ -172,9 +178,9 @@ def test_a_reader_that_ends_without_an_end_is_not_believed() -> None:
         def finish(self) -> list[Event]:
             return []
 
-    gate = Translation(Mute(), Shout(), call_of(0))
+    gate = TranslatingStream(Mute(), Shout(), call_of(0))
     gate.feed(b"a")
-    with pytest.raises(UpstreamError, match="before it was complete"):
+    with pytest.raises(ProviderBadResponse, match="before it was complete"):
         gate.finish()
 
 
@@ -215,32 +221,32 @@ def test_usage_is_the_providers_word_else_an_estimate_of_what_passed(text: str, 
 
 
 def test_a_later_count_replaces_an_earlier() -> None:
-    assert measure(Used(Usage(1, 1, 0, "upstream")), TextDelta("a"), Used(SAID), ENDED) == SAID
+    assert measure(UsageReport(Usage(1, 1, 0, "upstream")), TextDelta("a"), UsageReport(SAID), ENDED) == SAID
 
 
 @pytest.mark.parametrize(
     ("event", "said"),
     [
         (TextDelta("12345678"), "12345678"),
-        (ThoughtDelta("12345678"), "12345678"),
+        (ReasoningDelta("12345678"), "12345678"),
         (RefusalDelta("12345678"), "12345678"),
-        (ToolDelta(0, "12345678"), "12345678"),
-        (ToolStarted(0, "id", "name"), ""),
-        (ThoughtSigned("sealed"), ""),
-        (ThoughtRedacted("sealed"), ""),
-        (PictureMade("image/png", "AAAA"), ""),
-        (Finished("stop"), ""),
+        (ToolCallDelta(0, "12345678"), "12345678"),
+        (ToolCallStart(0, "id", "name"), ""),
+        (ReasoningSignature("sealed"), ""),
+        (RedactedReasoning("sealed"), ""),
+        (ImageOutput("image/png", "AAAA"), ""),
+        (ChoiceFinished("stop"), ""),
     ],
 )
 def test_everything_that_is_said_counts(event: Event, said: str) -> None:
-    meter = Meter()
+    meter = UsageCounter()
     meter.note(event)
     assert meter.events == 1
     assert meter.read_usage(call_of(40)) == Usage(PROMPT, estimate_text(said), 0, "estimate")
 
 
 def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:
-    meter = Meter()
+    meter = UsageCounter()
     for _ in range(5_000):
         meter.note(TextDelta("我是一种"))
     usage = meter.read_usage(call_of(40))
@@ -249,18 +255,18 @@ def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:
 
 def test_what_is_estimated_keeps_what_was_counted_at_the_beginning() -> None:
     begun = Usage(100, 1, 30, "upstream", written_tokens=20, written_long_tokens=5)
-    usage = measure(Started("id", "m", usage=begun), TextDelta("12345678"))
+    usage = measure(MessageStart("id", "m", usage=begun), TextDelta("12345678"))
     assert usage == Usage(100, estimate_text("12345678"), 30, "estimate", written_tokens=20, written_long_tokens=5)
 
 
 def test_a_fault_and_an_end_are_not_counted() -> None:
-    assert measure(ENDED, Failed(BROKE)) == Usage()
+    assert measure(ENDED, StreamError(BROKE)) == Usage()
 
 
 # A gate of the same language
 
 
-class Lines(PassingGate):
+class Lines(PassthroughStream):
     """Lets every event through but those that say 0, ends at one that says 200, and fails at one that says 500."""
 
     def feed(self, data: bytes) -> bytes:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage
 from gateway.formats.anthropic.request import read_messages_call
 from gateway.formats.openai.chat import read_chat_call
@@ -19,12 +19,12 @@ from gateway.formats.usage_bounds import ADDED_TOKENS, MAX_ANSWER_TOKENS, MAX_CO
 USER = {"role": "user", "content": "hi"}
 
 
-def chat(*parts: dict[str, Any], **more: Any) -> Call:
+def chat(*parts: dict[str, Any], **more: Any) -> InferenceRequest:
     message = {"role": "user", "content": list(parts)} if parts else USER
     return read_chat_call({"model": "m", "messages": [message], **more})
 
 
-def responses(**more: Any) -> Call:
+def responses(**more: Any) -> InferenceRequest:
     return read_responses_call({"model": "m", "input": "hi", **more})
 
 
@@ -40,7 +40,7 @@ FAR_DOCUMENT = {"type": "document_url", "document_url": "https://up/x.pdf"}
 CALLED = {"type": "tool_use", "id": "t", "name": "fetch", "input": {"url": "https://up/x.pdf"}}
 
 
-def messages(*parts: dict[str, Any], role: str = "user") -> Call:
+def messages(*parts: dict[str, Any], role: str = "user") -> InferenceRequest:
     asked = [USER, {"role": role, "content": list(parts)}]
     return read_messages_call({"model": "m", "max_tokens": 100, "messages": asked})
 
@@ -122,7 +122,9 @@ def test_what_an_honest_provider_may_say_is_charged_as_it_says(name: str) -> Non
         (read_messages_call({"model": "m", "max_tokens": 0, "messages": [USER]}), said(5, 99_999), 5, 0),
     ],
 )
-def test_what_cannot_be_is_charged_as_the_bound(call: Call, usage: Usage, prompt: int, completion: int) -> None:
+def test_what_cannot_be_is_charged_as_the_bound(
+    call: InferenceRequest, usage: Usage, prompt: int, completion: int
+) -> None:
     limited = limit_usage(usage, call, call.model)
     assert (limited.prompt_tokens, limited.completion_tokens, limited.source) == (prompt, completion, "bound")
 
@@ -139,7 +141,7 @@ CALLS = st.sampled_from([call for call, _ in CAN_BE.values()])
 
 @given(CALLS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
 def test_no_usage_is_made_larger_nor_its_parts_more_than_the_whole(  # noqa: PLR0917 - what a usage has
-    call: Call, prompt: int, completion: int, cached: int, written: int, long: int
+    call: InferenceRequest, prompt: int, completion: int, cached: int, written: int, long: int
 ) -> None:
     usage = Usage(prompt, completion, cached, "upstream", written_tokens=written, written_long_tokens=long)
     limited = limit_usage(usage, call, call.model)

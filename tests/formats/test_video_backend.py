@@ -11,18 +11,18 @@ from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
 from gateway.formats.video_backend import (
     MAX_ID_CHARS,
-    Place,
-    Shot,
-    Take,
-    Task,
+    ContentLocation,
+    ProviderTask,
+    TaskStatus,
+    VideoSpec,
     find_refusal,
     read_id,
     read_object,
@@ -46,13 +46,13 @@ def test_an_id_is_kept_as_it_is(text: str) -> None:
      True, ["a"], {"id": "a"}],
 )  # fmt: skip
 def test_an_id_that_could_lead_elsewhere_is_none(found: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_id(found)
 
 
 @pytest.mark.parametrize("raw", [b"", b"x", b"[]", b"null", b"1", b'"x"', b"\xff", b"{", b"<html>", b"[" * 5_000])
 def test_an_answer_that_is_no_object_is_a_failure(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_object(raw)
     assert read_object(b' {"a": 1} ') == {"a": 1}
 
@@ -115,34 +115,37 @@ def test_a_block_is_one_whatever_its_status_and_is_not_a_pictures(status: int) -
     assert "video" in fault.message
 
 
-@pytest.mark.parametrize(("status", "kind"), [(401, UpstreamDenied), (402, UpstreamDenied), (429, UpstreamLimited)])
-def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind: type[UpstreamFault]) -> None:
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, ProviderAuthError), (402, ProviderAuthError), (429, ProviderRateLimited)]
+)
+def test_a_key_that_is_refused_and_a_rate_limit_are_no_blocks(status: int, kind: type[ProviderError]) -> None:
     raw = orjson.dumps({"error": {"code": "moderation_blocked", "message": "Not this."}})
     assert type(read_video_fault(status, raw, (), rest_s=3.0)) is kind
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(400, UpstreamRefused), (404, UpstreamRefused), (429, UpstreamLimited), (500, UpstreamError)]
+    ("status", "kind"),
+    [(400, ProviderRejected), (404, ProviderRejected), (429, ProviderRateLimited), (500, ProviderBadResponse)],
 )
-def test_everything_else_is_what_it_is_for_every_other_call(status: int, kind: type[UpstreamFault]) -> None:
+def test_everything_else_is_what_it_is_for_every_other_call(status: int, kind: type[ProviderError]) -> None:
     fault = read_video_fault(status, b'{"error": {"message": "No hush-hush-hush"}}', ("hush-hush-hush",), rest_s=3.0)
     assert type(fault) is kind
     assert "hush" not in fault.message
-    assert kind is not UpstreamLimited or fault.rest_s == 3.0
+    assert kind is not ProviderRateLimited or fault.rest_s == 3.0
 
 
 def test_a_refusal_under_200_is_what_it_would_be_under_its_own_status() -> None:
     assert type(find_refusal("1301", "Not this", (), 400)) is ContentBlocked
-    assert type(find_refusal("x", "No", (), 429)) is UpstreamLimited
+    assert type(find_refusal("x", "No", (), 429)) is ProviderRateLimited
     refused = find_refusal("x", "No hush-hush-hush", ("hush-hush-hush",), 400)
-    assert type(refused) is UpstreamRefused
+    assert type(refused) is ProviderRejected
     assert "hush" not in refused.message
 
 
 @given(st.integers(200, 599), st.binary(max_size=30) | st.sampled_from([b"[" * 5_000, b'{"error":' * 500]))
 @settings(max_examples=40)
 def test_any_bytes_under_any_status_are_some_fault(status: int, raw: bytes) -> None:
-    assert isinstance(read_video_fault(status, raw, ()), UpstreamFault)
+    assert isinstance(read_video_fault(status, raw, ()), ProviderError)
 
 
 # ---- what is not shown
@@ -150,9 +153,9 @@ def test_any_bytes_under_any_status_are_some_fault(status: int, raw: bytes) -> N
 
 def test_what_a_caller_says_and_where_its_files_are_is_not_shown() -> None:
     told = [
-        Shot("m", "hush-1", "mark", reference=Reference(url="hush-2"), extra={"a": "hush-3"}),
-        Task("id", "m", "hush-4"),
-        Take("completed", clue="hush-5"),
-        Place(url="hush-6"),
+        VideoSpec("m", "hush-1", "mark", reference=Reference(url="hush-2"), extra={"a": "hush-3"}),
+        ProviderTask("id", "m", "hush-4"),
+        TaskStatus("completed", clue="hush-5"),
+        ContentLocation(url="hush-6"),
     ]
     assert "hush" not in f"{told}{told!r}"

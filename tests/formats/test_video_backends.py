@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from gateway.domain.api_format import WIRES
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
-from gateway.domain.video import Reference, VideoAsk
-from gateway.errors import InvalidRequest, UpstreamFault
-from gateway.formats.image_backend import Ask
+from gateway.domain.video import Reference, VideoRequest
+from gateway.errors import InvalidRequest, ProviderError
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.request_body import Form, write_payload
-from gateway.formats.video_backend import MAX_ID_CHARS, Filmmaker, Place, Shot, Task
+from gateway.formats.video_backend import MAX_ID_CHARS, ContentLocation, ProviderTask, VideoBackend, VideoSpec
 from gateway.formats.video_backends import FILMMAKERS
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PROVIDERS
@@ -30,7 +30,7 @@ ENDPOINTS = [
     for endpoint in provider.endpoints
     if endpoint.wire in FILMMAKERS
 ]
-TASK = Task("task-1", "m", "https://files.example/1.mp4")
+TASK = ProviderTask("task-1", "m", "https://files.example/1.mp4")
 PICTURE = Reference(upload(draw(), "input_reference"))
 CODED = base64.b64encode(draw()).decode()
 REQUIRED_PICTURE = ("i2v", "gen4_turbo", "I2V", "2.3-Fast")
@@ -69,7 +69,7 @@ def test_where_there_is_a_video_endpoint_it_is_said_whether_videos_can_be_remixe
         assert remixes <= {True}
     else:
         assert remixes == {False}
-        assert FILMMAKERS[endpoint.wire].remix(TASK, Shot("m", "x", "mark")) is None
+        assert FILMMAKERS[endpoint.wire].remix(TASK, VideoSpec("m", "x", "mark")) is None
 
 
 @pytest.mark.parametrize(("provider", "endpoint", "able"), list_described())
@@ -79,10 +79,10 @@ def test_what_a_model_makes_when_nobody_says_can_be_said_to_it(
     """What is held and charged for is what is asked for; else the provider would decide, at the gateway's cost."""
     maker, model = FILMMAKERS[endpoint.wire], name_model(able)
     assert provider.find_endpoint((endpoint.wire,), model) is endpoint
-    ask = able.fill(VideoAsk("a cat"))
+    ask = able.fill(VideoRequest("a cat"))
     assert ask.seconds is not None
     needed = able.references and any(word in model for word in REQUIRED_PICTURE)
-    shot = Shot(model, "a cat", "mark", ask.seconds, ask.size, PICTURE if needed else None)
+    shot = VideoSpec(model, "a cat", "mark", ask.seconds, ask.size, PICTURE if needed else None)
     said = maker.submit(shot)
     assert said.begins
     body, _ = write_payload(said.said or {}, "mark")
@@ -99,7 +99,7 @@ def test_every_length_and_every_size_of_a_model_can_be_said_to_it_somehow(
 
     def can_be_said(seconds: int, size: str | None) -> bool:
         try:
-            maker.submit(Shot(model, "a cat", "mark", seconds, size, picture))
+            maker.submit(VideoSpec(model, "a cat", "mark", seconds, size, picture))
         except InvalidRequest as refused:
             assert refused.param in {"seconds", "size"}, refused.message  # noqa: PT017 - one of many
             return False
@@ -115,12 +115,12 @@ def test_a_model_that_starts_from_a_picture_takes_it_in_every_form(
     provider: Provider, endpoint: Endpoint, able: Capability
 ) -> None:
     """A file, a data: URL, and an address where its vendor fetches it; else the gateway makes a data: URL of that."""
-    maker, ask = FILMMAKERS[endpoint.wire], able.fill(VideoAsk("a cat"))
+    maker, ask = FILMMAKERS[endpoint.wire], able.fill(VideoRequest("a cat"))
     if not able.references:
         return
 
     def say(reference: Reference) -> Any:
-        said = maker.submit(Shot(name_model(able), "a cat", "mark", ask.seconds, ask.size, reference)).said
+        said = maker.submit(VideoSpec(name_model(able), "a cat", "mark", ask.seconds, ask.size, reference)).said
         assert said is not None
         return said
 
@@ -128,7 +128,7 @@ def test_a_model_that_starts_from_a_picture_takes_it_in_every_form(
     if isinstance(said, Form):
         assert [file for _, file in said.files] == [PICTURE.upload]
     else:
-        assert CODED in repr(read_sent(Ask(said)))
+        assert CODED in repr(read_sent(ProviderCall(said)))
     assert CODED in repr(say(Reference(url=f"data:image/png;base64,{CODED}")))
     if maker.takes_urls:
         assert "https://host/1.png" in repr(say(Reference(url="https://host/1.png")))
@@ -139,7 +139,7 @@ def test_after_the_submit_every_request_passes_and_names_the_task_in_one_place(w
     maker = FILMMAKERS[wire]
     asks = [maker.poll(TASK), maker.cancel(TASK), maker.delete(TASK), maker.find_content(TASK, "video")]
     for ask in asks:
-        if isinstance(ask, Ask):
+        if isinstance(ask, ProviderCall):
             assert ask.passing
             assert not ask.begins
             assert ask.path is not None
@@ -151,7 +151,7 @@ def test_after_the_submit_every_request_passes_and_names_the_task_in_one_place(w
 @EVERY
 @pytest.mark.parametrize("task_id", ["a:b=c~d.e", "x" * MAX_ID_CHARS, "../../v1/keys", "a?b=c&d#e", "a b\r\nX: y"])
 def test_an_id_cannot_lead_a_request_elsewhere(wire: str, task_id: str) -> None:
-    maker, task = FILMMAKERS[wire], Task(task_id, "models/x", None)
+    maker, task = FILMMAKERS[wire], ProviderTask(task_id, "models/x", None)
     provider, endpoint = next(one for one in ENDPOINTS if one[1].wire == wire)
     way = Way(Channel("up", provider.slug, "https://host/base"), endpoint, "models/x", "key", "mark")
     for ask in (maker.poll(task), maker.cancel(task), maker.delete(task)):
@@ -172,14 +172,14 @@ def test_a_filmmaker_remembers_nothing(wire: str) -> None:
     assert type(maker)().poll(TASK).path == maker.poll(TASK).path
 
 
-def check_reading(maker: Filmmaker, raw: bytes) -> None:
-    assert isinstance(maker.read_refused(400, raw, ()), UpstreamFault)
+def check_reading(maker: VideoBackend, raw: bytes) -> None:
+    assert isinstance(maker.read_refused(400, raw, ()), ProviderError)
     for read in (maker.read_submitted, maker.read_polled, maker.read_content):
         try:
             told = read(raw, ())
-        except UpstreamFault:
+        except ProviderError:
             continue
-        assert not isinstance(told, Place) or told.url or told.path
+        assert not isinstance(told, ContentLocation) or told.url or told.path
 
 
 _WORDS = st.sampled_from(["id", "task_id", "status", "task_status", "code", "error", "data", "output", "done", "name"])
@@ -202,6 +202,6 @@ def test_words_that_many_use_in_places_where_nobody_does_are_a_fault_or_no_matte
 def test_what_is_no_answer_is_a_fault(wire: str, raw: bytes) -> None:
     maker = FILMMAKERS[wire]
     for read in (maker.read_submitted, maker.read_polled):
-        with pytest.raises(UpstreamFault):
+        with pytest.raises(ProviderError):
             read(raw, ())
     check_reading(maker, raw)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.audio import count_heard_tokens, limit_length_ms
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
 from gateway.domain.usage import MAX_DURATION_MS
 from gateway.media.audio_duration import BLOCK_BYTES, MAX_BLOCKS, STRETCHES, Dice, listen
@@ -35,11 +35,11 @@ class Kept:
         return found
 
 
-async def hear(data: bytes, dice: Dice = random.random) -> tuple[int | None, Call]:
+async def hear(data: bytes, dice: Dice = random.random) -> tuple[int | None, InferenceRequest]:
     """The length that is found in a file, and the call it came with."""
     kept = Kept(data)
     upload = Upload("file", "a.bin", "application/octet-stream", data[:512], kept)
-    call = await listen(Call("transcriptions", "m", {}, prompt_bound=10, files=(upload,)), dice)
+    call = await listen(InferenceRequest("transcriptions", "m", {}, prompt_bound=10, files=(upload,)), dice)
     assert kept.read_bytes <= (MAX_BLOCKS + 2 * STRETCHES + 4) * BLOCK_BYTES
     assert 0 <= call.sound_ms <= MAX_DURATION_MS
     assert call.prompt_bound == 10 + count_heard_tokens(call.sound_ms)
@@ -233,7 +233,7 @@ async def test_a_header_that_boasts_is_believed_no_more_than_is_possible() -> No
 
 
 async def test_a_call_without_files_is_as_it_was() -> None:
-    call = Call("speech", "m", {}, sound_ms=5)
+    call = InferenceRequest("speech", "m", {}, sound_ms=5)
     assert await listen(call) is call
 
 

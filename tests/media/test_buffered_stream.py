@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import ImageBlocked, ShuttingDown, StoreUnavailable, UpstreamError, UpstreamTimeout
-from gateway.media.buffered_stream import PaintedGate, PaintedReply
-from gateway.upstream.interface import Pumped
+from gateway.errors import ImageBlocked, ProviderBadResponse, ProviderTimeout, ShuttingDown, StoreUnavailable
+from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
+from gateway.upstream.interface import PumpResult
 
 USED = Usage(7, 9, images=2)
 
@@ -44,8 +44,8 @@ class Easel:
         return b"events", USED
 
 
-def reply_of(work: Coroutine[Any, Any, tuple[bytes, Usage]]) -> tuple[PaintedReply, list[bytes]]:
-    return PaintedReply(work), []
+def reply_of(work: Coroutine[Any, Any, tuple[bytes, Usage]]) -> tuple[BufferedStream, list[bytes]]:
+    return BufferedStream(work), []
 
 
 async def turn() -> None:
@@ -62,7 +62,7 @@ async def test_it_is_painted_before_anybody_asks_for_it() -> None:
     easel.done.set()
     await turn()
     assert (easel.ending, reply.usage) == ("done", NO_USAGE)  # what it used is told with what it is
-    assert await reply.pump(lambda data: bool(heard.append(data))) is Pumped.ENDED
+    assert await reply.pump(lambda data: bool(heard.append(data))) is PumpResult.ENDED
     assert (heard, reply.usage) == ([b"events"], USED)
 
 
@@ -70,13 +70,13 @@ async def test_a_sink_that_has_enough_pauses_it_and_nothing_is_left_to_push() ->
     easel = Easel()
     easel.done.set()
     reply, heard = reply_of(easel.paint())
-    assert await reply.pump(lambda data: heard.append(data) is None) is Pumped.PAUSED
-    assert await reply.pump(lambda data: heard.append(data) is None) is Pumped.ENDED
+    assert await reply.pump(lambda data: heard.append(data) is None) is PumpResult.PAUSED
+    assert await reply.pump(lambda data: heard.append(data) is None) is PumpResult.ENDED
     assert await reply.read(100) == b""
     assert heard == [b"events"]
 
 
-@pytest.mark.parametrize("fault", [UpstreamError("broke"), ImageBlocked("no"), StoreUnavailable("full")])
+@pytest.mark.parametrize("fault", [ProviderBadResponse("broke"), ImageBlocked("no"), StoreUnavailable("full")])
 async def test_whatever_it_ends_in_is_raised_however_often_it_is_asked_for(fault: Exception) -> None:
     easel = Easel()
     easel.done.set()
@@ -89,10 +89,10 @@ async def test_whatever_it_ends_in_is_raised_however_often_it_is_asked_for(fault
 
 
 async def test_whoever_breaks_it_off_before_it_began_is_heard() -> None:
-    easel, fault = Easel(), UpstreamTimeout("slow")
+    easel, fault = Easel(), ProviderTimeout("slow")
     reply, _ = reply_of(easel.paint())
     reply.abort(fault)
-    with pytest.raises(UpstreamTimeout) as met:
+    with pytest.raises(ProviderTimeout) as met:
         await reply.read(100)
     assert met.value is fault
     assert (easel.begun, reply.usage) == (False, NO_USAGE)
@@ -157,7 +157,7 @@ async def test_read_gives_as_many_bytes_as_are_allowed_or_refuses(limit: int, *,
     if passes:
         assert await reply.read(limit) == b"events"
         return
-    with pytest.raises(UpstreamError) as met:
+    with pytest.raises(ProviderBadResponse) as met:
         await reply.read(limit)
     assert met.value.phase == "body"
 
@@ -167,7 +167,7 @@ async def test_read_gives_as_many_bytes_as_are_allowed_or_refuses(limit: int, *,
 
 @given(st.binary())
 def test_whatever_is_painted_leaves_as_it_is_and_is_the_end(data: bytes) -> None:
-    gate = PaintedGate(Finished())  # type: ignore[arg-type]
+    gate = BufferedPassthrough(Finished())  # type: ignore[arg-type]
     assert (gate.events, gate.closed, gate.fault) == (0, False, None)
     assert gate.feed(data) == data
     assert (gate.events, gate.closed, gate.ended, gate.fault) == (1, True, True, None)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.media import MediaRules, Swept
-from gateway.media.cleanup_worker import FIRST_AFTER_S, SWEEP_EVERY_S, SweepMedia
+from gateway.domain.media import CleanupResult, MediaRules
+from gateway.media.cleanup_worker import FIRST_AFTER_S, SWEEP_EVERY_S, MediaCleanup
 from tests.support.worker_loop import run_hurried
 
 NOW = 1_750_000_000.0
@@ -18,20 +18,20 @@ NOW = 1_750_000_000.0
 class Shelf:
     """A store that only notes when it was swept, by what rule, and answers from a list."""
 
-    def __init__(self, *answers: Swept) -> None:
-        self._answers: Iterator[Swept] = iter(answers)
+    def __init__(self, *answers: CleanupResult) -> None:
+        self._answers: Iterator[CleanupResult] = iter(answers)
         self.asked: list[tuple[float, int]] = []
         self.times: list[float] = []
 
-    async def sweep(self, *, before_s: float, max_bytes: int) -> Swept:
+    async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
         self.asked.append((before_s, max_bytes))
         self.times.append(asyncio.get_running_loop().time())
-        return next(self._answers, Swept())
+        return next(self._answers, CleanupResult())
 
 
-def make(shelf: Any, *rules: MediaRules) -> SweepMedia:
+def make(shelf: Any, *rules: MediaRules) -> MediaCleanup:
     told = iter(rules)
-    return SweepMedia(shelf, lambda: next(told), lambda: NOW)
+    return MediaCleanup(shelf, lambda: next(told), lambda: NOW)
 
 
 async def test_what_is_too_old_is_reckoned_from_now() -> None:
@@ -43,7 +43,7 @@ async def test_what_is_too_old_is_reckoned_from_now() -> None:
 
 
 async def test_a_line_is_logged_only_where_something_went() -> None:
-    shelf = Shelf(Swept(0, 0, 700), Swept(3, 4096, 100), Swept(0, 0, 100))
+    shelf = Shelf(CleanupResult(0, 0, 700), CleanupResult(3, 4096, 100), CleanupResult(0, 0, 100))
     job = make(shelf, *[MediaRules(1.0, 1)] * 3)
     with capture_logs() as lines:
         for _ in range(3):

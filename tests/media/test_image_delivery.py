@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.domain.image import Picture, PictureForm
-from gateway.errors import UpstreamError
-from gateway.media.image_delivery import Gallery
+from gateway.domain.image import Image, PictureForm
+from gateway.errors import ProviderBadResponse
+from gateway.media.image_delivery import ImageDelivery
 from tests.media.test_images import Files, Shelf, ask, play, studio
 from tests.media.test_images import pictures as answer
 from tests.support.image_providers import draw
@@ -20,17 +20,17 @@ LONG = PNG + bytes(range(256)) * 12_000
 """Three megabytes that begin as a picture does: of four steps."""
 
 
-def give(picture: Picture, form: PictureForm, files: Mapping[str, bytes] | None = None, **more: Any) -> Any:
+def give(picture: Image, form: PictureForm, files: Mapping[str, bytes] | None = None, **more: Any) -> Any:
     """What becomes of ``picture``: it, or the fault; what was kept, and what was fetched."""
 
     async def scene() -> Any:
         up = studio(play(answer()), **more)
         shelf, table = Shelf(), Files(files or {})
-        gallery = Gallery(table, shelf)  # type: ignore[arg-type]
+        gallery = ImageDelivery(table, shelf)  # type: ignore[arg-type]
         call = attrs.evolve(ask(), origin="http://gw")
         try:
             given: Any = await gallery.give(up.begin(call), call, picture, form)
-        except UpstreamError as fault:
+        except ProviderBadResponse as fault:
             given = fault
         return given, shelf.kept, table.asked
 
@@ -43,11 +43,11 @@ def code(data: bytes) -> str:
 
 @pytest.mark.parametrize("data", [PNG, LONG, LONG[:-1], LONG[:-2]])
 def test_whole_and_in_steps_a_picture_is_the_same_in_either_form(data: bytes) -> None:
-    given, kept, _ = give(Picture(code(data)), "url")
+    given, kept, _ = give(Image(code(data)), "url")
     assert kept == [data]
     assert given.url.startswith("http://gw/")
-    assert give(Picture(code(data)), "b64_json")[0].data == code(data)
-    given, _, asked = give(Picture(url="http://files/1"), "b64_json", {"http://files/1": data})
+    assert give(Image(code(data)), "b64_json")[0].data == code(data)
+    given, _, asked = give(Image(url="http://files/1"), "b64_json", {"http://files/1": data})
     assert given.data == code(data)
     assert asked[0]["trusted_origin"] == "http://up"
 
@@ -68,14 +68,14 @@ def test_whole_and_in_steps_a_picture_is_the_same_in_either_form(data: bytes) ->
     ids=["none", "padding", "cut", "too much of it", "shifted", "two in one", "something else", "no ASCII"],
 )
 def test_what_is_not_a_picture_s_base_64_is_given_to_nobody(data: str, form: PictureForm) -> None:
-    given, kept, _ = give(Picture(data), form)
-    assert isinstance(given, UpstreamError)
+    given, kept, _ = give(Image(data), form)
+    assert isinstance(given, ProviderBadResponse)
     assert given.blame == "channel"
     assert kept == []
 
 
 def test_a_mistake_in_the_last_step_is_found() -> None:
-    assert isinstance(give(Picture(code(LONG)[:-5] + "*" + code(LONG)[-4:]), "b64_json")[0], UpstreamError)
+    assert isinstance(give(Image(code(LONG)[:-5] + "*" + code(LONG)[-4:]), "b64_json")[0], ProviderBadResponse)
 
 
 @pytest.mark.parametrize("files", [{}, {"http://up/admin": b"<html>"}], ids=["not to be had", "no picture"])
@@ -84,7 +84,7 @@ def test_what_a_text_names_is_trusted_like_its_caller_and_held_against_nobody(
     form: PictureForm,
     files: Mapping[str, bytes],
 ) -> None:
-    given, _, asked = give(Picture(url="http://up/admin", quoted=True), form, files)
+    given, _, asked = give(Image(url="http://up/admin", quoted=True), form, files)
     assert asked[0]["trusted_origin"] is None
-    assert isinstance(given, UpstreamError)
+    assert isinstance(given, ProviderBadResponse)
     assert (given.blame, given.answered) == ("nobody", True)

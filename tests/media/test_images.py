@@ -17,48 +17,48 @@ from structlog.testing import capture_logs
 
 from gateway.billing.quota import Grant
 from gateway.domain.account import Account, ApiKey, Caller
-from gateway.domain.balance import Hold
+from gateway.domain.balance import Reservation
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.http_request import Plan
-from gateway.domain.image import Picture
-from gateway.domain.inference_request import Call
+from gateway.domain.http_request import HttpRequest
+from gateway.domain.image import Image
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import (
     ImageBlocked,
-    NotExpressible,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderTimeout,
     SensitiveWords,
     ShuttingDown,
     StoreUnavailable,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamTimeout,
+    UnsupportedByProvider,
 )
 from gateway.formats.openai.images import read_images_call
 from gateway.formats.sse import KEEPALIVE
-from gateway.media.buffered_stream import PaintedGate, PaintedReply
-from gateway.media.image_delivery import Gallery
+from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
+from gateway.media.image_delivery import ImageDelivery
 from gateway.media.images import (
     ABANDON_TIMEOUT_S,
     CLOSE_TIMEOUT_S,
     LONGEST_WAIT_S,
     MOST_FAILURES,
     POLL_TIMEOUT_S,
-    Images,
+    ImageService,
     can_pass,
     find_patience,
 )
 from gateway.media.word_filter import WordList
-from gateway.proxy.failover import Relay
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.proxy.failover import Proxy
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.route import Route
 from gateway.routing.router import Router
 from gateway.routing.target import Attempt
-from gateway.upstream.interface import Pumped, Sink
+from gateway.upstream.interface import PumpResult, Sink
 from tests.support.image_providers import draw
 from tests.support.skip_rules import run_skipping
 
@@ -89,11 +89,11 @@ class Reply:
         assert len(self._raw) <= limit
         return self._raw
 
-    async def pump(self, sink: Sink) -> Pumped:
+    async def pump(self, sink: Sink) -> PumpResult:
         sink(self._raw)
-        return Pumped.ENDED
+        return PumpResult.ENDED
 
-    def abort(self, fault: UpstreamFault) -> None:
+    def abort(self, fault: ProviderError) -> None:
         raise AssertionError(fault)
 
     def finish(self) -> None: ...
@@ -101,7 +101,7 @@ class Reply:
     def close(self) -> None: ...
 
 
-Answer = Said | UpstreamFault
+Answer = Said | ProviderError
 Clerk = Callable[["Asked"], Answer]
 
 
@@ -124,7 +124,7 @@ class Provider:
         self.asked: list[Asked] = []
         self.running = self.most = 0
 
-    async def send(self, plan: Plan) -> Reply:
+    async def send(self, plan: HttpRequest) -> Reply:
         body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else None
         asked = Asked(asyncio.get_running_loop().time(), plan.method, plan.url[len("http://up/v1") :], body,
                       len(self.asked))  # fmt: skip
@@ -133,7 +133,7 @@ class Provider:
         self.most = max(self.most, self.running)
         try:
             said = self._clerk(asked)
-            if isinstance(said, UpstreamFault):
+            if isinstance(said, ProviderError):
                 raise said
             await asyncio.sleep(said.wait_s)
             return Reply(said)
@@ -162,7 +162,7 @@ class Files:
     async def fetch(self, url: str, **more: Any) -> bytes:
         self.asked.append({"url": url, **more})
         if url not in self._files:
-            raise UpstreamError("The provider's file was answered with status 404")
+            raise ProviderBadResponse("The provider's file was answered with status 404")
         return self._files[url]
 
     async def close(self) -> None: ...
@@ -189,28 +189,28 @@ class Studio:
     """The rooms of a picture, over one channel ``up``."""
 
     provider: Provider
-    images: Images
+    images: ImageService
     shelf: Shelf
     files: Files
     router: Router
-    board: Switchboard
+    board: LoadBalancer
 
-    def route(self, call: Call) -> Route:
+    def route(self, call: InferenceRequest) -> Route:
         route = self.router.route(CALLER, call)
         route.rank()
         return route
 
-    def begin(self, call: Call) -> Attempt:
+    def begin(self, call: InferenceRequest) -> Attempt:
         return self.route(call).begin("1", NOW_S)
 
-    async def answer(self, call: Call | None = None) -> Any:
+    async def answer(self, call: InferenceRequest | None = None) -> Any:
         """The answer, parsed; and when it was there."""
         call = call or ask()
         raw, usage = await self.images.answer(self.begin(call), call)
         return orjson.loads(raw), usage, asyncio.get_running_loop().time()
 
 
-def ask(**more: Any) -> Call:
+def ask(**more: Any) -> InferenceRequest:
     body = {"model": "m", "prompt": "a cat", "response_format": "b64_json", **more}
     return attrs.evolve(read_images_call(body), origin="https://gateway.example")
 
@@ -225,13 +225,13 @@ def studio(
     **more: Any,
 ) -> Studio:
     channel = Channel("up", provider, "http://up/v1", ("key-of-up",), ("m",), model_map=(("m", model),), **more)
-    catalog, board = Catalog(clock=lambda: 0.0), Switchboard(lambda: asyncio.get_running_loop().time())
+    catalog, board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: asyncio.get_running_loop().time())
     catalog.use([channel])
     board.use([channel])
-    router = Router(catalog, board, Tariff())
+    router = Router(catalog, board, PricingPolicy())
     router.models = tuple(models)
     made, shelf, table = Provider(clerk), Shelf(), Files(files or {})
-    images = Images(made, Gallery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]
+    images = ImageService(made, ImageDelivery(table, shelf), clock=lambda: float(NOW_S))  # type: ignore[arg-type]
     return Studio(made, images, shelf, table, router, board)
 
 
@@ -264,9 +264,9 @@ def pictures(*data: str, **more: Any) -> Said:
     return Said({"created": 1, "data": [{"b64_json": one} for one in data], **more})
 
 
-async def see(work: Awaitable[Any]) -> UpstreamFault:
+async def see(work: Awaitable[Any]) -> ProviderError:
     """The fault that it ends in."""
-    with pytest.raises(UpstreamFault) as met:
+    with pytest.raises(ProviderError) as met:
         await work
     return met.value
 
@@ -305,8 +305,8 @@ def test_a_task_is_asked_after_less_and_less_often() -> None:
         Said({"detail": "slow down"}, 429),
         Said({"detail": "Prediction not found"}, 404),
         Said({"detail": "what?"}, 400),
-        UpstreamError("The provider broke the connection"),
-        UpstreamTimeout("Connecting to the provider took too long"),
+        ProviderBadResponse("The provider broke the connection"),
+        ProviderTimeout("Connecting to the provider took too long"),
     ],
     ids=["500", "a page", "429", "404", "400", "broken", "timeout"],
 )
@@ -326,7 +326,7 @@ def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None
     async def scene() -> None:
         up = studio(play(BEGUN, FAILED))
         fault = await see(up.answer())
-        assert isinstance(fault, UpstreamError)
+        assert isinstance(fault, ProviderBadResponse)
         assert fault.retryable
         assert len(up.provider.polls) == 1 + MOST_FAILURES
         await up.images.close()
@@ -339,7 +339,7 @@ def test_a_task_that_nobody_says_anything_of_is_given_up_and_cancelled() -> None
 def test_what_is_said_against_a_poll_is_no_mistake_of_the_caller_s(status: int) -> None:
     async def scene() -> None:
         fault = await see(studio(play(BEGUN, Said({"detail": "no such task"}, status))).answer())
-        assert isinstance(fault, UpstreamError)
+        assert isinstance(fault, ProviderBadResponse)
         assert (fault.status, fault.retryable, fault.public_code) == (502, True, "upstream_error")
 
     run(scene())
@@ -348,7 +348,7 @@ def test_what_is_said_against_a_poll_is_no_mistake_of_the_caller_s(status: int) 
 def test_a_key_that_is_refused_is_not_tried_again() -> None:
     async def scene() -> None:
         up = studio(play(BEGUN, Said({"detail": "Unauthenticated"}, 401)))
-        assert isinstance(await see(up.answer()), UpstreamDenied)
+        assert isinstance(await see(up.answer()), ProviderAuthError)
         assert len(up.provider.polls) == 1
 
     run(scene())
@@ -380,7 +380,7 @@ def test_answers_that_are_none_are_passed_over_a_few_times(mumbled: bytes) -> No
         up = studio(play(BEGUN, *[Said(mumbled)] * 3, task("processing"), *[Said(mumbled)] * 3, DONE))
         assert (await up.answer())[0]["data"]
         lost = studio(play(BEGUN, *[Said(mumbled)] * 4, DONE))
-        assert isinstance(await see(lost.answer()), UpstreamError)
+        assert isinstance(await see(lost.answer()), ProviderBadResponse)
         await lost.images.close()
         assert len(lost.provider.cancels) == 1
 
@@ -401,7 +401,13 @@ def test_an_answer_about_a_task_that_does_not_come_is_asked_for_again() -> None:
 
 def test_what_begins_a_task_is_asked_once() -> None:
     async def scene() -> None:
-        for trouble in (FAILED, UpstreamError("broken"), Said({}, 429), Said(b"<html>"), Said({"status": "starting"})):
+        for trouble in (
+            FAILED,
+            ProviderBadResponse("broken"),
+            Said({}, 429),
+            Said(b"<html>"),
+            Said({"status": "starting"}),
+        ):
             up = studio(play(trouble))
             await see(up.answer())
             assert len(up.provider.asked) == 1
@@ -440,7 +446,7 @@ def test_a_task_whose_id_comes_after_its_caller_has_left_is_cancelled_then() -> 
     run(scene())
 
 
-@pytest.mark.parametrize("late", [FAILED, DONE, Said(b"<html>"), UpstreamError("broken")])
+@pytest.mark.parametrize("late", [FAILED, DONE, Said(b"<html>"), ProviderBadResponse("broken")])
 def test_what_came_to_nothing_or_has_ended_by_then_is_not_cancelled(late: Answer) -> None:
     async def scene() -> None:
         slow = attrs.evolve(late, wait_s=5) if isinstance(late, Said) else late
@@ -470,7 +476,7 @@ def test_nobody_is_waited_for_longer_than_is_reasonable_once_a_caller_has_left()
     run(scene())
 
 
-@pytest.mark.parametrize("cancel", [FAILED, Said({"detail": "already ended"}, 400), UpstreamError("broken")])
+@pytest.mark.parametrize("cancel", [FAILED, Said({"detail": "already ended"}, 400), ProviderBadResponse("broken")])
 def test_a_cancel_that_fails_is_a_line_in_the_log(cancel: Answer) -> None:
     async def scene() -> None:
         up = studio(play(BEGUN, task("processing"), cancel=cancel))
@@ -638,7 +644,7 @@ def test_what_is_no_picture_is_given_to_nobody(data: str, form: str) -> None:
     async def scene() -> None:
         up = openai(play(pictures(data)))
         fault = await see(up.answer(ask(response_format=form)))
-        assert isinstance(fault, UpstreamError)
+        assert isinstance(fault, ProviderBadResponse)
         assert fault.retryable
         assert up.shelf.kept == []
 
@@ -648,9 +654,9 @@ def test_what_is_no_picture_is_given_to_nobody(data: str, form: str) -> None:
 def test_an_empty_picture_is_none() -> None:
     async def scene() -> None:
         for said in (pictures(""), pictures(), Said({"data": [{"url": ""}]}), Said({"data": [{}]}), Said({})):
-            assert isinstance(await see(openai(play(said)).answer()), UpstreamError)
+            assert isinstance(await see(openai(play(said)).answer()), ProviderBadResponse)
         empty = openai(play(Said({"data": [{"url": "http://files/1"}]})), files={"http://files/1": b""})
-        assert isinstance(await see(empty.answer()), UpstreamError)
+        assert isinstance(await see(empty.answer()), ProviderBadResponse)
 
     run(scene())
 
@@ -743,7 +749,7 @@ def test_what_a_language_has_no_words_for_is_no_attempt_of_the_provider_s() -> N
     async def scene() -> None:
         up = studio(play(BEGUN, DONE))
         fault = await see(up.answer(ask(background="transparent")))
-        assert isinstance(fault, NotExpressible)
+        assert isinstance(fault, UnsupportedByProvider)
         assert fault.param == "background"
         assert up.provider.asked == []
 
@@ -795,18 +801,18 @@ class Listening:
     """One call for a stream, through the relay."""
 
     up: Studio
-    call: Call
+    call: InferenceRequest
     ear: Ear = attrs.Factory(Ear)
-    settled: list[UpstreamFault | None] = attrs.Factory(list)
+    settled: list[ProviderError | None] = attrs.Factory(list)
     grant: Grant = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.grant = Grant(self.call, Hold((), 0))
+        self.grant = Grant(self.call, Reservation((), 0))
 
-    def relay(self) -> Relay:
-        return Relay(self.up.provider, self.up.board, self.up.images, clock=lambda: float(NOW_S))
+    def relay(self) -> Proxy:
+        return Proxy(self.up.provider, self.up.board, self.up.images, clock=lambda: float(NOW_S))
 
-    async def run(self, relay: Relay | None = None) -> UpstreamFault | None:
+    async def run(self, relay: Proxy | None = None) -> ProviderError | None:
         route = self.up.route(self.call)
         relay = relay or self.relay()
         return await relay.stream(self.grant, route, self.ear, "req_1", settle=self.settled.append)
@@ -846,7 +852,7 @@ def test_a_painting_that_fails_after_a_comment_ends_in_one_error_event() -> None
         up = openai(play(wait(20, FAILED)), models=[Capability("m", streams=False)])
         listening = Listening(up, ask(stream=True))
         fault = await listening.run()
-        assert isinstance(fault, UpstreamError)
+        assert isinstance(fault, ProviderBadResponse)
         (_, comment), (_, last) = listening.ear.heard
         assert comment == KEEPALIVE
         assert orjson.loads(last.removeprefix(b"data: "))["error"]["code"] == "upstream_error"
@@ -874,7 +880,7 @@ def test_a_painting_has_the_channel_s_whole_time_and_no_more(total_s: float) -> 
         up = studio(play(BEGUN, task("processing")), timeouts=timeouts)
         listening = Listening(up, ask(stream=True))
         met = await see(listening.run()) if total_s < 15 else await listening.run()
-        assert isinstance(met, UpstreamTimeout)
+        assert isinstance(met, ProviderTimeout)
         assert asyncio.get_running_loop().time() == pytest.approx(total_s)
         await up.images.close()
         assert len(up.provider.cancels) == 1
@@ -913,8 +919,8 @@ def test_a_stop_of_the_gateway_ends_a_painted_stream(after_s: int) -> None:
     run(scene())
 
 
-def make_reply(work: Callable[[], Coroutine[Any, Any, tuple[bytes, Usage]]]) -> PaintedReply:
-    return PaintedReply(work())
+def make_reply(work: Callable[[], Coroutine[Any, Any, tuple[bytes, Usage]]]) -> BufferedStream:
+    return BufferedStream(work())
 
 
 async def paint(seconds: float = 1.0) -> tuple[bytes, Usage]:
@@ -925,17 +931,17 @@ async def paint(seconds: float = 1.0) -> tuple[bytes, Usage]:
 def test_a_painted_reply_gives_its_one_piece_once() -> None:
     async def scene() -> None:
         reply = make_reply(paint)
-        gate, heard = PaintedGate(reply), list[bytes]()
+        gate, heard = BufferedPassthrough(reply), list[bytes]()
 
         def sink(data: bytes) -> bool:
             heard.append(gate.feed(data))
             return gate.closed
 
         assert (reply.status, dict(reply.headers), gate.read_usage()) == (200, {}, NO_USAGE)
-        assert await reply.pump(sink) is Pumped.PAUSED
+        assert await reply.pump(sink) is PumpResult.PAUSED
         assert (heard, gate.events, gate.closed, gate.finish()) == ([b"events"], 1, True, b"")
         assert gate.read_usage() == Usage(images=1)
-        assert await reply.pump(sink) is Pumped.ENDED
+        assert await reply.pump(sink) is PumpResult.ENDED
         assert heard == [b"events"]
         reply.finish()
         reply.close()
@@ -958,7 +964,7 @@ def test_a_painted_reply_goes_on_while_nobody_pumps_it() -> None:
 
 def test_a_painted_reply_that_is_too_long_is_refused_as_any_other() -> None:
     async def scene() -> None:
-        assert isinstance(await see(make_reply(paint).read(5)), UpstreamError)
+        assert isinstance(await see(make_reply(paint).read(5)), ProviderBadResponse)
 
     run(scene())
 
@@ -968,7 +974,7 @@ def test_a_painted_reply_ends_with_the_first_word_of_whoever_breaks_it_off() -> 
         reply = make_reply(partial(paint, 20))
         reading = asyncio.create_task(reply.read(100))
         await asyncio.sleep(1)
-        first, second = UpstreamTimeout("slow"), ShuttingDown("stopped")
+        first, second = ProviderTimeout("slow"), ShuttingDown("stopped")
         reply.abort(first)
         reply.abort(second)
         assert await see(reading) is first
@@ -1010,12 +1016,12 @@ def test_a_picture_is_given_the_whole_time_for_its_first_byte_and_a_text_is_not(
 
 
 def test_a_picture_says_nothing_of_itself_where_it_is_printed() -> None:
-    assert "secret" not in repr(Picture("secret", "http://secret/", "secret"))
+    assert "secret" not in repr(Image("secret", "http://secret/", "secret"))
 
 
 def test_a_limit_met_by_every_poll_is_the_provider_s_limit() -> None:
     async def scene() -> None:
         fault = await see(studio(play(BEGUN, Said({"detail": "slow down"}, 429))).answer())
-        assert isinstance(fault, UpstreamLimited)
+        assert isinstance(fault, ProviderRateLimited)
 
     run(scene())

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.domain.media import UnknownMedia, write_link
 from gateway.errors import NotFound, StoreUnavailable
-from gateway.media.signed_links import Keeper
-from gateway.storage.media_files import FileMediaStore
+from gateway.media.signed_links import SignedLinks
+from gateway.storage.media_files import MediaFiles
 from tests.support.image_providers import draw
 
 KEY = b"k" * 32
@@ -27,12 +27,12 @@ class Clock:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FileMediaStore:
-    return FileMediaStore(tmp_path)
+def store(tmp_path: Path) -> MediaFiles:
+    return MediaFiles(tmp_path)
 
 
-def make(store: FileMediaStore, clock: Clock, ttl_s: Any = TTL_S, key: bytes = KEY) -> Keeper:
-    return Keeper(store, key, ttl_s=ttl_s, clock=clock)
+def make(store: MediaFiles, clock: Clock, ttl_s: Any = TTL_S, key: bytes = KEY) -> SignedLinks:
+    return SignedLinks(store, key, ttl_s=ttl_s, clock=clock)
 
 
 def read(link: str) -> tuple[str, str, str]:
@@ -43,14 +43,14 @@ def read(link: str) -> tuple[str, str, str]:
     return parts.path.removeprefix("/media/"), query["expires"][0], query["signature"][0]
 
 
-async def test_what_is_kept_is_found_by_its_link(store: FileMediaStore) -> None:
+async def test_what_is_kept_is_found_by_its_link(store: MediaFiles) -> None:
     keeper, picture = make(store, Clock()), draw()
     found = await keeper.find(*read(await keeper.keep(picture)))
     assert found.media_type == "image/png"
     assert found.path.read_bytes() == picture
 
 
-async def test_a_link_works_for_as_long_as_it_says(store: FileMediaStore) -> None:
+async def test_a_link_works_for_as_long_as_it_says(store: MediaFiles) -> None:
     clock = Clock()
     keeper = make(store, clock)
     link = read(await keeper.keep(draw()))
@@ -65,27 +65,27 @@ async def test_a_link_works_for_as_long_as_it_says(store: FileMediaStore) -> Non
     assert keeper.count_seconds_left(link[1]) == 0
 
 
-async def test_how_long_a_link_works_is_asked_anew(store: FileMediaStore) -> None:
+async def test_how_long_a_link_works_is_asked_anew(store: MediaFiles) -> None:
     times = iter([10.0, 1000.0])
     keeper = make(store, Clock(1_000.0), lambda: next(times))
     assert read(await keeper.keep(draw()))[1] == "1010"
     assert read(await keeper.keep(draw()))[1] == "2000"
 
 
-async def test_two_files_of_the_same_bytes_have_nothing_in_common(store: FileMediaStore) -> None:
+async def test_two_files_of_the_same_bytes_have_nothing_in_common(store: MediaFiles) -> None:
     keeper = make(store, Clock())
     one, other = read(await keeper.keep(draw())), read(await keeper.keep(draw()))
     assert one[0] != other[0]
     assert one[2] != other[2]
 
 
-async def test_a_link_can_be_given_out_again(store: FileMediaStore) -> None:
+async def test_a_link_can_be_given_out_again(store: MediaFiles) -> None:
     keeper = make(store, Clock())
     media_id, _, _ = read(await keeper.keep(draw()))
     assert (await keeper.find(*read(keeper.write_link(media_id)))).id == media_id
 
 
-async def test_every_bad_link_is_answered_alike(store: FileMediaStore) -> None:
+async def test_every_bad_link_is_answered_alike(store: MediaFiles) -> None:
     """Nobody learns whether there is such a file."""
     clock = Clock()
     keeper, stranger = make(store, clock), make(store, clock, key=b"x" * 32)
@@ -114,7 +114,7 @@ async def test_every_bad_link_is_answered_alike(store: FileMediaStore) -> None:
     assert answers == {("There is no such file, or its link has expired", 404, False)}
 
 
-async def test_what_was_swept_is_not_found(store: FileMediaStore) -> None:
+async def test_what_was_swept_is_not_found(store: MediaFiles) -> None:
     keeper = make(store, Clock())
     link = read(await keeper.keep(draw()))
     await store.sweep(before_s=0, max_bytes=0)
@@ -122,13 +122,13 @@ async def test_what_was_swept_is_not_found(store: FileMediaStore) -> None:
         await keeper.find(*link)
 
 
-async def test_what_is_no_media_is_not_kept(store: FileMediaStore, tmp_path: Path) -> None:
+async def test_what_is_no_media_is_not_kept(store: MediaFiles, tmp_path: Path) -> None:
     with pytest.raises(UnknownMedia):
         await make(store, Clock()).keep(b"<html>")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_whether_there_is_room_is_the_stores_answer(tmp_path: Path) -> None:
-    make(FileMediaStore(tmp_path, min_free_bytes=0), Clock()).check_room()
+    make(MediaFiles(tmp_path, min_free_bytes=0), Clock()).check_room()
     with pytest.raises(StoreUnavailable):
-        make(FileMediaStore(tmp_path, min_free_bytes=2**80), Clock()).check_room()
+        make(MediaFiles(tmp_path, min_free_bytes=2**80), Clock()).check_room()

@@ -5,12 +5,12 @@ import pytest
 
 from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.http_request import Plan
+from gateway.domain.http_request import HttpRequest
 from gateway.providers.base import (
     CHAT,
     EMBEDDINGS,
     Endpoint,
-    Errand,
+    EndpointRequest,
     Provider,
     find_url_problem,
     keep_model_id,
@@ -38,15 +38,15 @@ LISTS = dict.fromkeys(PROVIDERS, "/models") | {
 }
 
 
-def plan_json(provider: Provider, endpoint: Endpoint, *, model: str = "m", key: str = "the-key") -> Plan:
+def plan_json(provider: Provider, endpoint: Endpoint, *, model: str = "m", key: str = "the-key") -> HttpRequest:
     """A request that would say the least."""
-    return provider.plan(CHANNEL, endpoint, Errand(b"{}"), model=model, key=key)
+    return provider.plan(CHANNEL, endpoint, EndpointRequest(b"{}"), model=model, key=key)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=lambda provider: provider.slug)
 @pytest.mark.parametrize(("stream", "accept"), [(True, "text/event-stream"), (False, "application/json")])
 def test_a_post_carries_the_body_and_no_header_but_ours(provider: Provider, stream: bool, accept: str) -> None:
-    errand = Errand(b"body", stream=stream, accept=accept)
+    errand = EndpointRequest(b"body", stream=stream, accept=accept)
     for endpoint in provider.endpoints:
         plan = provider.plan(CHANNEL, endpoint, errand, model="some/model", key="the-key")
         path = ((endpoint.stream_path if stream else None) or endpoint.path).replace(
@@ -89,7 +89,7 @@ def test_only_gemini_lists_its_models_in_a_language_of_its_own_and_some_not_at_a
 def test_a_model_in_a_path_and_a_path_of_its_own_for_streams(stream: bool, url: str) -> None:
     gemini = PROVIDERS["gemini"]
     channel = Channel("g", "gemini", "https://x/v1beta")
-    errand = Errand(b"{}", stream=stream)
+    errand = EndpointRequest(b"{}", stream=stream)
     plan = gemini.plan(channel, gemini.endpoints[0], errand, model="gemini-3-flash", key="k")
     assert plan.url == url
 
@@ -126,7 +126,7 @@ def test_extra_headers_of_ours_are_sent_and_a_channels_win_over_them() -> None:
     provider = PROVIDERS["anthropic"]
     channel = attrs.evolve(CHANNEL, headers=(("Anthropic-Beta", "theirs"),))
     for sent, expected in ((CHANNEL, "ours"), (channel, "theirs")):
-        errand = Errand(b"{}", headers=(("anthropic-beta", "ours"),))
+        errand = EndpointRequest(b"{}", headers=(("anthropic-beta", "ours"),))
         plan = provider.plan(sent, provider.endpoints[0], errand, model="m", key="k")
         assert [value for name, value in plan.headers.items() if name.lower() == "anthropic-beta"] == [expected]
 
@@ -134,7 +134,7 @@ def test_extra_headers_of_ours_are_sent_and_a_channels_win_over_them() -> None:
 def test_a_channels_own_headers_are_added_and_win() -> None:
     channel = attrs.evolve(CHANNEL, headers=(("X-Title", "us"), ("Authorization", "Basic x")))
     for plan in (
-        PROVIDERS["custom"].plan(channel, EMBEDDINGS, Errand(b"{}"), model="m", key="the-key"),
+        PROVIDERS["custom"].plan(channel, EMBEDDINGS, EndpointRequest(b"{}"), model="m", key="the-key"),
         PROVIDERS["custom"].plan_models(channel, "the-key"),
     ):
         assert plan.headers["X-Title"] == "us"
@@ -145,14 +145,14 @@ def test_a_channels_own_headers_are_added_and_win() -> None:
 def test_a_channels_own_header_replaces_ours_in_any_spelling(name: str) -> None:
     channel = attrs.evolve(CHANNEL, headers=((name, "theirs"),))
     for plan in (
-        PROVIDERS["custom"].plan(channel, EMBEDDINGS, Errand(b"{}"), model="m", key="the-key"),
+        PROVIDERS["custom"].plan(channel, EMBEDDINGS, EndpointRequest(b"{}"), model="m", key="the-key"),
         PROVIDERS["custom"].plan_models(channel, "the-key"),
     ):
         assert [value for header, value in plan.headers.items() if header.lower() == name.lower()] == ["theirs"]
 
 
 def test_a_plan_never_shows_headers_body_or_proxy() -> None:
-    plan = PROVIDERS["openai"].plan(CHANNEL, CHAT, Errand(b"secret"), model="m", key="the-key")
+    plan = PROVIDERS["openai"].plan(CHANNEL, CHAT, EndpointRequest(b"secret"), model="m", key="the-key")
     for secret in ("the-key", "secret", "proxy"):
         assert secret not in repr(plan).replace("proxy=", "")
 
@@ -178,7 +178,7 @@ def test_a_language_that_is_for_some_models_is_found_for_these_alone() -> None:
 
 def test_an_errand_may_go_elsewhere_by_another_method_and_without_a_body() -> None:
     rooted = Endpoint("dashscope_pictures", "/api/v1/{model}/pictures", rooted=True)
-    errand = Errand(None, method="GET", path="/api/v1/tasks/1")
+    errand = EndpointRequest(None, method="GET", path="/api/v1/tasks/1")
     plan = PROVIDERS["custom"].plan(CHANNEL, rooted, errand, model="a/b", key="k")
     assert (plan.method, plan.url, plan.body) == ("GET", "http://host:1/api/v1/tasks/1", None)
     assert "Content-Type" not in plan.headers

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from gateway.domain.api_format import WIRES
 from gateway.domain.capability import UNKNOWN
-from gateway.domain.image import PictureAsk
+from gateway.domain.image import ImageRequest
 from gateway.errors import InvalidRequest
-from gateway.formats.openai.image_backend import OpenAiPainter
+from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.openai.images import read_images_call
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.registry import PROVIDERS
@@ -31,7 +31,7 @@ def send(slug: str, model: str, **asked: Any) -> Any:
     assert endpoint is not None
     call = read_images_call({"model": "m", "prompt": "a cat", **asked})
     assert call.picture is not None
-    painter = OpenAiPainter(call, model, "mark", provider.find_capability(model) or UNKNOWN)
+    painter = OpenAiImageBackend(call, model, "mark", provider.find_capability(model) or UNKNOWN)
     body = painter.begin(call.picture.count).said
     assert isinstance(body, dict)
     endpoint.shape(body, model)
@@ -42,7 +42,7 @@ def send(slug: str, model: str, **asked: Any) -> Any:
 def find_problem(slug: str, model: str, *, edit: bool = False, **asked: Any) -> str | None:
     """The field at fault, before anything is sent."""
     able = PROVIDERS[slug].find_capability(model) or UNKNOWN
-    problem = able.find_problem(PictureAsk("a cat", **asked), edit=edit, fan_out=False)
+    problem = able.find_problem(ImageRequest("a cat", **asked), edit=edit, fan_out=False)
     return problem[0] if problem else None
 
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from gateway.deadlines import Sweep
+from gateway.deadlines import DeadlineTimer
 from gateway.domain.channel import Timeouts
-from gateway.domain.inference_request import Call
-from gateway.errors import RequestCancelled, UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout, RequestCancelled
 from gateway.proxy.attempt import Visit
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import Delivery
 from gateway.routing.target import Attempt
 from tests.support.video_services import Stage, play, run, task
 
-CALL = Call("chat", "m", {}, prompt_chars=2)
+CALL = InferenceRequest("chat", "m", {}, prompt_chars=2)
 ATTEMPT: Any = SimpleNamespace(timeouts=Timeouts(), channel=SimpleNamespace(secrets=()), plan=lambda _call: None)
 
 
@@ -26,21 +26,21 @@ class Answering:
     def __init__(self, happen: Any) -> None:
         self.happen = happen
         self.status, self.headers = 200, {}
-        self.aborted: list[UpstreamFault] = []
+        self.aborted: list[ProviderError] = []
 
     async def send(self, _plan: object) -> "Answering":
         self.happen()
         return self
 
-    def abort(self, fault: UpstreamFault) -> None:
+    def abort(self, fault: ProviderError) -> None:
         self.aborted.append(fault)
 
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("fault", [make_cancelled(), UpstreamTimeout("too slow")])
-async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault: UpstreamFault) -> None:
-    visit = Visit(lambda: 0.0, Sweep())
+@pytest.mark.parametrize("fault", [make_cancelled(), ProviderTimeout("too slow")])
+async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault: ProviderError) -> None:
+    visit = Visit(lambda: 0.0, DeadlineTimer())
     end = visit.cancel if isinstance(fault, RequestCancelled) else visit.break_off
     up: Any = Answering(lambda: end(fault))  # type: ignore[arg-type]
     with pytest.raises(type(fault)):
@@ -50,7 +50,7 @@ async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(fault:
 
 
 async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it() -> None:
-    visit = Visit(lambda: 0.0, Sweep())
+    visit = Visit(lambda: 0.0, DeadlineTimer())
 
     async def wait() -> None:
         await asyncio.sleep(60)
@@ -58,7 +58,7 @@ async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it
     waiting = asyncio.create_task(visit.run(wait(), 60))
     await asyncio.sleep(0)
     visit.cancel(make_cancelled())
-    visit.break_off(UpstreamTimeout("too slow"))
+    visit.break_off(ProviderTimeout("too slow"))
     with pytest.raises(RequestCancelled):
         await waiting
 
@@ -66,7 +66,7 @@ async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it
 async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_woken() -> None:
     woken: list[bool] = []
     outlet: Any = SimpleNamespace(wake=lambda: woken.append(True))
-    visit, up = Visit(lambda: 0.0, Sweep()), Answering(lambda: None)
+    visit, up = Visit(lambda: 0.0, DeadlineTimer()), Answering(lambda: None)
     visit.follow(up)  # type: ignore[arg-type]
     visit.lead_to(outlet)
     cancelled = make_cancelled()
@@ -85,10 +85,10 @@ def test_a_failure_at_the_very_moment_of_a_cancel_is_not_tried_elsewhere(*, canc
             tried.append(attempt.channel.name)
             if cancelled:
                 assert stage.relay.cancel(ticket.arrival.id)
-            raise UpstreamError("broken")
+            raise ProviderBadResponse("broken")
 
         delivery = Delivery()
-        with pytest.raises(RequestCancelled if cancelled else UpstreamError):
+        with pytest.raises(RequestCancelled if cancelled else ProviderBadResponse):
             await stage.relay.try_each(delivery, ticket.route, ticket.arrival.id, fail)
         assert tried == (["up"] if cancelled else ["up", "up1"])
         assert delivery.tried[0].outcome == ("request_cancelled" if cancelled else "upstream_error")

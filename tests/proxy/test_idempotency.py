@@ -6,9 +6,9 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, Replay
+from gateway.domain.idempotency import KEEP_MS, MAX_ANSWER_BYTES, IdempotencyRecord
 from gateway.errors import IdempotencyConflict, StoreUnavailable
-from gateway.proxy.idempotency import Replays
+from gateway.proxy.idempotency import IdempotencyService
 from gateway.storage.memory_videos import MemoryReplayStore
 
 NOW_S = 1_750_000_000.5
@@ -28,7 +28,7 @@ class Moody(MemoryReplayStore):
 
     failing = False
 
-    async def end_replay(self, replay: Replay) -> None:
+    async def end_replay(self, replay: IdempotencyRecord) -> None:
         if self.failing:
             raise StoreUnavailable("not now")
         await super().end_replay(replay)
@@ -42,26 +42,28 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def replays(clock: Clock) -> Replays:
-    return Replays(MemoryReplayStore(), "me", clock)
+def replays(clock: Clock) -> IdempotencyService:
+    return IdempotencyService(MemoryReplayStore(), "me", clock)
 
 
-async def begin(replays: Replays, request: str = "req_1", *, digest: str = "ab", key: int = 5) -> Replay:
+async def begin(
+    replays: IdempotencyService, request: str = "req_1", *, digest: str = "ab", key: int = 5
+) -> IdempotencyRecord:
     mine, known = await replays.begin(key, "order-1", digest, request)
     assert known is None
     return mine
 
 
-async def refuse(replays: Replays, digest: str = "ab") -> IdempotencyConflict:
+async def refuse(replays: IdempotencyService, digest: str = "ab") -> IdempotencyConflict:
     with pytest.raises(IdempotencyConflict) as refused:
         await replays.begin(*NAME, digest, "req_another")
     assert (refused.value.status, refused.value.param) == (409, "Idempotency-Key")
     return refused.value
 
 
-async def test_a_call_that_is_made_again_has_the_answer_of_the_first(replays: Replays) -> None:
+async def test_a_call_that_is_made_again_has_the_answer_of_the_first(replays: IdempotencyService) -> None:
     mine = await begin(replays)
-    assert mine == Replay(5, "order-1", "ab", "req_1", int(NOW_S * 1000), "me")
+    assert mine == IdempotencyRecord(5, "order-1", "ab", "req_1", int(NOW_S * 1000), "me")
     await replays.end(mine, status=200, media_type="application/json", body=b"{}")
     for _ in range(3):
         again, known = await replays.begin(*NAME, "ab", "req_2")
@@ -69,14 +71,14 @@ async def test_a_call_that_is_made_again_has_the_answer_of_the_first(replays: Re
         assert again.request_id == "req_2"
 
 
-async def test_a_call_under_way_is_waited_for_by_asking_again(replays: Replays) -> None:
+async def test_a_call_under_way_is_waited_for_by_asking_again(replays: IdempotencyService) -> None:
     await begin(replays)
     refused = await refuse(replays)
     assert (refused.retry_after_s, refused.should_retry) == (1, None)
 
 
 @pytest.mark.parametrize("answered", [False, True])
-async def test_another_body_under_the_same_name_is_another_call(replays: Replays, answered: bool) -> None:
+async def test_another_body_under_the_same_name_is_another_call(replays: IdempotencyService, answered: bool) -> None:
     mine = await begin(replays)
     if answered:
         await replays.end(mine, status=200, media_type="application/json", body=b"{}")
@@ -84,17 +86,17 @@ async def test_another_body_under_the_same_name_is_another_call(replays: Replays
     assert (refused.retry_after_s, refused.should_retry) == (None, False)
 
 
-async def test_a_name_is_one_of_its_key_alone(replays: Replays) -> None:
+async def test_a_name_is_one_of_its_key_alone(replays: IdempotencyService) -> None:
     await begin(replays)
     await begin(replays, "req_2", key=6, digest="cd")
 
 
-async def test_a_call_that_came_to_nothing_may_be_made_again(replays: Replays) -> None:
+async def test_a_call_that_came_to_nothing_may_be_made_again(replays: IdempotencyService) -> None:
     await replays.forget(await begin(replays))
     await begin(replays, "req_2", digest="another body, too")
 
 
-async def test_an_answer_is_kept_for_a_day(replays: Replays, clock: Clock) -> None:
+async def test_an_answer_is_kept_for_a_day(replays: IdempotencyService, clock: Clock) -> None:
     mine = await begin(replays)
     await replays.end(mine, status=200, media_type="application/json", body=b"{}")
     clock.now_s += KEEP_MS / 1000 - 1
@@ -103,7 +105,7 @@ async def test_an_answer_is_kept_for_a_day(replays: Replays, clock: Clock) -> No
     await begin(replays, "req_3", digest="cd")
 
 
-async def test_what_is_too_large_is_not_kept_and_not_made_twice(replays: Replays) -> None:
+async def test_what_is_too_large_is_not_kept_and_not_made_twice(replays: IdempotencyService) -> None:
     mine = await begin(replays)
     await replays.end(mine, status=200, media_type="application/json", body=b"x" * (MAX_ANSWER_BYTES + 1))
     refused = await refuse(replays)
@@ -111,7 +113,7 @@ async def test_what_is_too_large_is_not_kept_and_not_made_twice(replays: Replays
     assert "too large" in refused.message
 
 
-async def test_the_largest_answer_is_kept(replays: Replays) -> None:
+async def test_the_largest_answer_is_kept(replays: IdempotencyService) -> None:
     body = b"x" * MAX_ANSWER_BYTES
     await replays.end(await begin(replays), status=200, media_type="application/json", body=body)
     known = (await replays.begin(*NAME, "ab", "req_2"))[1]
@@ -119,7 +121,7 @@ async def test_the_largest_answer_is_kept(replays: Replays) -> None:
     assert known.body == body
 
 
-async def test_a_lost_call_is_taken_by_one_of_those_who_ask_for_it(replays: Replays) -> None:
+async def test_a_lost_call_is_taken_by_one_of_those_who_ask_for_it(replays: IdempotencyService) -> None:
     mine = await begin(replays)
     await replays.lose(mine)
     one, lost = await replays.begin(*NAME, "ab", "req_2")
@@ -135,7 +137,7 @@ async def test_a_lost_call_is_taken_by_one_of_those_who_ask_for_it(replays: Repl
 
 async def test_calls_of_a_process_that_died_are_lost_and_this_ones_are_not(clock: Clock) -> None:
     store = MemoryReplayStore()
-    before, after = Replays(store, "before", clock), Replays(store, "after", clock)
+    before, after = IdempotencyService(store, "before", clock), IdempotencyService(store, "after", clock)
     await before.open()
     await begin(before)
     await after.begin(5, "order-2", "ab", "req_9")
@@ -147,7 +149,7 @@ async def test_calls_of_a_process_that_died_are_lost_and_this_ones_are_not(clock
         await after.begin(5, "order-2", "ab", "req_3")
 
 
-async def test_what_is_said_of_a_call_that_was_taken_over_changes_nothing(replays: Replays) -> None:
+async def test_what_is_said_of_a_call_that_was_taken_over_changes_nothing(replays: IdempotencyService) -> None:
     mine = await begin(replays)
     await replays.lose(mine)
     other, lost = await replays.begin(*NAME, "ab", "req_2")
@@ -158,7 +160,7 @@ async def test_what_is_said_of_a_call_that_was_taken_over_changes_nothing(replay
     await refuse(replays)
 
 
-async def test_old_calls_are_swept(replays: Replays) -> None:
+async def test_old_calls_are_swept(replays: IdempotencyService) -> None:
     await replays.end(await begin(replays), status=200, media_type="application/json", body=b"{}")
     assert await replays.sweep(int(NOW_S * 1000)) == 0
     assert await replays.sweep(int(NOW_S * 1000) + 1) == 1
@@ -167,7 +169,7 @@ async def test_old_calls_are_swept(replays: Replays) -> None:
 
 async def test_an_answer_that_cannot_be_kept_is_its_callers_all_the_same(clock: Clock) -> None:
     store = Moody()
-    replays = Replays(store, "me", clock)
+    replays = IdempotencyService(store, "me", clock)
     mine = await begin(replays)
     store.failing = True
     with capture_logs() as lines:

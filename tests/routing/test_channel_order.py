@@ -11,18 +11,18 @@ from gateway.domain.channel import Channel
 from gateway.errors import (
     Conflict,
     InvalidRequest,
-    NotExpressible,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
     ShuttingDown,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    UnsupportedByProvider,
 )
 from gateway.proxy.failover import make_cancelled
 from gateway.routing.channel_order import set_priorities
 from gateway.routing.channel_state import RECENT_CALLS, Lease
-from gateway.routing.load_balancer import Switchboard
+from gateway.routing.load_balancer import LoadBalancer
 from tests.routing.test_channels import BARE, DECLARED, House, house_with
 
 NOTHING_KNOWN = {"latency_ms": None, "success_ratio": None, "calls": 0, "failures": 0}
@@ -94,7 +94,7 @@ def test_one_that_was_found_is_not_moved() -> None:
         set_priorities([found, attrs.evolve(found, name="other", priority=1)])
 
 
-class Board(Switchboard):
+class Board(LoadBalancer):
     """One channel, a clock turned by hand."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Board(Switchboard):
         super().__init__(lambda: self.time, lambda: 0.5)
         self.use([DECLARED])
 
-    def call(self, *, first_byte_s: float | None = None, fault: UpstreamFault | None = None) -> Lease:
+    def call(self, *, first_byte_s: float | None = None, fault: ProviderError | None = None) -> Lease:
         lease = self.lease(self.lines["filed"], ("openai_chat", "m"), 1, retry=False)
         if first_byte_s is not None:
             self.time += first_byte_s
@@ -135,11 +135,13 @@ async def test_what_calls_have_come_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [UpstreamError("x"), UpstreamDenied("x"), UpstreamLimited("x", status=429)], ids=lambda fault: fault.blame
+    "fault",
+    [ProviderBadResponse("x"), ProviderAuthError("x"), ProviderRateLimited("x", status=429)],
+    ids=lambda fault: fault.blame,
 )
 @pytest.mark.parametrize("first_byte_s", [None, 0.25])
 async def test_a_call_that_fails_counts_as_failed_also_where_it_had_begun(
-    fault: UpstreamFault, first_byte_s: float | None
+    fault: ProviderError, first_byte_s: float | None
 ) -> None:
     figures = await figures_after({"first_byte_s": 0.5}, {"first_byte_s": first_byte_s, "fault": fault})
     assert figures == {
@@ -151,14 +153,14 @@ async def test_a_call_that_fails_counts_as_failed_also_where_it_had_begun(
 
 
 @pytest.mark.parametrize(
-    "fault", [UpstreamRefused("x", status=400), NotExpressible("x"), ShuttingDown("x"), make_cancelled(), None]
+    "fault", [ProviderRejected("x", status=400), UnsupportedByProvider("x"), ShuttingDown("x"), make_cancelled(), None]
 )
-async def test_what_is_no_fault_of_the_channel_counts_for_neither(fault: UpstreamFault | None) -> None:
+async def test_what_is_no_fault_of_the_channel_counts_for_neither(fault: ProviderError | None) -> None:
     assert await figures_after({"fault": fault}) == NOTHING_KNOWN
 
 
 async def test_only_the_last_calls_make_the_figures_and_all_are_counted() -> None:
-    failed = [{"fault": UpstreamError("x")}] * 10
+    failed = [{"fault": ProviderBadResponse("x")}] * 10
     figures = await figures_after(*failed, *([{"first_byte_s": 0.001}] * RECENT_CALLS))
     assert (figures["success_ratio"], figures["calls"], figures["failures"]) == (1.0, RECENT_CALLS + 10, 10)
 

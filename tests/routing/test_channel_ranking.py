@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.routing.channel_ranking import HIGHEST, LOWEST, NoRoom, rank
+from gateway.routing.channel_ranking import HIGHEST, LOWEST, NoCapacity, rank
 
 TAKEN = st.lists(st.none() | st.integers(-4, 4) | st.integers(LOWEST, HIGHEST), max_size=8)
 
@@ -15,7 +15,7 @@ def find_rank(taken: list[int | None]) -> tuple[list[int], list[int]]:
     """The priorities, or what is in their way."""
     try:
         return rank(taken), []
-    except NoRoom as found:
+    except NoCapacity as found:
         return [], list(found.places)
 
 
@@ -61,6 +61,6 @@ def test_orders_that_can_be_had(taken: list[int | None], ranked: list[int]) -> N
     ],
 )
 def test_what_is_in_the_way_of_an_order_is_named(taken: list[int | None], places: list[int]) -> None:
-    with pytest.raises(NoRoom) as refused:
+    with pytest.raises(NoCapacity) as refused:
         rank(taken)
     assert refused.value.places == places

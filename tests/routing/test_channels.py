@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from gateway.auth.accounts import read_spec
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.channel import Channel
-from gateway.domain.model_info import Listed
-from gateway.errors import Conflict, Fault, InvalidRequest, NotFound, StoreUnavailable, UpstreamError
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound, ProviderBadResponse, StoreUnavailable
 from gateway.routing.channel_spec import ChannelSpec, write_channel, write_secrets
-from gateway.routing.channels import Fleet, Found
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.channels import ChannelService, Found
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.memory import MemoryStore
 
 NOW = 1_750_000_000
@@ -59,19 +59,19 @@ LOCAL = Channel("ollama", "ollama", "http://127.0.0.1:9/v1", sync=True, origin="
 class Vendors:
     """Every provider at once. ``lists``: what it answers by channel; where it has nothing, nobody is there."""
 
-    lists: dict[str, Sequence[str] | Fault] = attrs.Factory(dict)
+    lists: dict[str, Sequence[str] | GatewayError] = attrs.Factory(dict)
     asked: list[Channel] = attrs.Factory(list)
     before: Callable[[Channel], Awaitable[None]] | None = None
     """Awaited while it answers."""
 
-    async def list_models(self, channel: Channel) -> Sequence[Listed]:
+    async def list_models(self, channel: Channel) -> Sequence[ModelInfo]:
         self.asked.append(channel)
-        found = self.lists.get(channel.name, UpstreamError("nobody there"))
+        found = self.lists.get(channel.name, ProviderBadResponse("nobody there"))
         if self.before is not None:
             await self.before(channel)
-        if isinstance(found, Fault):
+        if isinstance(found, GatewayError):
             raise found
-        return [Listed(name, NOW, channel.provider) for name in found]
+        return [ModelInfo(name, NOW, channel.provider) for name in found]
 
 
 @attrs.define
@@ -110,13 +110,13 @@ class House:
     found: Sequence[Found] = ()
     vendors: Vendors = attrs.Factory(Vendors)
     store: Disk = attrs.Factory(Disk)
-    catalog: Catalog = attrs.Factory(lambda: Catalog(clock=lambda: float(NOW)))
-    switchboard: Switchboard = attrs.Factory(lambda: Switchboard(lambda: 0.0))
+    catalog: ModelCatalog = attrs.Factory(lambda: ModelCatalog(clock=lambda: float(NOW)))
+    switchboard: LoadBalancer = attrs.Factory(lambda: LoadBalancer(lambda: 0.0))
     looked: int = 0
-    fleet: Fleet = attrs.field(init=False)
+    fleet: ChannelService = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.fleet = Fleet(
+        self.fleet = ChannelService(
             self.catalog,
             self.switchboard,
             self.store,
@@ -264,7 +264,7 @@ async def test_what_was_not_added_here_is_read_only(channel: Channel, sentence: 
 
 
 async def test_what_was_found_gives_way_to_what_is_added_and_comes_back_after_the_last_of_it() -> None:
-    house = await house_with(found=[(DEMO, None), (LOCAL, [Listed("llama", NOW, "ollama")])])
+    house = await house_with(found=[(DEMO, None), (LOCAL, [ModelInfo("llama", NOW, "ollama")])])
     assert house.names == ["demo", "ollama"]
     assert house.offers("ollama") == ["llama"]
     await house.fleet.add({**BARE, "name": "demo"})
@@ -530,7 +530,7 @@ async def test_testing_a_channel_asks_with_every_key_and_says_what_each_was_answ
 
     async def refuse_the_second(channel: Channel) -> None:
         if channel.api_keys == (SECRETS["api_keys"][1],):
-            raise UpstreamError("not this one")
+            raise ProviderBadResponse("not this one")
 
     house.vendors.lists["up"] = ["a", "b", "c"]
     house.vendors.before = refuse_the_second

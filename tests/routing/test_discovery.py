@@ -6,13 +6,13 @@ import attrs
 import pytest
 
 from gateway.domain.channel import Channel
-from gateway.domain.http_request import Plan
-from gateway.errors import UpstreamError
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import ProviderBadResponse
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.discovery import find_keyed, find_local
-from gateway.routing.model_catalog import Catalog
-from gateway.upstream.aiohttp_client import AiohttpUpstream
-from gateway.upstream.interface import Reply
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.interface import HttpResponse
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 
 
@@ -22,9 +22,9 @@ class NobodyHome:
 
     asked: list[str] = attrs.Factory(list)
 
-    async def send(self, plan: Plan) -> Reply:
+    async def send(self, plan: HttpRequest) -> HttpResponse:
         self.asked.append(plan.url)
-        raise UpstreamError("nobody", phase="connect")
+        raise ProviderBadResponse("nobody", phase="connect")
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -35,9 +35,9 @@ class Redirected:
     """The real way out, with every address led to one scripted server."""
 
     base_url: str
-    real: AiohttpUpstream
+    real: AiohttpClient
 
-    async def send(self, plan: Plan) -> Reply:
+    async def send(self, plan: HttpRequest) -> HttpResponse:
         path = plan.url.rpartition("/v1")[2]
         return await self.real.send(attrs.evolve(plan, url=self.base_url + path))
 
@@ -76,7 +76,7 @@ def test_a_keys_blanks_are_no_part_of_it() -> None:
 
 
 def test_a_channel_of_the_environment_is_in_the_catalogue_and_not_sure_of_any_model_yet() -> None:
-    catalog = Catalog(clock=lambda: 0.0)
+    catalog = ModelCatalog(clock=lambda: 0.0)
     mine = Channel("mine", "custom", "http://mine/v1", models=("m",))
     catalog.use([*find_keyed({"OPENAI_API_KEY": "k"}), mine])
     assert [channel.name for channel in catalog.channels] == ["openai", "mine"]
@@ -102,7 +102,7 @@ async def test_the_gateways_own_port_is_not_asked(port: int) -> None:
 async def test_a_local_server_that_answers_is_a_channel_with_its_models() -> None:
     listing = {"object": "list", "data": [{"id": "llama"}, {"id": "qwen", "created": 5}]}
     async with ScriptedUpstream([answer(listing)]) as up:
-        upstream = Redirected(up.base_url, AiohttpUpstream())
+        upstream = Redirected(up.base_url, AiohttpClient())
         found = await find_local(upstream, own_port=8080, now_s=77)
         await upstream.close()
     assert {channel.origin for channel, _ in found} == {"local"}
@@ -119,6 +119,6 @@ async def test_a_local_server_that_answers_is_a_channel_with_its_models() -> Non
 )
 async def test_what_answers_otherwise_on_such_a_port_is_no_model_server(reply: bytes) -> None:
     async with ScriptedUpstream([reply]) as up:
-        upstream = Redirected(up.base_url, AiohttpUpstream())
+        upstream = Redirected(up.base_url, AiohttpClient())
         assert await find_local(upstream, own_port=8080, now_s=1) == []
         await upstream.close()

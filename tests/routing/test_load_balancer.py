@@ -11,36 +11,36 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from structlog.testing import capture_logs
 
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import TRIAL_S, Rules
+from gateway.domain.circuit_breaker import TRIAL_S, BreakerSettings
 from gateway.errors import (
-    NotExpressible,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderTimeout,
     ShuttingDown,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
-    UpstreamTimeout,
+    UnsupportedByProvider,
 )
-from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyLine, Lease
-from gateway.routing.load_balancer import KEY_PATIENCE, REFUSED_S, Settings, Switchboard
+from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, KeyState, Lease
+from gateway.routing.load_balancer import KEY_PATIENCE, REFUSED_S, LoadBalancer, RetrySettings
 
 START = 1_000.0
 CHAT = "openai_chat"
-RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
+RULES = BreakerSettings(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
 
 
 def channel(name: str = "up", *keys: str, **more: Any) -> Channel:
     return Channel(name, more.pop("provider", "custom"), f"http://{name}/v1", keys or ("key-1",), ("m",), **more)
 
 
-class Board(Switchboard):
+class Board(LoadBalancer):
     """A switchboard whose clock is turned by hand, and whose dice leave every cooldown as it is."""
 
     def __init__(self, *channels: Channel, **more: Any) -> None:
         self.time = START
         super().__init__(lambda: self.time, lambda: 0.5)
-        self.settings = Settings(RULES, **more)
+        self.settings = RetrySettings(RULES, **more)
         self.use(channels or [channel()])
 
     def call(self, name: str = "up", model: str = "m", *, account: int = 1, wire: str = CHAT, **more: Any) -> Lease:
@@ -51,7 +51,7 @@ class Board(Switchboard):
     ) -> tuple[str, float] | None:
         return self.lines[name].find_obstacle((wire, model), account, self.time)
 
-    def meet(self, *faults: UpstreamFault, name: str = "up", model: str = "m", **more: Any) -> None:
+    def meet(self, *faults: ProviderError, name: str = "up", model: str = "m", **more: Any) -> None:
         """Calls one after the other, each of which meets a fault."""
         prompt = more.pop("prompt", None)
         for fault in faults:
@@ -66,28 +66,28 @@ class Board(Switchboard):
         return lease
 
 
-def broken() -> UpstreamFault:
-    return UpstreamError("it broke")
+def broken() -> ProviderError:
+    return ProviderBadResponse("it broke")
 
 
-def out_of_reach() -> UpstreamFault:
-    return UpstreamError("it could not be reached", phase="connect")
+def out_of_reach() -> ProviderError:
+    return ProviderBadResponse("it could not be reached", phase="connect")
 
 
-def limited(rest_s: float | None = None) -> UpstreamFault:
-    fault = UpstreamLimited("slow down", status=429)
+def limited(rest_s: float | None = None) -> ProviderError:
+    fault = ProviderRateLimited("slow down", status=429)
     fault.rest_s = rest_s
     return fault
 
 
-def busy(rest_s: float) -> UpstreamFault:
-    fault = UpstreamError("it is overloaded")
+def busy(rest_s: float) -> ProviderError:
+    fault = ProviderBadResponse("it is overloaded")
     fault.rest_s = rest_s
     return fault
 
 
-def refused() -> UpstreamFault:
-    return UpstreamRefused("no such thing", status=400)
+def refused() -> ProviderError:
+    return ProviderRejected("no such thing", status=400)
 
 
 # What keeps a call away
@@ -165,7 +165,7 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
     board = Board()
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
-    board.meet(NotExpressible("no words for it"))
+    board.meet(UnsupportedByProvider("no words for it"))
     assert (board.obstacle(), board.lines["up"].breaker.state) == (None, "down")
 
 
@@ -173,14 +173,14 @@ def test_a_trial_that_could_not_be_said_leaves_the_trial_to_the_next() -> None:
     ("fault", "state"),
     [
         (out_of_reach(), "down"),
-        (UpstreamTimeout("too late", phase="connect"), "down"),
+        (ProviderTimeout("too late", phase="connect"), "down"),
         (refused(), "up"),
         (limited(), "up"),
-        (UpstreamDenied("not with this key"), "up"),
+        (ProviderAuthError("not with this key"), "up"),
         (ShuttingDown("stopped"), "down"),
     ],
 )
-def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(fault: UpstreamFault, state: str) -> None:
+def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(fault: ProviderError, state: str) -> None:
     board = Board(channel("up", "key-1", "key-2"))
     board.meet(*[out_of_reach()] * 3)
     board.time += 10
@@ -191,8 +191,8 @@ def test_a_trial_that_is_answered_in_whatever_way_finds_the_channel_well(fault: 
 # What is held against a channel
 
 
-@pytest.mark.parametrize("fault", [refused(), NotExpressible("no words for it"), ShuttingDown("stopped")])
-def test_what_is_nobodys_fault_is_held_against_nobody(fault: UpstreamFault) -> None:
+@pytest.mark.parametrize("fault", [refused(), UnsupportedByProvider("no words for it"), ShuttingDown("stopped")])
+def test_what_is_nobodys_fault_is_held_against_nobody(fault: ProviderError) -> None:
     board = Board()
     board.meet(*[fault] * 50)
     assert board.obstacle() is None
@@ -270,7 +270,7 @@ def test_a_channel_without_a_key_has_an_empty_one() -> None:
 
 def test_a_key_that_is_refused_is_skipped_at_once_and_the_channel_is_not_to_blame() -> None:
     board = Board(channel("up", "a", "b", "c"))
-    board.meet(UpstreamDenied("not with this key"))
+    board.meet(ProviderAuthError("not with this key"))
     assert turn(board, 4) == ["b", "c", "b", "c"]
     breaker = board.lines["up"].breaker
     assert (breaker.state, breaker.failures, breaker.trips) == ("up", 0, 0)
@@ -280,7 +280,7 @@ def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later(
     board = Board(channel("up", "a"))
     waits = []
     for _ in range(9):
-        board.meet(UpstreamDenied("not with this key"))
+        board.meet(ProviderAuthError("not with this key"))
         kind, wait = board.obstacle() or ("", 0.0)
         assert kind == "refused"
         waits.append(wait)
@@ -295,7 +295,7 @@ def test_a_refused_key_is_tried_again_soon_by_one_call_and_then_later_and_later(
 
 def test_a_refused_key_is_left_for_the_others_meanwhile() -> None:
     board = Board(channel("up", "a", "b"))
-    board.meet(UpstreamDenied("not with this key"))
+    board.meet(ProviderAuthError("not with this key"))
     board.time += REFUSED_S - 0.1
     assert turn(board, 2) == ["b", "b"]
     board.time += 0.1
@@ -305,9 +305,9 @@ def test_a_refused_key_is_left_for_the_others_meanwhile() -> None:
 
 def test_where_every_key_is_refused_the_keys_are_in_the_way_until_the_first_may_be_tried() -> None:
     board = Board(channel("up", "a", "b"))
-    board.meet(UpstreamDenied("not with this key"))
+    board.meet(ProviderAuthError("not with this key"))
     board.time += 0.5
-    board.meet(UpstreamDenied("nor with that"))
+    board.meet(ProviderAuthError("nor with that"))
     assert board.obstacle() == ("refused", 0.5)
     board.time += 0.5
     board.call()
@@ -318,7 +318,7 @@ def test_a_key_refused_to_many_calls_at_once_trips_once() -> None:
     board = Board(channel("up", "a"))
     leases = [board.call() for _ in range(5)]
     for lease in leases:
-        board.note_failed(lease, UpstreamDenied("no"))
+        board.note_failed(lease, ProviderAuthError("no"))
         board.end(lease)
     assert [breaker.trips for *_, breaker in board.lines["up"].keys[0].circuits.list_tripped()] == [1]
 
@@ -352,7 +352,7 @@ def test_a_longer_limit_is_not_cut_short_by_a_shorter_one() -> None:
 
 
 def test_a_key_remembers_no_more_limits_than_it_may_and_forgets_the_oldest() -> None:
-    key = KeyLine("a")
+    key = KeyState("a")
     for number in range(MOST_LIMITED + 1):
         key.limit(f"m{number}", 1, START + 60, START)
     key.limit("m1", 1, START + 90, START)
@@ -361,14 +361,14 @@ def test_a_key_remembers_no_more_limits_than_it_may_and_forgets_the_oldest() -> 
 
 
 def test_a_limit_that_has_passed_is_forgotten() -> None:
-    key = KeyLine("a")
+    key = KeyState("a")
     key.limit("m", 1, START, START)
     assert (key.find_limit_s("m", 1, START), key.limited) == (0.0, {})
 
 
 def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_next() -> None:
     board = Board(channel("up", "a"))
-    board.meet(UpstreamDenied("no"))
+    board.meet(ProviderAuthError("no"))
     board.time += 10 * KEY_PATIENCE
     board.meet(broken())
     assert board.obstacle() is None
@@ -378,7 +378,7 @@ def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_
 def test_a_key_is_not_shown() -> None:
     board = Board(channel("up", "sk-secret-key"))
     with capture_logs() as logs:
-        board.meet(UpstreamDenied("no"), name="up")
+        board.meet(ProviderAuthError("no"), name="up")
     lease = Lease(board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, epoch=0, key_epoch=0)
     assert "sk-secret-key" not in repr([board.lines, lease, logs])
     assert [(line["event"], line["reason"]) for line in logs] == [("key_tripped", "key 1 of 1")]
@@ -425,7 +425,7 @@ def test_without_a_budget_there_are_no_retries() -> None:
 
 def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     board = Board(channel("up", "a", "b"))
-    board.meet(UpstreamDenied("not with a"), limited(60.0), name="up")
+    board.meet(ProviderAuthError("not with a"), limited(60.0), name="up")
     board.meet(*[out_of_reach()] * 3, model="other")
     running = Lease(board.lines["up"], board.lines["up"].keys[0], (CHAT, "m"), 1, retry=False, epoch=0, key_epoch=0)
     line = running.line
@@ -447,14 +447,14 @@ def test_a_channel_that_leads_elsewhere_begins_anew(change: dict[str, Any]) -> N
 
 def test_a_key_that_stays_keeps_how_it_stands_wherever_it_stands_now() -> None:
     board = Board(channel("up", "a", "b"))
-    board.meet(UpstreamDenied("not with a"))
+    board.meet(ProviderAuthError("not with a"))
     board.use([channel("up", "c", "b", "a")])
     assert turn(board, 4) == ["c", "b", "c", "b"]
 
 
 def test_a_new_key_in_the_place_of_a_refused_one_is_used_at_once() -> None:
     board = Board(channel("up", "bad"))
-    board.meet(UpstreamDenied("no"))
+    board.meet(ProviderAuthError("no"))
     assert board.obstacle() is not None
     board.use([channel("up", "good")])
     assert turn(board, 1) == ["good"]
@@ -475,7 +475,7 @@ def test_calls_under_way_at_a_channel_that_changes_end_cleanly(after: Sequence[C
     line, leases = board.lines["up"], [board.call(retry=True) for _ in range(3)]
     board.use(after)
     assert (board.running, board.retrying) == (3, 3)
-    for lease, end in zip(leases, (broken(), UpstreamDenied("no"), None), strict=True):
+    for lease, end in zip(leases, (broken(), ProviderAuthError("no"), None), strict=True):
         if end is None:
             board.note_answered(lease)
         else:
@@ -527,7 +527,7 @@ def test_channels_are_offered_as_they_were_given() -> None:
 
 def test_a_key_that_was_refused_is_not_rested_for_once_other_headers_go_with_it() -> None:
     board = Board(channel(headers=(("x-key", "wrong"),)))
-    board.meet(UpstreamDenied("no"))
+    board.meet(ProviderAuthError("no"))
     board.use([channel(headers=(("x-key", "wrong"),), priority=3)])
     assert board.obstacle() == ("refused", REFUSED_S)
     board.use([channel(headers=(("x-key", "right"),))])
@@ -626,8 +626,8 @@ FAULTS = [
     refused,
     limited,
     lambda: busy(5.0),
-    lambda: UpstreamDenied("no"),
-    lambda: NotExpressible("no"),
+    lambda: ProviderAuthError("no"),
+    lambda: UnsupportedByProvider("no"),
 ]
 CHANNELS = [
     channel("a", "1", "2", max_concurrency=3),

@@ -7,18 +7,18 @@ import pytest
 
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.channel import Channel
-from gateway.domain.model_info import Listed
+from gateway.domain.model_info import ModelInfo
 from gateway.errors import ModelNotFound
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog, Synced, write_etag
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog, SyncStatus, write_etag
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 
 NOW = 1_000
 
 
-def catalog_of(*channels: Channel) -> Catalog:
-    catalog = Catalog(clock=lambda: float(NOW))
+def catalog_of(*channels: Channel) -> ModelCatalog:
+    catalog = ModelCatalog(clock=lambda: float(NOW))
     catalog.use(channels)
     return catalog
 
@@ -31,11 +31,11 @@ def caller_of(*globs: str) -> Caller:
     return Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", "", models=globs))
 
 
-def ids(catalog: Catalog, *globs: str) -> list[str]:
+def ids(catalog: ModelCatalog, *globs: str) -> list[str]:
     return [listed.id for listed in catalog.list_models(caller_of(*globs))]
 
 
-def serving(catalog: Catalog, model: str, caller: Caller | None = None) -> dict[str, bool]:
+def serving(catalog: ModelCatalog, model: str, caller: Caller | None = None) -> dict[str, bool]:
     """Who serves ``model``, each with whether that is sure."""
     return {found.name: sure for found, sure in catalog.list_serving(model, caller)}
 
@@ -68,7 +68,7 @@ def test_the_restriction_is_of_the_name_the_caller_uses() -> None:
 def test_an_alias_is_a_model_with_the_age_of_what_it_stands_for() -> None:
     up = channel(sync=True, ours="theirs", other="unlisted")
     catalog = catalog_of(up)
-    catalog.apply_listing(up, [Listed("theirs", 5, "vendor")])
+    catalog.apply_listing(up, [ModelInfo("theirs", 5, "vendor")])
     found = {listed.id: listed.created_s for listed in catalog.list_models()}
     assert found == {"ours": 5, "theirs": 5, "other": NOW}
 
@@ -76,7 +76,7 @@ def test_an_alias_is_a_model_with_the_age_of_what_it_stands_for() -> None:
 def test_an_alias_of_what_is_not_listed_is_as_old_as_its_channel_and_grows_no_younger() -> None:
     """A list that changes with every look would never have the same entity tag."""
     now = [1_000.0]
-    catalog, up = Catalog(clock=lambda: now[0]), channel("up", "m", ours="unlisted")
+    catalog, up = ModelCatalog(clock=lambda: now[0]), channel("up", "m", ours="unlisted")
     catalog.use([up])
     tag = write_etag(catalog.list_models())
     now[0] += 60
@@ -86,7 +86,7 @@ def test_an_alias_of_what_is_not_listed_is_as_old_as_its_channel_and_grows_no_yo
 
 
 def test_one_model_is_found_or_not_by_what_the_list_shows() -> None:
-    router = Router(catalog_of(channel("up", "a", "b")), Switchboard(lambda: 0.0), Tariff())
+    router = Router(catalog_of(channel("up", "a", "b")), LoadBalancer(lambda: 0.0), PricingPolicy())
     assert router.get_model(caller_of("a"), "a").id == "a"
     for model in ("b", "c", "A", ""):
         with pytest.raises(ModelNotFound) as caught:
@@ -109,7 +109,7 @@ def test_a_synchronised_channel_offers_nothing_until_it_has_answered() -> None:
     up = channel(sync=True)
     catalog = catalog_of(up)
     assert (ids(catalog), catalog.find_offer(up)) == ([], None)
-    came, went = catalog.apply_listing(up, [Listed("b", 1, "v"), Listed("a", 1, "v")])
+    came, went = catalog.apply_listing(up, [ModelInfo("b", 1, "v"), ModelInfo("a", 1, "v")])
     assert (came, went) == ({"a", "b"}, set())
     assert [listed.id for listed in catalog.find_offer(up) or ()] == ["a", "b"]
 
@@ -117,7 +117,7 @@ def test_a_synchronised_channel_offers_nothing_until_it_has_answered() -> None:
 def test_a_model_goes_after_two_listings_without_it_in_a_row() -> None:
     up = channel(sync=True)
     catalog = catalog_of(up)
-    a, b = Listed("a", 1, "v"), Listed("b", 1, "v")
+    a, b = ModelInfo("a", 1, "v"), ModelInfo("b", 1, "v")
     catalog.apply_listing(up, [a, b])
     assert catalog.apply_listing(up, [b]) == (set(), set())
     assert catalog.apply_listing(up, [a, b]) == (set(), set())
@@ -130,7 +130,7 @@ def test_a_model_goes_after_two_listings_without_it_in_a_row() -> None:
 def test_a_synchronised_channel_keeps_what_passes_its_globs() -> None:
     up = channel("up", "gpt-*", sync=True)
     catalog = catalog_of(up)
-    catalog.apply_listing(up, [Listed("gpt-1", 1, "v"), Listed("tts-1", 1, "v")])
+    catalog.apply_listing(up, [ModelInfo("gpt-1", 1, "v"), ModelInfo("tts-1", 1, "v")])
     assert ids(catalog) == ["gpt-1"]
 
 
@@ -152,7 +152,7 @@ def test_a_channel_that_has_never_answered_may_serve_what_it_would_keep() -> Non
 def test_a_channel_that_has_answered_serves_what_it_listed_and_nothing_else() -> None:
     up = channel(sync=True)
     catalog = catalog_of(up)
-    catalog.apply_listing(up, [Listed("a", 1, "v")])
+    catalog.apply_listing(up, [ModelInfo("a", 1, "v")])
     assert (serving(catalog, "a"), serving(catalog, "b")) == ({"up": True}, {})
     catalog.apply_listing(up, [])
     catalog.apply_listing(up, [])
@@ -180,7 +180,7 @@ def test_a_glob_of_a_channel_that_is_not_synchronised_is_served_and_not_listed()
 def test_a_glob_of_a_synchronised_channel_serves_only_what_was_listed() -> None:
     up = channel("up", "gpt-*", sync=True)
     catalog = catalog_of(up)
-    catalog.apply_listing(up, [Listed("gpt-1", 1, "v")])
+    catalog.apply_listing(up, [ModelInfo("gpt-1", 1, "v")])
     assert (serving(catalog, "gpt-1"), serving(catalog, "gpt-2")) == ({"up": True}, {})
 
 
@@ -188,7 +188,7 @@ def test_a_glob_of_a_synchronised_channel_serves_only_what_was_listed() -> None:
 def test_a_disabled_channel_serves_and_lists_nothing_and_is_still_there(sync: bool) -> None:
     off = attrs.evolve(channel("off", "m", "g*", sync=sync, ours="theirs"), status="disabled")
     catalog = catalog_of(off, channel("on", "n"))
-    catalog.apply_listing(off, [Listed("m", 1, "v")])
+    catalog.apply_listing(off, [ModelInfo("m", 1, "v")])
     assert [found.name for found in catalog.channels] == ["off", "on"]
     assert catalog.find_channel("off") is off
     assert ids(catalog) == ["n"]
@@ -204,11 +204,11 @@ def test_a_channel_is_found_by_its_name_alone() -> None:
 # other channels
 
 
-def listed(*names: str) -> list[Listed]:
-    return [Listed(name, 5, "v") for name in names]
+def listed(*names: str) -> list[ModelInfo]:
+    return [ModelInfo(name, 5, "v") for name in names]
 
 
-def offers(catalog: Catalog, name: str = "up") -> list[str] | None:
+def offers(catalog: ModelCatalog, name: str = "up") -> list[str] | None:
     """What the channel of that name offers; None where it has never said."""
     found = catalog.find_channel(name)
     offer = catalog.find_offer(found) if found else ()
@@ -251,7 +251,7 @@ def test_a_change_that_leads_elsewhere_forgets_what_is_known_of_its_models(chang
     after = attrs.evolve(up, **change)
     catalog.use([after])
     assert offers(catalog, after.name) == (None if after.sync else ["a"])
-    assert catalog.find_synced(after) == Synced()
+    assert catalog.find_synced(after) == SyncStatus()
 
 
 def test_a_narrower_filter_holds_at_once_and_a_wider_one_from_the_next_listing_on() -> None:
@@ -286,7 +286,7 @@ def test_absences_are_counted_over_a_change() -> None:
 
 def test_a_declared_model_keeps_its_age_over_a_change_of_something_else() -> None:
     now = [1_000.0]
-    catalog = Catalog(clock=lambda: now[0])
+    catalog = ModelCatalog(clock=lambda: now[0])
     up = channel("up", "m")
     catalog.use([up])
     now[0] = 2_000.0
@@ -300,7 +300,7 @@ def test_a_channel_that_went_is_forgotten_even_if_it_comes_again() -> None:
     catalog.apply_listing(up, listed("a"))
     catalog.use([])
     assert (catalog.channels, ids(catalog), catalog.find_channel("up")) == ((), [], None)
-    assert catalog.find_synced(up) == Synced()
+    assert catalog.find_synced(up) == SyncStatus()
     catalog.use([up])
     assert offers(catalog) is None
 
@@ -320,7 +320,7 @@ def test_a_listing_of_a_channel_that_was_changed_meanwhile_is_not_taken_in() -> 
     catalog = catalog_of(after)
     assert catalog.apply_listing(up, listed("a")) == (set(), set())
     catalog.note_failure(up, "not now")
-    assert (offers(catalog), catalog.find_synced(after)) == (None, Synced())
+    assert (offers(catalog), catalog.find_synced(after)) == (None, SyncStatus())
     catalog.use([])
     assert catalog.apply_listing(up, listed("a")) == (set(), set())
     catalog.note_failure(up, "not now")
@@ -342,12 +342,12 @@ def test_a_listing_of_a_channel_that_was_only_read_anew_meanwhile_is_taken_in() 
 
 def test_of_a_channel_that_was_never_asked_nothing_is_known() -> None:
     up = channel(sync=True)
-    assert catalog_of(up).find_synced(up) == Synced(None, None, (), (), None)
+    assert catalog_of(up).find_synced(up) == SyncStatus(None, None, (), (), None)
 
 
 def test_what_the_last_change_was_stays_known_over_listings_that_change_nothing() -> None:
     now = [1_000.0]
-    catalog, up = Catalog(clock=lambda: now[0]), channel(sync=True)
+    catalog, up = ModelCatalog(clock=lambda: now[0]), channel(sync=True)
     catalog.use([up])
     told = []
     for names in (["b", "a"], ["b", "a"], ["b", "c"], ["b", "c"], ["b", "c"]):
@@ -367,10 +367,10 @@ def test_a_failure_is_known_until_a_listing_succeeds_and_changes_nothing_else() 
     up = channel(sync=True)
     catalog = catalog_of(up)
     catalog.note_failure(up, "refused")
-    assert (catalog.find_synced(up), offers(catalog)) == (Synced(error="refused"), None)
+    assert (catalog.find_synced(up), offers(catalog)) == (SyncStatus(error="refused"), None)
     catalog.apply_listing(up, listed("a"))
     catalog.note_failure(up, "not now")
-    assert catalog.find_synced(up) == Synced(NOW, "not now", ("a",), (), NOW)
+    assert catalog.find_synced(up) == SyncStatus(NOW, "not now", ("a",), (), NOW)
     assert offers(catalog) == ["a"]
     catalog.apply_listing(up, listed("a"))
     assert catalog.find_synced(up).error is None
@@ -390,9 +390,9 @@ def test_a_failure_between_two_absences_is_no_absence() -> None:
 
 
 def test_the_entity_tag_changes_with_the_list_and_not_otherwise() -> None:
-    one, two = Listed("a", 1, "v"), Listed("b", 1, "v")
+    one, two = ModelInfo("a", 1, "v"), ModelInfo("b", 1, "v")
     tags = {write_etag([one]), write_etag([two]), write_etag([one, two]), write_etag([]), write_etag([two, one])}
     assert len(tags) == 5
     assert write_etag([one, two]) == write_etag(iter([one, two]))
     assert all(tag.startswith('"') and tag.endswith('"') and tag[1:-1].isalnum() for tag in tags)
-    assert write_etag([Listed("a", 1, "v", absences=1)]) == write_etag([one])
+    assert write_etag([ModelInfo("a", 1, "v", absences=1)]) == write_etag([one])

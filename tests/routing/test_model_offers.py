@@ -5,9 +5,9 @@ import pytest
 from gateway.domain.account import Account
 from gateway.domain.channel import Channel
 from gateway.domain.price import Price, PriceList
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_offers import list_offers
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.pricing_policy import PricingPolicy
 
 OPEN = Channel("open", "custom", "http://up/v1", models=("m", "n"), multiplier_ppm=2_000_000)
 LAB = Channel("lab", "openai", "http://up/v1", models=("m", "x"), groups=("lab",), priority=1)
@@ -19,27 +19,29 @@ ALIAS = Price("theirs", 30)
 
 
 @pytest.fixture
-def catalog() -> Catalog:
-    made = Catalog(clock=lambda: 7.0)
+def catalog() -> ModelCatalog:
+    made = ModelCatalog(clock=lambda: 7.0)
     made.use([OPEN, LAB, CLOSED, OFF])
     return made
 
 
-TARIFF = Tariff(PriceList([CHEAP, DEAR]), {"lab": 500_000, "vip": 3})
+TARIFF = PricingPolicy(PriceList([CHEAP, DEAR]), {"lab": 500_000, "vip": 3})
 
 
 def account(*groups: str) -> Account:
     return Account(1, "acme", groups=groups)
 
 
-def see(catalog: Catalog, tariff: Tariff, whose: Account | None) -> dict[str, tuple[list[str], Price | None, int]]:
+def see(
+    catalog: ModelCatalog, tariff: PricingPolicy, whose: Account | None
+) -> dict[str, tuple[list[str], Price | None, int]]:
     return {
         offer.listed.id: ([channel.name for channel in offer.channels], offer.price, offer.multiplier_ppm)
         for offer in list_offers(catalog, tariff, whose)
     }
 
 
-def test_an_operator_sees_every_model_with_its_channels_best_first(catalog: Catalog) -> None:
+def test_an_operator_sees_every_model_with_its_channels_best_first(catalog: ModelCatalog) -> None:
     assert see(catalog, TARIFF, None) == {
         "m": (["lab", "open"], CHEAP, 1_000_000),
         "n": (["open"], None, 1_000_000),
@@ -48,7 +50,7 @@ def test_an_operator_sees_every_model_with_its_channels_best_first(catalog: Cata
     }
 
 
-def test_an_account_sees_what_a_key_of_it_could_call_at_what_its_first_group_pays(catalog: Catalog) -> None:
+def test_an_account_sees_what_a_key_of_it_could_call_at_what_its_first_group_pays(catalog: ModelCatalog) -> None:
     assert see(catalog, TARIFF, account("lab", "other")) == {
         "m": (["lab", "open"], CHEAP, 500_000),
         "n": (["open"], None, 1_000_000),
@@ -60,17 +62,17 @@ def test_an_account_sees_what_a_key_of_it_could_call_at_what_its_first_group_pay
     }
 
 
-def test_an_account_that_may_use_any_group_sees_everything_at_the_plain_price(catalog: Catalog) -> None:
+def test_an_account_that_may_use_any_group_sees_everything_at_the_plain_price(catalog: ModelCatalog) -> None:
     assert see(catalog, TARIFF, account()) == see(catalog, TARIFF, None)
 
 
-def test_what_is_not_served_without_a_price_is_offered_to_operators_only(catalog: Catalog) -> None:
-    strict = Tariff(TARIFF.prices, TARIFF.groups, require_price=True)
+def test_what_is_not_served_without_a_price_is_offered_to_operators_only(catalog: ModelCatalog) -> None:
+    strict = PricingPolicy(TARIFF.prices, TARIFF.groups, require_price=True)
     assert list(see(catalog, strict, account("lab"))) == ["m"]
     assert list(see(catalog, strict, None)) == ["m", "n", "x", "y"]
 
 
 def test_a_price_is_found_by_the_callers_name_or_the_providers() -> None:
-    catalog = Catalog(clock=lambda: 7.0)
+    catalog = ModelCatalog(clock=lambda: 7.0)
     catalog.use([Channel("up", "custom", "http://up/v1", models=("theirs",), model_map=(("ours", "theirs"),))])
-    assert see(catalog, Tariff(PriceList([ALIAS])), None)["ours"] == (["up"], ALIAS, 1_000_000)
+    assert see(catalog, PricingPolicy(PriceList([ALIAS])), None)["ours"] == (["up"], ALIAS, 1_000_000)

@@ -9,12 +9,12 @@ import pytest
 from gateway.domain.account import Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
-from gateway.domain.model_info import Listed
+from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import Price
 from gateway.domain.usage import Usage
-from gateway.errors import Fault, InvalidRequest, ModelNotAllowed, ModelNotFound
+from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound
 from gateway.formats.anthropic.request import read_count_call, read_messages_call
-from gateway.routing.target import Option, find_answered
+from gateway.routing.target import Target, find_answered
 from tests.routing.test_router import CALLER, MESSAGES, Floor, call_of, caller_of, channel, priced
 
 CHEAP, DEAR = "openai/cheap", "openai/dear"
@@ -26,7 +26,7 @@ def router(name: str = "router", *fields: str, **more: Any) -> Channel:
     return channel(name, CHEAP, DEAR, provider="openrouter", allow_fields=fields, **more)
 
 
-def ask(floor: Floor, caller: Caller = CALLER, model: str = CHEAP, **body: Any) -> Sequence[Option]:
+def ask(floor: Floor, caller: Caller = CALLER, model: str = CHEAP, **body: Any) -> Sequence[Target]:
     return floor.options(call_of(model, **body), caller)
 
 
@@ -113,7 +113,7 @@ NAMED = [
 
 @pytest.mark.parametrize(("caller", "models", "kind", "param"), NAMED)
 def test_a_named_model_is_one_that_the_key_may_use_and_the_channel_offers(
-    caller: Caller, models: list[Any], kind: type[Fault], param: str
+    caller: Caller, models: list[Any], kind: type[GatewayError], param: str
 ) -> None:
     with pytest.raises(kind) as caught:
         ask(Floor(router("router", "models"), prices=PRICES), caller, models=models)
@@ -178,7 +178,7 @@ def test_a_channel_that_has_never_listed_its_models_serves_no_variant() -> None:
     floor = Floor(early)
     with pytest.raises(InvalidRequest, match=":online"):
         floor.options(call_of(VARIANT))
-    floor.catalog.apply_listing(early, [Listed("openai/gpt-6", 1, "x")])
+    floor.catalog.apply_listing(early, [ModelInfo("openai/gpt-6", 1, "x")])
     with pytest.raises(ModelNotFound):
         floor.options(call_of(VARIANT))
 

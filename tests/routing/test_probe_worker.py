@@ -9,20 +9,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import LEAST_SHARE, Rules
-from gateway.domain.model_info import Listed
-from gateway.errors import UpstreamDenied, UpstreamError
-from gateway.routing.channel_state import Line
-from gateway.routing.load_balancer import PROBE_EVERY_S, Settings, Switchboard
-from gateway.routing.model_catalog import Catalog
+from gateway.domain.circuit_breaker import LEAST_SHARE, BreakerSettings
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import ProviderAuthError, ProviderBadResponse
+from gateway.routing.channel_state import ChannelState
+from gateway.routing.load_balancer import PROBE_EVERY_S, LoadBalancer, RetrySettings
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
-from gateway.routing.probe_worker import LOOK_EVERY_S, ProbeChannels
-from gateway.upstream.aiohttp_client import AiohttpUpstream
+from gateway.routing.probe_worker import LOOK_EVERY_S, ChannelProber
+from gateway.upstream.aiohttp_client import AiohttpClient
 from tests.support.scripted_upstream import FIN, RST, STALL, Received, ScriptedUpstream, Step, answer
 from tests.support.worker_loop import run_hurried
 
 COOLDOWN_S = 5.0
-RULES = Rules(failures=1, cooldown_s=COOLDOWN_S, max_cooldown_s=300.0, ramp_s=10.0)
+RULES = BreakerSettings(failures=1, cooldown_s=COOLDOWN_S, max_cooldown_s=300.0, ramp_s=10.0)
 DUE_S = PROBE_EVERY_S
 PLACE = ("openai_chat", "m")
 UP = Channel("up", "custom", "http://127.0.0.1:9/v1", ("provider-key",), models=("m",))
@@ -32,28 +32,28 @@ LISTING = {"object": "list", "data": [{"id": "m"}]}
 class House:
     """Channels and how they stand; the switchboard's clock is turned by hand and its dice say the middle."""
 
-    def __init__(self, upstream: AiohttpUpstream, *channels: Channel) -> None:
+    def __init__(self, upstream: AiohttpClient, *channels: Channel) -> None:
         self.now = 1_000.0
         self.upstream = upstream
-        self.catalog, self.board = Catalog(clock=lambda: self.now), Switchboard(lambda: self.now, lambda: 0.5)
-        self.board.settings = Settings(RULES)
+        self.catalog, self.board = ModelCatalog(clock=lambda: self.now), LoadBalancer(lambda: self.now, lambda: 0.5)
+        self.board.settings = RetrySettings(RULES)
         self.use(*channels)
-        self.job = ProbeChannels(self.catalog, self.board, self.fetch)
+        self.job = ChannelProber(self.catalog, self.board, self.fetch)
 
-    async def fetch(self, channel: Channel) -> Sequence[Listed]:
+    async def fetch(self, channel: Channel) -> Sequence[ModelInfo]:
         return await fetch_models(self.upstream, channel, now_s=1, timeout_s=0.2)
 
     def use(self, *channels: Channel) -> None:
         self.catalog.use(channels)
         self.board.use(channels)
 
-    def line(self, name: str = "up") -> Line:
+    def line(self, name: str = "up") -> ChannelState:
         return self.board.lines[name]
 
     def trip(self, name: str = "up") -> None:
         """A call over the channel fails."""
         lease = self.board.lease(self.line(name), PLACE, 1, retry=False)
-        self.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
+        self.board.note_failed(lease, ProviderBadResponse("it broke", phase="connect"))
         self.board.end(lease)
         assert self.line(name).breaker.state == "down"
 
@@ -64,8 +64,8 @@ class House:
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[AiohttpUpstream]:
-    opened = AiohttpUpstream()
+async def upstream() -> AsyncIterator[AiohttpClient]:
+    opened = AiohttpClient()
     yield opened
     await opened.close()
 
@@ -75,7 +75,7 @@ def at(up: ScriptedUpstream, name: str = "up", **more: Any) -> Channel:
 
 
 async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_seconds(
-    upstream: AiohttpUpstream,
+    upstream: AiohttpClient,
 ) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up, headers=(("X-Ours", "1"),)))
@@ -98,7 +98,7 @@ async def test_a_channel_that_is_down_is_asked_for_its_models_after_a_few_second
         assert len(up.received) == 1
 
 
-async def test_a_channel_that_is_well_is_not_asked(upstream: AiohttpUpstream) -> None:
+async def test_a_channel_that_is_well_is_not_asked(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up))
         house.now += 3_600
@@ -106,7 +106,7 @@ async def test_a_channel_that_is_well_is_not_asked(upstream: AiohttpUpstream) ->
         assert up.received == []
 
 
-async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpUpstream) -> None:
+async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up))
         house.trip()
@@ -129,7 +129,7 @@ async def test_a_channel_that_a_call_is_trying_is_left_to_it(upstream: AiohttpUp
         pytest.param(answer({"error": {"message": "slow down"}}, 429), id="a rate limit"),
     ],
 )
-async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: AiohttpUpstream, well: bytes) -> None:
+async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: AiohttpClient, well: bytes) -> None:
     async with ScriptedUpstream([well]) as up:
         house = House(upstream, at(up))
         house.trip()
@@ -154,7 +154,7 @@ async def test_whoever_answers_is_well_whatever_it_says_of_its_models(upstream: 
         pytest.param([STALL], id="silence"),
     ],
 )
-async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpUpstream, ill: list[Step]) -> None:
+async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpClient, ill: list[Step]) -> None:
     async with ScriptedUpstream(ill) as up:
         house = House(upstream, at(up))
         house.trip()
@@ -170,7 +170,7 @@ async def test_whoever_does_not_answer_rests_on_for_longer(upstream: AiohttpUpst
         assert up.received
 
 
-async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(upstream: AiohttpUpstream) -> None:
+async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(b"", 500)], [answer(b"", 500)], [answer(LISTING)]) as up:
         house = House(upstream, at(up))
         house.trip()
@@ -184,7 +184,7 @@ async def test_a_channel_that_cools_down_for_long_is_asked_every_few_seconds(ups
         assert house.look()[0] == "up"
 
 
-async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: AiohttpUpstream) -> None:
+async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up))
         house.line().breaker.trip(house.now, RULES, reason="busy", dice=0.5, rest_s=60.0)
@@ -194,13 +194,13 @@ async def test_who_asks_to_be_left_alone_is_not_probed_meanwhile(upstream: Aioht
             assert len(up.received) == asked
 
 
-async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_back(upstream: AiohttpUpstream) -> None:
+async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_back(upstream: AiohttpClient) -> None:
     """But not if the provider was there all the time: then the model alone is broken."""
     for listings, waits in (([answer(b"", 500), answer(LISTING)], False), ([answer(LISTING)], True)):
         async with ScriptedUpstream(*[[listing] for listing in listings]) as up:
             house = House(upstream, at(up))
             lease = house.board.lease(house.line(), PLACE, 1, retry=False)
-            house.board.note_failed(lease, UpstreamError("it broke"))
+            house.board.note_failed(lease, ProviderBadResponse("it broke"))
             house.board.end(lease)
             ((_, _, breaker),) = house.line().list_tripped()
             breaker.until = house.now + 100
@@ -212,7 +212,7 @@ async def test_what_fails_at_one_model_is_tried_at_once_when_the_provider_is_bac
 
 
 async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_cooldown(
-    upstream: AiohttpUpstream,
+    upstream: AiohttpClient,
 ) -> None:
     house = House(upstream, UP)
     house.trip()
@@ -223,14 +223,14 @@ async def test_whoever_is_not_there_rests_on_and_never_longer_than_the_longest_c
     assert house.look()[1] == RULES.max_cooldown_s
 
 
-async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpUpstream) -> None:
+async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpClient) -> None:
     """A small share first; one failure takes it down again, for longer; only a call answered well forgets."""
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up))
-        house.board.settings = Settings(attrs.evolve(RULES, failures=3))
+        house.board.settings = RetrySettings(attrs.evolve(RULES, failures=3))
         for _ in range(3):
             lease = house.board.lease(house.line(), PLACE, 1, retry=False)
-            house.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
+            house.board.note_failed(lease, ProviderBadResponse("it broke", phase="connect"))
             house.board.end(lease)
         house.now += DUE_S
         await house.job.probe()
@@ -239,7 +239,7 @@ async def test_a_channel_that_passed_comes_up_carefully(upstream: AiohttpUpstrea
         assert house.look() == ("down", 2 * COOLDOWN_S, 2)
 
 
-async def test_a_disabled_channel_is_not_asked(upstream: AiohttpUpstream) -> None:
+async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up))
         house.trip()
@@ -249,7 +249,7 @@ async def test_a_disabled_channel_is_not_asked(upstream: AiohttpUpstream) -> Non
         assert (up.received, house.look()[0]) == ([], "down")
 
 
-async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstream: AiohttpUpstream) -> None:
+async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream([answer(LISTING)]) as up:
         house = House(upstream, at(up, provider="azure_openai"))
         house.trip()
@@ -258,7 +258,7 @@ async def test_a_channel_whose_provider_has_no_list_is_left_to_its_callers(upstr
         assert (up.received, house.look()) == ([], ("down", 0.0, 1))  # nor is it held against it
 
 
-async def test_channels_are_asked_side_by_side(upstream: AiohttpUpstream) -> None:
+async def test_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
     met = asyncio.Barrier(2)
 
     async def meet(_received: Received) -> None:
@@ -277,7 +277,7 @@ async def test_channels_are_asked_side_by_side(upstream: AiohttpUpstream) -> Non
 @pytest.mark.parametrize("probed", [answer(LISTING), answer(b"", 500)], ids=["well", "ill"])
 @pytest.mark.parametrize("called", ["well", "ill", "left", "under way"])
 async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
-    upstream: AiohttpUpstream, probed: bytes, called: str
+    upstream: AiohttpClient, probed: bytes, called: str
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
@@ -295,7 +295,7 @@ async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
         if called == "well":
             house.board.note_answered(lease)
         elif called == "ill":
-            house.board.note_failed(lease, UpstreamError("it broke", phase="connect"))
+            house.board.note_failed(lease, ProviderBadResponse("it broke", phase="connect"))
         if called != "under way":
             house.board.end(lease)
         before = house.look()
@@ -307,7 +307,7 @@ async def test_what_a_call_found_meanwhile_counts_more_than_what_a_probe_finds(
             assert house.look() == before
 
 
-async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstream: AiohttpUpstream) -> None:
+async def test_a_channel_that_went_while_it_was_asked_is_missed_by_nobody(upstream: AiohttpClient) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def wait(_received: Received) -> None:
@@ -331,23 +331,23 @@ def test_it_looks_every_second_for_ever() -> None:
 
     async def main() -> None:
         loop, asked_at = asyncio.get_running_loop(), []
-        catalog, board = Catalog(clock=loop.time), Switchboard(loop.time, lambda: 0.5)
-        board.settings = Settings(RULES)
+        catalog, board = ModelCatalog(clock=loop.time), LoadBalancer(loop.time, lambda: 0.5)
+        board.settings = RetrySettings(RULES)
         catalog.use([UP])
         board.use([UP])
 
-        async def fetch(_channel: Channel) -> Sequence[Listed]:
+        async def fetch(_channel: Channel) -> Sequence[ModelInfo]:
             asked_at.append(loop.time() - began)
             if len(asked_at) < 3:
-                raise UpstreamError("not yet")
-            raise UpstreamDenied("who are you?")
+                raise ProviderBadResponse("not yet")
+            raise ProviderAuthError("who are you?")
 
         line = board.lines["up"]
         lease = board.lease(line, PLACE, 1, retry=False)
-        board.note_failed(lease, UpstreamError("it broke", phase="connect"))
+        board.note_failed(lease, ProviderBadResponse("it broke", phase="connect"))
         board.end(lease)
         began = loop.time()
-        job = asyncio.create_task(ProbeChannels(catalog, board, fetch).run())
+        job = asyncio.create_task(ChannelProber(catalog, board, fetch).run())
         await asyncio.sleep(200)
         due = 0.0
         for at_s in asked_at:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import Rules
-from gateway.domain.image import PictureAsk
-from gateway.domain.inference_request import Call, Operation
-from gateway.domain.model_info import Listed
+from gateway.domain.circuit_breaker import BreakerSettings
+from gateway.domain.image import ImageRequest
+from gateway.domain.inference_request import InferenceRequest, Operation
+from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.rate_limit import burst
 from gateway.domain.usage import Usage
@@ -25,35 +25,35 @@ from gateway.errors import (
     InvalidRequest,
     ModelNotAllowed,
     ModelNotFound,
-    NoAvailableChannel,
-    NotExpressible,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    NoHealthyChannel,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
+    UnsupportedByProvider,
 )
 from gateway.formats.anthropic.request import read_count_call, read_messages_call
 from gateway.formats.openai.chat import read_chat_call
 from gateway.formats.openai.embeddings import read_embeddings_call
 from gateway.formats.openai.images import read_images_call
 from gateway.routing.channel_state import ALL_INSISTING_RPM, INSISTING_RPM
-from gateway.routing.load_balancer import Settings, Switchboard
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.load_balancer import LoadBalancer, RetrySettings
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.route import Route
 from gateway.routing.router import Router
-from gateway.routing.target import Attempt, Option
+from gateway.routing.target import Attempt, Target
 from gateway.routing.unsupported_operation import UnsupportedOperation
 
 CALLER = Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", ""))
-RULES = Rules(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
-ENDLESS = Settings(RULES, max_attempts=99, least_retries=99)
+RULES = BreakerSettings(failures=3, cooldown_s=10, max_cooldown_s=300, ramp_s=10)
+ENDLESS = RetrySettings(RULES, max_attempts=99, least_retries=99)
 CHAT = "openai_chat"
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
-def call_of(model: str = "m", **more: Any) -> Call:
+def call_of(model: str = "m", **more: Any) -> InferenceRequest:
     return read_chat_call({"model": model, "messages": MESSAGES, **more})
 
 
@@ -68,11 +68,11 @@ class Floor(Router):
     def __init__(self, *channels: Channel, prices: Sequence[Price] = (), **more: Any) -> None:
         self.time = 1_000.0
         self.throws = iter(random.Random(17).random, None)  # noqa: S311 - turns, not secrets
-        self.catalog = Catalog(clock=lambda: 0.0)
-        self.board = Switchboard(lambda: self.time, self.throw)
+        self.catalog = ModelCatalog(clock=lambda: 0.0)
+        self.board = LoadBalancer(lambda: self.time, self.throw)
         self.board.settings = more.pop("settings", ENDLESS)
         self.use(*channels)
-        super().__init__(self.catalog, self.board, Tariff(PriceList(prices), **more))
+        super().__init__(self.catalog, self.board, PricingPolicy(PriceList(prices), **more))
 
     def throw(self) -> float:
         return next(self.throws)
@@ -81,17 +81,17 @@ class Floor(Router):
         self.catalog.use(channels)
         self.board.use(channels)
 
-    def options(self, call: Call | None = None, caller: Caller = CALLER) -> Sequence[Option]:
+    def options(self, call: InferenceRequest | None = None, caller: Caller = CALLER) -> Sequence[Target]:
         return self.route(caller, call or call_of()).options
 
     def names(self, model: str = "m", caller: Caller = CALLER) -> list[str]:
         return [option.channel.name for option in self.options(call_of(model), caller)]
 
-    def begin(self, call: Call | None = None) -> tuple[Route, Attempt]:
+    def begin(self, call: InferenceRequest | None = None) -> tuple[Route, Attempt]:
         route = self.route(CALLER, call or call_of())
         return route, route.begin("1", 99)
 
-    def fail(self, attempt: Attempt, fault: UpstreamFault) -> None:
+    def fail(self, attempt: Attempt, fault: ProviderError) -> None:
         """What the relay does when an attempt fails."""
         self.board.note_failed(attempt.lease, fault)
         self.board.end(attempt.lease)
@@ -100,7 +100,7 @@ class Floor(Router):
         """Take a channel down for so long."""
         self.board.lines[name].breaker.trip(self.time, RULES, reason="ill", dice=0.5, rest_s=rest_s)
 
-    def walk(self, fault: UpstreamFault, call: Call | None = None) -> list[str]:
+    def walk(self, fault: ProviderError, call: InferenceRequest | None = None) -> list[str]:
         """The channels that are tried where every one of them meets ``fault``."""
         route, attempt = self.begin(call)
         tried = [attempt.channel.name]
@@ -113,22 +113,22 @@ class Floor(Router):
             tried.append(attempt.channel.name)
 
 
-def broken() -> UpstreamFault:
-    return UpstreamError("it broke")
+def broken() -> ProviderError:
+    return ProviderBadResponse("it broke")
 
 
-def busy(rest_s: float) -> UpstreamFault:
-    fault = UpstreamError("it is overloaded")
+def busy(rest_s: float) -> ProviderError:
+    fault = ProviderBadResponse("it is overloaded")
     fault.rest_s = rest_s
     return fault
 
 
-def limited() -> UpstreamFault:
-    return UpstreamLimited("slow down", status=429)
+def limited() -> ProviderError:
+    return ProviderRateLimited("slow down", status=429)
 
 
-def not_found() -> UpstreamFault:
-    fault = UpstreamRefused("no such model", status=404)
+def not_found() -> ProviderError:
+    fault = ProviderRejected("no such model", status=404)
     fault.retryable = True
     return fault
 
@@ -147,7 +147,7 @@ def priced(model: str, nanos_a_token: int, provider: str | None = None) -> Price
     return Price(model, nanos_a_token * ONE_PPM, provider=provider)
 
 
-def sent(attempt: Attempt, call: Call) -> dict[str, Any]:
+def sent(attempt: Attempt, call: InferenceRequest) -> dict[str, Any]:
     """The body that an attempt sends."""
     body = attempt.plan(call).body
     assert body is not None
@@ -170,7 +170,7 @@ def test_a_channel_whose_list_is_not_known_yet_comes_after_those_that_are_sure()
     early = channel("early", sync=True, priority=9)
     floor = Floor(early, channel("sure", "m"))
     assert floor.walk(broken()) == ["sure", "early"]
-    floor.catalog.apply_listing(early, [Listed("m", 1, "v")])
+    floor.catalog.apply_listing(early, [ModelInfo("m", 1, "v")])
     assert floor.walk(broken()) == ["early", "sure"]
     floor.catalog.apply_listing(early, [])
     floor.catalog.apply_listing(early, [])
@@ -192,12 +192,12 @@ def test_a_model_nobody_serves_is_not_found_and_the_message_says_where_to_look()
     ("call", "provider", "operation"),
     [
         (read_embeddings_call({"model": "m", "input": "a"}), "anthropic", "embeddings"),
-        (Call("responses", "m", {}), "gemini", "responses"),
-        (Call("rerank", "m", {}), "openai", "rerank"),
+        (InferenceRequest("responses", "m", {}), "gemini", "responses"),
+        (InferenceRequest("rerank", "m", {}), "openai", "rerank"),
     ],
 )
 def test_an_operation_that_no_channel_of_the_model_takes_is_refused_with_one_that_works(
-    call: Call, provider: str, operation: str
+    call: InferenceRequest, provider: str, operation: str
 ) -> None:
     with pytest.raises(UnsupportedOperation) as caught:
         Floor(channel("a", "m", provider=provider)).options(call)
@@ -228,7 +228,7 @@ def test_the_endpoint_that_is_named_is_the_one_the_model_is_for(
     provider: str, model: str, operation: Operation, path: str
 ) -> None:
     with pytest.raises(UnsupportedOperation) as caught:
-        Floor(channel("a", model, provider=provider)).options(Call(operation, model, {}))
+        Floor(channel("a", model, provider=provider)).options(InferenceRequest(operation, model, {}))
     assert caught.value.message.endswith(f"; POST {path} does")
 
 
@@ -401,8 +401,8 @@ def test_a_channel_that_is_down_or_full_is_passed_over() -> None:
     assert [floor.begin()[1].channel.name for _ in range(3)] == ["full", "rate", "well"]
 
 
-@pytest.mark.parametrize("fault", [UpstreamDenied("not with this key"), limited()])
-def test_trouble_with_a_key_leaves_the_channels_other_key(fault: UpstreamFault) -> None:
+@pytest.mark.parametrize("fault", [ProviderAuthError("not with this key"), limited()])
+def test_trouble_with_a_key_leaves_the_channels_other_key(fault: ProviderError) -> None:
     floor = Floor(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
     route, first = floor.begin()
     floor.fail(first, fault)
@@ -430,12 +430,12 @@ def test_what_one_provider_does_not_have_another_may() -> None:
 
 
 def test_what_is_the_callers_mistake_is_its_answer() -> None:
-    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(UpstreamRefused("no", status=400)) == ["a"]
+    assert Floor(channel("a", "m", priority=1), channel("b", "m")).walk(ProviderRejected("no", status=400)) == ["a"]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_no_more_attempts_are_made_than_may(most: int) -> None:
-    floor = Floor(*[channel(f"c{number}", "m") for number in range(4)], settings=Settings(RULES, most, 1.0, 99))
+    floor = Floor(*[channel(f"c{number}", "m") for number in range(4)], settings=RetrySettings(RULES, most, 1.0, 99))
     assert len(floor.walk(broken())) == min(most, 4)
 
 
@@ -464,8 +464,8 @@ def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: li
     floor = Floor(first_of_all, channel("b", "m"))
     route, first = floor.begin()
     floor.use(first_of_all, *left)
-    floor.fail(first, UpstreamError("broke"))
-    assert not route.may_follow(first, UpstreamError("broke"))
+    floor.fail(first, ProviderBadResponse("broke"))
+    assert not route.may_follow(first, ProviderBadResponse("broke"))
     assert route.follow(first) is None
 
 
@@ -494,7 +494,7 @@ def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
 def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
     floor, call = Floor(channel("claude", "m", provider="anthropic", priority=1), channel("a", "m")), call_of(n=2)
     route, first = floor.begin(call)
-    with pytest.raises(NotExpressible) as caught:
+    with pytest.raises(UnsupportedByProvider) as caught:
         first.plan(call)
     fault = caught.value
     assert (fault.status, fault.param, fault.public_code) == (400, "n", "invalid_request")
@@ -508,9 +508,9 @@ def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
 def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
     floor, call = Floor(*[channel(name, "m", provider="anthropic") for name in "abc"]), call_of(n=2)
     route, attempt = floor.begin(call)
-    faults: list[NotExpressible] = []
+    faults: list[UnsupportedByProvider] = []
     while True:
-        with pytest.raises(NotExpressible) as caught:
+        with pytest.raises(UnsupportedByProvider) as caught:
             attempt.plan(call)
         faults.append(caught.value)
         floor.fail(attempt, caught.value)
@@ -523,10 +523,12 @@ def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
 
 def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
     mute = [channel(f"mute{number}", "m", priority=9) for number in range(5)]
-    floor = Floor(*mute, channel("a", "m"), settings=Settings(RULES, max_attempts=1, retry_ratio=0, least_retries=0))
+    floor = Floor(
+        *mute, channel("a", "m"), settings=RetrySettings(RULES, max_attempts=1, retry_ratio=0, least_retries=0)
+    )
     route, attempt = floor.begin()
     for _ in mute:
-        fault = NotExpressible("no words for it", param="n")
+        fault = UnsupportedByProvider("no words for it", param="n")
         floor.fail(attempt, fault)
         assert route.may_follow(attempt, fault)
         following = route.follow(attempt)
@@ -540,7 +542,7 @@ def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
 def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:
     floor = Floor(channel("a", "m"))
     for _ in range(10):
-        floor.walk(NotExpressible("no words for it"))
+        floor.walk(UnsupportedByProvider("no words for it"))
     assert floor.board.lines["a"].find_obstacle((CHAT, "m"), 1, floor.time) is None
 
 
@@ -552,7 +554,7 @@ def count_calls(floor: Floor, caller: Caller = CALLER) -> int:
     for number in range(1_000):
         try:
             attempt = floor.route(caller, call_of()).begin("1", 99)
-        except NoAvailableChannel as fault:
+        except NoHealthyChannel as fault:
             assert (fault.status, fault.retry_after_s, fault.should_retry) == (503, 1, None)  # noqa: PT017 - counted
             return number
         floor.fail(attempt, broken())
@@ -610,7 +612,7 @@ def test_where_another_channel_serves_one_that_is_down_is_left_alone() -> None:
 def test_a_long_wait_tells_the_client_libraries_not_to_retry() -> None:
     floor = Floor(channel("a", "m", rpm=1))
     floor.begin()
-    with pytest.raises(NoAvailableChannel) as caught:
+    with pytest.raises(NoHealthyChannel) as caught:
         floor.begin()
     assert (caught.value.retry_after_s, caught.value.should_retry) == (60, False)
 
@@ -621,7 +623,7 @@ def test_a_full_channel_tells_when_it_has_room(more: dict[str, Any], told: int) 
     for _ in range(7):
         try:
             floor.begin()
-        except NoAvailableChannel as fault:
+        except NoHealthyChannel as fault:
             assert fault.retry_after_s == told  # noqa: PT017 - how many pass before is not the point
             break
     else:
@@ -633,7 +635,7 @@ def test_where_every_key_is_limited_for_a_model_only_that_model_waits() -> None:
     fault = limited()
     fault.rest_s = 33.0
     floor.fail(floor.begin()[1], fault)
-    with pytest.raises(NoAvailableChannel) as caught:
+    with pytest.raises(NoHealthyChannel) as caught:
         floor.begin()
     assert caught.value.retry_after_s == 33
     assert floor.begin(call_of("n"))[1].channel.name == "a"
@@ -789,7 +791,7 @@ def test_the_multipliers_of_channel_and_group_count_both(
 def test_a_price_that_changes_is_for_later_calls() -> None:
     floor = Floor(channel("a", "m"), prices=[priced("m", 1)])
     (early,) = floor.options()
-    floor.tariff = Tariff(PriceList([priced("m", 9)]))
+    floor.tariff = PricingPolicy(PriceList([priced("m", 9)]))
     (late,) = floor.options()
     assert (early.cost(Usage(1)), late.cost(Usage(1))) == (1, 9)
 
@@ -898,11 +900,11 @@ def has_options(floor: Floor, caller: Caller, model: str) -> bool:
 # What a model can be asked for
 
 
-def picture(model: str = "m", **more: Any) -> Call:
+def picture(model: str = "m", **more: Any) -> InferenceRequest:
     return read_images_call({"model": model, "prompt": "a cat", **more})
 
 
-def edit(model: str = "m", *, sources: int = 1, masked: bool = False, **more: Any) -> Call:
+def edit(model: str = "m", *, sources: int = 1, masked: bool = False, **more: Any) -> InferenceRequest:
     call = attrs.evolve(picture(model, **more), operation="image_edits")
     assert call.picture is not None
     return attrs.evolve(call, picture=attrs.evolve(call.picture, sources=sources, masked=masked))
@@ -922,7 +924,7 @@ def gallery() -> Floor:
     )
 
 
-def refuse(floor: Floor, call: Call) -> InvalidRequest:
+def refuse(floor: Floor, call: InferenceRequest) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         floor.options(call)
     fault = caught.value
@@ -945,7 +947,7 @@ def refuse(floor: Floor, call: Call) -> InvalidRequest:
         (edit(sources=16, masked=True), ["openai", "unknown"]),
     ],
 )
-def test_only_those_that_can_are_asked_for_a_picture(call: Call, able: list[str]) -> None:
+def test_only_those_that_can_are_asked_for_a_picture(call: InferenceRequest, able: list[str]) -> None:
     floor = gallery()
     assert [option.channel.name for option in floor.options(call)] == able
     assert sorted(floor.walk(broken(), call)) == sorted(able)
@@ -954,7 +956,7 @@ def test_only_those_that_can_are_asked_for_a_picture(call: Call, able: list[str]
 def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_full() -> None:
     floor = Floor(painter("small", "qwen-image", "dashscope", priority=9), painter("able", max_concurrency=1))
     assert floor.begin(picture(n=2))[1].channel.name == "able"
-    with pytest.raises(NoAvailableChannel):
+    with pytest.raises(NoHealthyChannel):
         floor.begin(picture(n=2))
     assert floor.begin(picture())[1].channel.name == "small"
 
@@ -978,7 +980,7 @@ PRESETS = "1024x1024 1536x1024 1024x1536 1664x928 1472x1104 1328x1328 1104x1472 
     ],
 )
 def test_where_nobody_can_the_field_is_named_with_all_that_any_of_them_allows(
-    other: Channel, call: Call, param: str, told: str
+    other: Channel, call: InferenceRequest, param: str, told: str
 ) -> None:
     for channels in ((SMALL, other), (other, SMALL)):
         fault = refuse(Floor(*channels), call)
@@ -994,7 +996,9 @@ def sort_words(text: str) -> list[str]:
     ("call", "param", "told"),
     [(edit(masked=True), "mask", "it takes no mask"), (edit(sources=4), "image", "it takes at most 3 images")],
 )
-def test_where_some_do_not_edit_at_all_it_is_not_said_that_none_does(call: Call, param: str, told: str) -> None:
+def test_where_some_do_not_edit_at_all_it_is_not_said_that_none_does(
+    call: InferenceRequest, param: str, told: str
+) -> None:
     floor = Floor(painter("mute", "z-image", "dashscope"), painter("edits", "gemini-2.5-flash-image", "gemini"))
     fault = refuse(floor, call)
     assert (fault.param, fault.message) == (param, f"The model 'm' cannot do this: {told}")
@@ -1053,7 +1057,7 @@ OURS = ("1024x1024", "2048x2048")
     ],
 )
 def test_what_the_configuration_says_of_a_model_is_laid_over_what_is_known_of_it(
-    entry: Capability, call: Call, able: list[str]
+    entry: Capability, call: InferenceRequest, able: list[str]
 ) -> None:
     """Field by field: of what it does not speak, the vendor's own limits stay."""
     floor = Floor(painter("openai", "gpt-image-1", "openai"), painter("unknown"))
@@ -1121,7 +1125,7 @@ def test_who_is_left_can_do_it_and_what_is_told_where_nobody_is_helps(
     floor.models = tuple(
         Capability(name, max_n=most, sizes=sizes) for name, (most, sizes, _) in zip(names, kinds, strict=True)
     )
-    call = attrs.evolve(picture(), picture=PictureAsk("a cat", count=count, size=size))
+    call = attrs.evolve(picture(), picture=ImageRequest("a cat", count=count, size=size))
 
     def can(kind: tuple[int | None, tuple[str, ...] | None, bool]) -> bool:
         most, sizes, fan_out = kind
@@ -1149,7 +1153,7 @@ def test_what_was_found_once_is_found_anew_when_anything_of_it_changes() -> None
     (first,) = floor.options()
     assert floor.options()[0] is first  # remembered
     assert floor.options(caller=half)[0].multiplier_ppm == 500_000
-    floor.tariff = Tariff(PriceList([Price("m", input_nanos_per_million=7)]), {"half": 250_000})
+    floor.tariff = PricingPolicy(PriceList([Price("m", input_nanos_per_million=7)]), {"half": 250_000})
     (dearer,) = floor.options()
     assert dearer.price is not None
     assert (dearer.price.input_nanos_per_million, floor.options(caller=half)[0].multiplier_ppm) == (7, 250_000)
@@ -1165,11 +1169,11 @@ def test_what_was_found_once_is_found_anew_when_anything_of_it_changes() -> None
 def test_a_listing_that_brings_a_model_is_seen_at_once() -> None:
     synced = attrs.evolve(channel("up"), sync=True)
     floor = Floor(synced)
-    floor.catalog.apply_listing(synced, [Listed("m", 1, "them")])
+    floor.catalog.apply_listing(synced, [ModelInfo("m", 1, "them")])
     assert floor.names() == ["up"]
     with pytest.raises(ModelNotFound):
         floor.names("new")
-    floor.catalog.apply_listing(synced, [Listed("m", 1, "them"), Listed("new", 1, "them")])
+    floor.catalog.apply_listing(synced, [ModelInfo("m", 1, "them"), ModelInfo("new", 1, "them")])
     assert floor.names("new") == ["up"]
 
 

@@ -10,17 +10,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.channel import Channel
-from gateway.domain.http_request import Plan
-from gateway.domain.model_info import Listed
-from gateway.errors import UpstreamError
-from gateway.routing.channels import Fleet, Found
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
+from gateway.domain.http_request import HttpRequest
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import ProviderBadResponse
+from gateway.routing.channels import ChannelService, Found
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
-from gateway.routing.sync_worker import JITTER, SyncModels
+from gateway.routing.sync_worker import JITTER, ModelSyncer
 from gateway.storage.memory import MemoryStore
-from gateway.upstream.aiohttp_client import AiohttpUpstream
-from gateway.upstream.interface import Reply, Upstream
+from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.interface import HttpClient, HttpResponse
 from tests.support.scripted_upstream import FIN, ScriptedUpstream, Step, answer
 from tests.support.worker_loop import run_hurried
 
@@ -29,8 +29,8 @@ INTERVAL_S = 600.0
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[AiohttpUpstream]:
-    opened = AiohttpUpstream()
+async def upstream() -> AsyncIterator[AiohttpClient]:
+    opened = AiohttpClient()
     yield opened
     await opened.close()
 
@@ -47,26 +47,26 @@ async def nothing_found() -> Sequence[Found]:
     return ()
 
 
-def fleet_of(catalog: Catalog, upstream: Upstream) -> Fleet:
-    async def fetch(channel: Channel) -> Sequence[Listed]:
+def fleet_of(catalog: ModelCatalog, upstream: HttpClient) -> ChannelService:
+    async def fetch(channel: Channel) -> Sequence[ModelInfo]:
         return await fetch_models(upstream, channel, now_s=NOW, timeout_s=1.0)
 
-    switchboard = Switchboard(lambda: 0.0)
-    return Fleet(catalog, switchboard, MemoryStore(), fetch=fetch, discover=nothing_found, clock=lambda: NOW)
+    switchboard = LoadBalancer(lambda: 0.0)
+    return ChannelService(catalog, switchboard, MemoryStore(), fetch=fetch, discover=nothing_found, clock=lambda: NOW)
 
 
-async def build(upstream: Upstream, *channels: Channel) -> tuple[Catalog, SyncModels]:
-    catalog = Catalog(clock=lambda: NOW)
+async def build(upstream: HttpClient, *channels: Channel) -> tuple[ModelCatalog, ModelSyncer]:
+    catalog = ModelCatalog(clock=lambda: NOW)
     fleet = fleet_of(catalog, upstream)
     await fleet.declare(channels)
-    return catalog, SyncModels(catalog, fleet, interval=lambda: INTERVAL_S)
+    return catalog, ModelSyncer(catalog, fleet, interval=lambda: INTERVAL_S)
 
 
-def names(catalog: Catalog) -> list[str]:
+def names(catalog: ModelCatalog) -> list[str]:
     return [listed.id for listed in catalog.list_models()]
 
 
-async def test_models_that_a_provider_lists_are_offered(upstream: AiohttpUpstream) -> None:
+async def test_models_that_a_provider_lists_are_offered(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream(listing("b", "a"), listing("a", "b", "c", created=5)) as up:
         catalog, sync = await build(upstream, make(up))
         assert names(catalog) == []
@@ -80,7 +80,7 @@ async def test_models_that_a_provider_lists_are_offered(upstream: AiohttpUpstrea
     assert first.body == b""
 
 
-async def test_a_model_goes_after_two_absences_in_a_row(upstream: AiohttpUpstream) -> None:
+async def test_a_model_goes_after_two_absences_in_a_row(upstream: AiohttpClient) -> None:
     scripts = [listing("a", "b"), listing("a"), listing("a", "b"), listing("a"), listing("a")]
     async with ScriptedUpstream(*scripts) as up:
         catalog, sync = await build(upstream, make(up))
@@ -106,7 +106,7 @@ async def test_a_model_goes_after_two_absences_in_a_row(upstream: AiohttpUpstrea
     ],
 )
 async def test_a_failed_listing_removes_nothing_and_counts_as_no_absence(
-    upstream: AiohttpUpstream, failure: list[Step]
+    upstream: AiohttpClient, failure: list[Step]
 ) -> None:
     async with ScriptedUpstream(listing("a"), failure, listing(), failure, failure, listing()) as up:
         catalog, sync = await build(upstream, make(up))
@@ -117,7 +117,7 @@ async def test_a_failed_listing_removes_nothing_and_counts_as_no_absence(
         assert seen == ["a", "a", "a", "a", "a", ""]
 
 
-async def test_a_provider_that_is_not_there_disturbs_no_other(upstream: AiohttpUpstream) -> None:
+async def test_a_provider_that_is_not_there_disturbs_no_other(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream(listing("a")) as up, ScriptedUpstream(listing("z")) as gone:
         dead = make(gone, "dead")
         await gone.__aexit__()
@@ -127,14 +127,14 @@ async def test_a_provider_that_is_not_there_disturbs_no_other(upstream: AiohttpU
         assert catalog.find_offer(dead) is None
 
 
-async def test_the_channels_globs_filter_what_is_offered(upstream: AiohttpUpstream) -> None:
+async def test_the_channels_globs_filter_what_is_offered(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream(listing("gpt-4o", "gpt-4o-mini", "o1", "o3", "tts-1")) as up:
         catalog, sync = await build(upstream, make(up, models=("gpt-*", "o[12]")))
         await sync.sync()
         assert names(catalog) == ["gpt-4o", "gpt-4o-mini", "o1"]
 
 
-async def test_a_vendors_own_ids_become_the_names_callers_use(upstream: AiohttpUpstream) -> None:
+async def test_a_vendors_own_ids_become_the_names_callers_use(upstream: AiohttpClient) -> None:
     theirs = {"models": [{"name": "models/gemini-2.5-pro"}, {"name": "models/other"}]}
     async with ScriptedUpstream([answer(theirs)]) as up:
         catalog, sync = await build(upstream, make(up, provider="gemini", models=("gemini-*",)))
@@ -142,7 +142,7 @@ async def test_a_vendors_own_ids_become_the_names_callers_use(upstream: AiohttpU
         assert [(listed.id, listed.owned_by) for listed in catalog.list_models()] == [("gemini-2.5-pro", "system")]
 
 
-async def test_only_synchronised_channels_are_asked(upstream: AiohttpUpstream) -> None:
+async def test_only_synchronised_channels_are_asked(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream(listing("a")) as up:
         still = Channel("still", "custom", up.base_url, models=("declared",))
         catalog, sync = await build(upstream, still)
@@ -151,7 +151,7 @@ async def test_only_synchronised_channels_are_asked(upstream: AiohttpUpstream) -
         assert names(catalog) == ["declared"]
 
 
-async def test_two_channels_are_asked_side_by_side(upstream: AiohttpUpstream) -> None:
+async def test_two_channels_are_asked_side_by_side(upstream: AiohttpClient) -> None:
     met = asyncio.Barrier(2)
 
     async def meet(_received: object) -> None:
@@ -171,9 +171,9 @@ class Absent:
     def __init__(self) -> None:
         self.tried_at: list[float] = []
 
-    async def send(self, _plan: Plan) -> Reply:
+    async def send(self, _plan: HttpRequest) -> HttpResponse:
         self.tried_at.append(asyncio.get_running_loop().time())
-        raise UpstreamError("nobody there")
+        raise ProviderBadResponse("nobody there")
 
     async def close(self) -> None:
         return None
@@ -201,10 +201,10 @@ def test_it_asks_at_start_and_then_regularly_whether_or_not_it_is_answered() -> 
 def test_an_interval_that_is_changed_holds_from_the_next_round_on() -> None:
     async def main() -> None:
         absent, interval = Absent(), [600.0]
-        catalog = Catalog(clock=lambda: NOW)
+        catalog = ModelCatalog(clock=lambda: NOW)
         fleet = fleet_of(catalog, absent)
         await fleet.declare([Channel("up", "custom", "http://127.0.0.1:1/v1", sync=True)])
-        job = asyncio.create_task(SyncModels(catalog, fleet, interval=lambda: interval[0]).run())
+        job = asyncio.create_task(ModelSyncer(catalog, fleet, interval=lambda: interval[0]).run())
         await asyncio.sleep(10)
         interval[0] = 30.0
         await asyncio.sleep(600 * (1 + JITTER) + 300)
@@ -218,7 +218,7 @@ def test_an_interval_that_is_changed_holds_from_the_next_round_on() -> None:
     run_hurried(main())
 
 
-async def test_a_disabled_channel_is_not_asked(upstream: AiohttpUpstream) -> None:
+async def test_a_disabled_channel_is_not_asked(upstream: AiohttpClient) -> None:
     async with ScriptedUpstream(listing("a")) as up:
         catalog, sync = await build(upstream, make(up, status="disabled"))
         await sync.sync()
@@ -226,7 +226,7 @@ async def test_a_disabled_channel_is_not_asked(upstream: AiohttpUpstream) -> Non
         assert names(catalog) == []
 
 
-async def test_what_came_and_what_went_is_told_and_kept(upstream: AiohttpUpstream) -> None:
+async def test_what_came_and_what_went_is_told_and_kept(upstream: AiohttpClient) -> None:
     scripts = [listing("a", "b"), listing("b", "c"), listing("b", "c"), listing("b", "c")]
     async with ScriptedUpstream(*scripts) as up:
         catalog, sync = await build(upstream, make(up))
@@ -240,7 +240,7 @@ async def test_what_came_and_what_went_is_told_and_kept(upstream: AiohttpUpstrea
     assert (synced.came, synced.went, synced.error, synced.at_s) == ((), ("a",), None, NOW)
 
 
-async def test_a_failed_listing_is_told_and_kept_and_shows_no_secret(upstream: AiohttpUpstream) -> None:
+async def test_a_failed_listing_is_told_and_kept_and_shows_no_secret(upstream: AiohttpClient) -> None:
     said = answer({"error": {"message": "the key provider-key at http://10.0.0.1/v1 is wrong"}}, 500)
     async with ScriptedUpstream(listing("a"), [said], [said], listing("a")) as up:
         catalog, sync = await build(upstream, make(up))
@@ -257,7 +257,7 @@ async def test_a_failed_listing_is_told_and_kept_and_shows_no_secret(upstream: A
         assert catalog.find_synced(channel).error is None
 
 
-async def test_a_key_that_is_refused_is_passed_over_for_the_next(upstream: AiohttpUpstream) -> None:
+async def test_a_key_that_is_refused_is_passed_over_for_the_next(upstream: AiohttpClient) -> None:
     refused = [answer({"error": {"message": "no"}}, 401)]
     async with ScriptedUpstream(refused, listing("a")) as up:
         channel = attrs.evolve(make(up), api_keys=("first-key", "second-key"))
@@ -269,7 +269,7 @@ async def test_a_key_that_is_refused_is_passed_over_for_the_next(upstream: Aioht
 
 
 async def test_a_channel_that_was_changed_while_it_was_asked_is_asked_again_and_not_told_of_the_old(
-    upstream: AiohttpUpstream,
+    upstream: AiohttpClient,
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
@@ -278,15 +278,15 @@ async def test_a_channel_that_was_changed_while_it_was_asked_is_asked_again_and_
         await go.wait()
 
     async with asyncio.timeout(3), ScriptedUpstream([wait, *listing("gpt-1", "tts-1")], listing("gpt-1")) as up:
-        catalog = Catalog(clock=lambda: NOW)
+        catalog = ModelCatalog(clock=lambda: NOW)
         fleet = fleet_of(catalog, upstream)
         before = make(up)
         await fleet.declare([before])
-        syncing = asyncio.create_task(SyncModels(catalog, fleet, interval=lambda: INTERVAL_S).sync())
+        syncing = asyncio.create_task(ModelSyncer(catalog, fleet, interval=lambda: INTERVAL_S).sync())
         await asked.wait()
         await fleet.declare([attrs.evolve(before, models=("gpt-*",))])
         go.set()
         await syncing
         assert catalog.find_offer(before) is None
-        await SyncModels(catalog, fleet, interval=lambda: INTERVAL_S).sync()
+        await ModelSyncer(catalog, fleet, interval=lambda: INTERVAL_S).sync()
         assert names(catalog) == ["gpt-1"]

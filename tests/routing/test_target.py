@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, Timeouts
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.upload import Content, FilePiece
 from gateway.domain.usage import Usage
-from gateway.errors import NotExpressible
-from gateway.formats.image_backend import Ask
+from gateway.errors import UnsupportedByProvider
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.chat import read_chat_call
 from gateway.formats.openai.images import read_images_call
 from gateway.formats.openai.speech import read_speech_call
-from gateway.formats.registry import Naming, make_exchange
+from gateway.formats.registry import ResponseIdentity, make_exchange
 from gateway.formats.request_body import Form, write_data_url
 from gateway.providers.base import Endpoint
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.target import Attempt, Option
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.target import Attempt, Target
 from tests.support.image_calls import picture_call, upload
 from tests.support.image_providers import draw
 
@@ -35,29 +35,29 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 DEEP_LEVELS = 300
 
 
-def option(provider: str = "custom", wire: str = "openai_chat", model: str = "m", **more: Any) -> Option:
+def option(provider: str = "custom", wire: str = "openai_chat", model: str = "m", **more: Any) -> Target:
     """Of a channel ``up`` of its own."""
     fields = {name: more.pop(name) for name in tuple(more) if name in {"headers", "base_url", "proxy", "timeouts"}}
     channel = Channel("up", provider, fields.pop("base_url", "http://up/v1"), ("key-of-up",), ("m",), **fields)
-    board = Switchboard(lambda: 0.0)
+    board = LoadBalancer(lambda: 0.0)
     board.use([channel])
     endpoint = PROVIDERS[provider].find_endpoint((wire,), model)  # type: ignore[arg-type]
     assert endpoint is not None
-    return Option(board.lines["up"], endpoint, model, **more)
+    return Target(board.lines["up"], endpoint, model, **more)
 
 
-def attempt(call: Call, *args: Any, **more: Any) -> Attempt:
+def attempt(call: InferenceRequest, *args: Any, **more: Any) -> Attempt:
     chosen = option(*args, **more)
-    lease = Switchboard(lambda: 0.0).lease(chosen.line, chosen.place, 1, retry=False)
-    exchange = make_exchange(call, chosen.endpoint.wire, Naming("answer-1", chosen.model, 99))
+    lease = LoadBalancer(lambda: 0.0).lease(chosen.line, chosen.place, 1, retry=False)
+    exchange = make_exchange(call, chosen.endpoint.wire, ResponseIdentity("answer-1", chosen.model, 99))
     return Attempt(chosen, chosen.channel, lease, exchange)
 
 
-def pictures(**more: Any) -> Call:
+def pictures(**more: Any) -> InferenceRequest:
     return read_images_call({"model": "m", "prompt": "a cat", **more})
 
 
-def chat(**more: Any) -> Call:
+def chat(**more: Any) -> InferenceRequest:
     return read_chat_call({"model": "m", "messages": MESSAGES, **more})
 
 
@@ -145,7 +145,7 @@ def test_a_plan_has_the_channels_key_address_and_timers() -> None:
         "Authorization": "Bearer key-of-up",
         "X-Team": "a",
     }
-    assert made.naming == Naming("answer-1", "m", 99)
+    assert made.naming == ResponseIdentity("answer-1", "m", 99)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_plan_has_the_channels_key_address_and_timers() -> None:
         (pictures(stream=True), "openai_images", "text/event-stream"),
     ],
 )
-def test_what_may_come_back_is_what_the_caller_waits_for(call: Call, wire: str, accept: str) -> None:
+def test_what_may_come_back_is_what_the_caller_waits_for(call: InferenceRequest, wire: str, accept: str) -> None:
     assert attempt(call, wire=wire).plan(call).headers["Accept"] == accept
 
 
@@ -184,9 +184,9 @@ def test_the_attempt_is_over_the_channel_as_it_was_when_it_began() -> None:
     ],
 )  # fmt: skip
 def test_what_a_language_has_no_words_for_is_not_expressible_and_names_the_field(
-    call: Call, provider: str, wire: str, param: str
+    call: InferenceRequest, provider: str, wire: str, param: str
 ) -> None:
-    with pytest.raises(NotExpressible) as caught:
+    with pytest.raises(UnsupportedByProvider) as caught:
         attempt(call, provider, wire).plan(call)
     assert (caught.value.status, caught.value.param, caught.value.public_code) == (400, param, "invalid_request")
 
@@ -201,12 +201,12 @@ def nest(levels: int) -> Any:
 
 def test_what_is_nested_too_deeply_is_not_expressible_neither_whole_nor_as_an_ask() -> None:
     call = chat(metadata=nest(DEEP_LEVELS))
-    with pytest.raises(NotExpressible, match="nested too deeply"):
+    with pytest.raises(UnsupportedByProvider, match="nested too deeply"):
         attempt(call).plan(call)
     painting = pictures()
     made = attempt(painting, wire="openai_images")
-    with pytest.raises(NotExpressible, match="nested too deeply"):
-        made.plan_ask(Ask({"prompt": nest(DEEP_LEVELS)}))
+    with pytest.raises(UnsupportedByProvider, match="nested too deeply"):
+        made.plan_ask(ProviderCall({"prompt": nest(DEEP_LEVELS)}))
 
 
 # One request on the way to pictures
@@ -215,7 +215,7 @@ def test_what_is_nested_too_deeply_is_not_expressible_neither_whole_nor_as_an_as
 def test_an_ask_without_a_path_goes_to_the_endpoint_in_the_vendors_words() -> None:
     call = pictures(size="1024x768")
     made = attempt(call, "together", "openai_images", "x/y")
-    plan = made.plan_ask(Ask({"model": "x/y", "prompt": "a cat", "size": "1024x768"}))
+    plan = made.plan_ask(ProviderCall({"model": "x/y", "prompt": "a cat", "size": "1024x768"}))
     assert (plan.method, plan.url) == ("POST", "http://up/v1/images/generations")
     assert plan.headers["Content-Type"] == "application/json"
     assert orjson.loads(as_bytes(plan.body)) == {"model": "x/y", "prompt": "a cat", "width": 1024, "height": 768}
@@ -228,7 +228,7 @@ def as_bytes(body: bytes | Content | None) -> bytes:
 
 def test_an_ask_after_a_task_has_a_path_of_its_own_and_no_body() -> None:
     made = attempt(pictures(), "replicate", "replicate_pictures", "owner/name")
-    plan = made.plan_ask(Ask(method="GET", path="/predictions/abc", passing=True))
+    plan = made.plan_ask(ProviderCall(method="GET", path="/predictions/abc", passing=True))
     assert (plan.method, plan.url, plan.body) == ("GET", "http://up/v1/predictions/abc", None)
     assert "Content-Type" not in plan.headers
     assert plan.headers["Authorization"] == "Bearer key-of-up"
@@ -237,12 +237,12 @@ def test_an_ask_after_a_task_has_a_path_of_its_own_and_no_body() -> None:
 def test_the_path_of_a_rooted_endpoint_is_the_servers() -> None:
     base = "http://up/compatible-mode/v1"
     made = attempt(pictures(), "dashscope", "dashscope_pictures", "wan2.2-t2i-flash", base_url=base)
-    assert made.plan_ask(Ask(path="/api/v1/tasks/1", method="GET")).url == "http://up/api/v1/tasks/1"
+    assert made.plan_ask(ProviderCall(path="/api/v1/tasks/1", method="GET")).url == "http://up/api/v1/tasks/1"
 
 
 def test_what_an_ask_says_in_its_headers_is_said_and_the_channels_own_go_over_it() -> None:
     made = attempt(pictures(), "replicate", "replicate_pictures", "o/n", headers=(("prefer", "ours"),))
-    ask = Ask({}, headers=(("Prefer", "wait"), ("X-DashScope-Async", "enable")))
+    ask = ProviderCall({}, headers=(("Prefer", "wait"), ("X-DashScope-Async", "enable")))
     headers = made.plan_ask(ask).headers
     assert (headers["X-DashScope-Async"], headers["prefer"], "Prefer" in headers) == ("enable", "ours", False)
 
@@ -250,7 +250,7 @@ def test_what_an_ask_says_in_its_headers_is_said_and_the_channels_own_go_over_it
 def test_a_form_ends_its_parts_with_the_answers_id_and_leaves_its_files_where_they_are() -> None:
     made = attempt(pictures(), wire="openai_edits")
     source = upload(draw())
-    plan = made.plan_ask(Ask(Form({"model": "m", "n": 2}, (("image", source),))))
+    plan = made.plan_ask(ProviderCall(Form({"model": "m", "n": 2}, (("image", source),))))
     assert plan.headers["Content-Type"] == "multipart/form-data; boundary=gateway-answer-1"
     assert isinstance(plan.body, Content)
     (piece,) = [piece for piece in plan.body.pieces if isinstance(piece, FilePiece)]
@@ -262,20 +262,20 @@ def test_a_form_ends_its_parts_with_the_answers_id_and_leaves_its_files_where_th
 def test_a_file_in_a_json_body_stays_where_it_is_too() -> None:
     made = attempt(pictures(), "replicate", "replicate_pictures", "owner/name")
     source = upload(draw())
-    body = made.plan_ask(Ask({"input": {"image": write_data_url(source)}})).body
+    body = made.plan_ask(ProviderCall({"input": {"image": write_data_url(source)}})).body
     assert isinstance(body, Content)
     assert [piece.upload is source and piece.base64 for piece in body.pieces if isinstance(piece, FilePiece)] == [True]
 
 
 def test_pictures_that_a_painter_gets_are_not_said_in_one_body() -> None:
     call = picture_call()
-    with pytest.raises(NotExpressible):
+    with pytest.raises(UnsupportedByProvider):
         attempt(call, "replicate", "replicate_pictures", "owner/name").plan(call)
 
 
 def test_an_ask_is_planned_as_often_as_it_is_tried() -> None:
     """Also where the vendor's words change the body: what is asked again is what was asked."""
     made = attempt(pictures(), "together", "openai_images", "x/y")
-    ask = Ask({"prompt": "a cat", "size": "64x64"})
+    ask = ProviderCall({"prompt": "a cat", "size": "64x64"})
     first = made.plan_ask(ask)
     assert made.plan_ask(ask) == first

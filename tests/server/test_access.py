@@ -13,7 +13,7 @@ from yarl import URL
 
 from gateway.app import build
 from gateway.config.schema import Config
-from gateway.options import Site
+from gateway.options import AppOptions
 from gateway.server.admin.active_requests import LIVE
 from gateway.server.admin.operation import PREFIX
 from gateway.server.admin.routes import list_doors
@@ -214,7 +214,7 @@ def list_routes(app: web.Application) -> set[str]:
 def test_every_route_is_in_the_table(tmp_path: Path) -> None:
     """Whoever adds one says here who may walk it."""
     folder = DataFolder(tmp_path)
-    routes = list_routes(build(Site(config=Config(), folder=folder, environ={})))
+    routes = list_routes(build(AppOptions(config=Config(), folder=folder, environ={})))
     folder.close()
     admin = {f"{name.split()[0]} {PREFIX}{name.split()[1]}" for name in ADMIN}
     pages = {f"GET {ROOT}{page.path}" for page in list_pages() if page.needs is not None}

@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from pytest_aiohttp import AiohttpClient
 
-from gateway.errors import InternalError, UpstreamError
+from gateway.errors import InternalError, ProviderBadResponse
 from gateway.server.middlewares import answer, find_origin
 
 
@@ -17,7 +17,7 @@ def fail(error: Exception) -> NoReturn:
 
 
 @pytest.mark.parametrize(
-    "error", [UpstreamError("it broke"), InternalError("a bug"), KeyError("a bug"), web.HTTPNotFound()]
+    "error", [ProviderBadResponse("it broke"), InternalError("a bug"), KeyError("a bug"), web.HTTPNotFound()]
 )
 async def test_an_answer_that_has_begun_is_broken_and_not_followed_by_another(
     aiohttp_client: AiohttpClient,
@@ -40,7 +40,7 @@ async def test_an_answer_that_has_begun_is_broken_and_not_followed_by_another(
 
 async def test_what_has_not_begun_is_answered(aiohttp_client: AiohttpClient) -> None:
     async def refuse(_request: web.Request) -> NoReturn:
-        fail(UpstreamError("it broke"))
+        fail(ProviderBadResponse("it broke"))
 
     app = web.Application(middlewares=[answer])
     app.router.add_get("/", refuse)

@@ -25,9 +25,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.upload import HEAD_BYTES
-from gateway.errors import ClientGone, Fault, InvalidRequest, RequestTimeout
-from gateway.server.multipart import PIECE_BYTES, FormLimits, FormReader
-from gateway.storage.upload_spool import PLACES, Spool
+from gateway.errors import ClientDisconnected, GatewayError, InvalidRequest, RequestTimeout
+from gateway.server.multipart import PIECE_BYTES, FormLimits, MultipartReader
+from gateway.storage.upload_spool import PLACES, UploadSpool
 from tests.support.forked_commands import Forked
 from tests.support.gateway import check_tasks
 
@@ -61,14 +61,14 @@ class Booth:
         ended: the fault of each form that was not read, by its class.
     """
 
-    spool: Spool
+    spool: UploadSpool
     limits: FormLimits
     url: str = ""
     seen: list[Any] = attrs.Factory(list)
     ended: list[str] = attrs.Factory(list)
 
     async def post(self, request: web.Request) -> web.Response:
-        reader = FormReader(request, self.spool, self.limits, account_id=1)
+        reader = MultipartReader(request, self.spool, self.limits, account_id=1)
         try:
             received = await reader.read()
             files = [
@@ -78,11 +78,11 @@ class Booth:
             assert [file.head for file in received.files] == [data[:HEAD_BYTES] for *_, data in files]
             self.seen.append((received.fields, files))
             return web.json_response({})
-        except Fault as fault:
+        except GatewayError as fault:
             self.ended.append(type(fault).__name__)
             error = {"code": fault.code, "message": fault.message, "param": fault.param}
             return web.json_response(error, status=fault.status)
-        except (ClientGone, asyncio.CancelledError) as gone:
+        except (ClientDisconnected, asyncio.CancelledError) as gone:
             self.ended.append(type(gone).__name__)
             raise ConnectionResetError from None
         finally:
@@ -97,7 +97,7 @@ async def open_booth(tmp_path: Path) -> AsyncIterator[OpenBooth]:
     runners = []
 
     async def start(limits: FormLimits = LIMITS, *, cancels: bool = True, limit_bytes: int = 1 << 30) -> Booth:
-        booth = Booth(Spool(tmp_path / "uploads", limit_bytes=limit_bytes), limits)
+        booth = Booth(UploadSpool(tmp_path / "uploads", limit_bytes=limit_bytes), limits)
         app = web.Application()
         app.router.add_post("/", booth.post)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=cancels, read_bufsize=64 * 1024)
@@ -172,9 +172,9 @@ def read_cut(body: bytes, marks: list[int], limits: FormLimits = LIMITS) -> Any:
 
     async def read() -> Any:
         with tempfile.TemporaryDirectory() as folder:
-            spool = Spool(Path(folder), limit_bytes=1 << 30)
+            spool = UploadSpool(Path(folder), limit_bytes=1 << 30)
             request: Any = Cut([piece for piece in pieces if piece])
-            reader = FormReader(request, spool, limits, account_id=1)
+            reader = MultipartReader(request, spool, limits, account_id=1)
             try:
                 received = await reader.read()
                 files = [(file.field, file.filename, await file.spooled.read(0, file.size)) for file in received.files]
@@ -449,7 +449,7 @@ async def test_a_form_waits_for_its_turn_among_those_of_its_account_and_not_for_
 
 async def test_the_files_of_a_form_take_one_descriptor_together(tmp_path: Path) -> None:
     request: Any = Cut([form(*[part("f", data_of(100_000), filename="n")] * 20)])
-    reader = FormReader(request, Spool(tmp_path, limit_bytes=8 * MB), LIMITS, account_id=1)
+    reader = MultipartReader(request, UploadSpool(tmp_path, limit_bytes=8 * MB), LIMITS, account_id=1)
     received = await reader.read()
     assert count_open(tmp_path) == 1
     assert [await file.spooled.read(0, file.size) for file in received.files] == [data_of(100_000)] * 20
@@ -476,7 +476,7 @@ async def test_of_a_caller_who_vanishes_half_way_nothing_is_kept(
     await asyncio.sleep(0.02)
     writer.transport.abort()
     await until(lambda: booth.ended)
-    assert booth.ended[0] in ({"CancelledError"} if cancels else {"ClientGone"})
+    assert booth.ended[0] in ({"CancelledError"} if cancels else {"ClientDisconnected"})
     assert booth.spool.held_bytes == 0
 
 
@@ -514,7 +514,7 @@ async def read_slow(folder: Path, body: bytes, slow: int) -> None:
     ]
     limits = attrs.evolve(LIMITS, min_rate=2000, pace_s=0.05)
     request: Any = Slow(pieces)
-    reader = FormReader(request, Spool(folder, limit_bytes=MB), limits, account_id=1)
+    reader = MultipartReader(request, UploadSpool(folder, limit_bytes=MB), limits, account_id=1)
     await reader.read()
     reader.close()
 
@@ -532,8 +532,8 @@ async def test_a_connection_that_died_of_silence_is_no_slow_caller(tmp_path: Pat
             raise TimeoutError(110, "Connection timed out")
 
     request: Any = Dead([], transport=None)
-    with pytest.raises(ClientGone):
-        await FormReader(request, Spool(tmp_path, limit_bytes=MB), LIMITS, account_id=1).read()
+    with pytest.raises(ClientDisconnected):
+        await MultipartReader(request, UploadSpool(tmp_path, limit_bytes=MB), LIMITS, account_id=1).read()
 
 
 @pytest.mark.parametrize("body", [b"hello\r\n" * 20, b"--edge\r\nnonsense\r\n", part("a", b"x") * 65])

@@ -9,7 +9,7 @@ from aiohttp import HttpVersion
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.server.context import TRACE, Trace
-from gateway.server.responses import WRITE_TIMEOUT_S, OwnHead, SmallAnswer, await_reader
+from gateway.server.responses import WRITE_TIMEOUT_S, BufferedResponse, RawResponse, await_reader
 from tests.support.skip_rules import run_skipping
 
 
@@ -42,7 +42,7 @@ def test_an_answer_is_of_the_version_that_was_asked_in_and_of_none_that_is_not_s
     asked: tuple[int, int], said: bytes
 ) -> None:
     request = make_mocked_request("POST", "/", version=HttpVersion(*asked))
-    assert OwnHead().write_head(request, {}).startswith(said)
+    assert RawResponse().write_head(request, {}).startswith(said)
 
 
 def test_a_reader_who_reads_on_is_waited_for_for_hours() -> None:
@@ -101,7 +101,7 @@ def test_who_sends_request_after_request_and_reads_no_answer_is_cut_off() -> Non
         protocol = SimpleNamespace(writing_paused=True)
         request: Any = make_mocked_request("POST", "/v1/chat/completions")
         request[TRACE] = Trace("req_1")
-        answer = SmallAnswer(request, b"{}", {})
+        answer = BufferedResponse(request, b"{}", {})
         answer._request = SimpleNamespace(transport=buffer, writer=writer, protocol=protocol)  # type: ignore[assignment]
         with pytest.raises(ConnectionResetError):
             await answer.write_eof()

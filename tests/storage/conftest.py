@@ -17,18 +17,18 @@ from gateway.domain.retention import Retirement
 from gateway.domain.traffic import Traffic
 from gateway.domain.video import VideoStore
 from gateway.domain.webhook import DeliveryStore
-from gateway.storage.accounts import SqlAccountStore
-from gateway.storage.api_keys import SqlKeyStore
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database, open_database
-from gateway.storage.idempotency import SqlReplayStore
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.idempotency import IdempotencyRepository
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
 from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryReplayStore, MemoryVideoStore
-from gateway.storage.request_log import SqlRequestLog
-from gateway.storage.retention import SqlRetirement
-from gateway.storage.traffic import SqlTraffic
-from gateway.storage.videos import SqlVideoStore
-from gateway.storage.webhook_deliveries import SqlDeliveryStore
+from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.retention import RetentionRepository
+from gateway.storage.traffic import TrafficRepository
+from gateway.storage.videos import VideoRepository
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from tests.support.gateway import make_template
 
 
@@ -47,12 +47,12 @@ class Stores:
 def open_stores(database: Database) -> Stores:
     """The ports of the database."""
     return Stores(
-        SqlAccountStore(database),
-        SqlKeyStore(database),
-        SqlRequestLog(database),
-        SqlLedger(database),
-        SqlTraffic(database),
-        SqlRetirement(database),
+        AccountRepository(database),
+        ApiKeyRepository(database),
+        RequestLogRepository(database),
+        LedgerRepository(database),
+        TrafficRepository(database),
+        RetentionRepository(database),
     )
 
 
@@ -71,12 +71,12 @@ class Archive:
 def open_archive(database: Database) -> Archive:
     """That of the database."""
     return Archive(
-        SqlVideoStore(database),
-        SqlDeliveryStore(database),
-        SqlReplayStore(database),
-        SqlRequestLog(database),
-        SqlLedger(database),
-        SqlRetirement(database),
+        VideoRepository(database),
+        WebhookDeliveryRepository(database),
+        IdempotencyRepository(database),
+        RequestLogRepository(database),
+        LedgerRepository(database),
+        RetentionRepository(database),
     )
 
 

@@ -10,26 +10,26 @@ from sqlalchemy import text
 from gateway.domain.account import Account, AccountStore, ApiKey, KeyStore
 from gateway.domain.audit_log import FILE, GATEWAY, OPERATOR, Actor, AuditFilter, AuditRow, AuditTrail
 from gateway.domain.channel import Channel, ChannelStore
-from gateway.domain.ledger import Entry, Ledger
+from gateway.domain.ledger import Ledger, LedgerEntry
 from gateway.domain.video import VideoStore
-from gateway.errors import Conflict, Fault, NotFound, StoreUnavailable
-from gateway.storage.accounts import SqlAccountStore
-from gateway.storage.api_keys import SqlKeyStore
-from gateway.storage.audit_log import SqlAuditTrail
-from gateway.storage.channels import SqlChannelStore
+from gateway.errors import Conflict, GatewayError, NotFound, StoreUnavailable
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.api_keys import ApiKeyRepository
+from gateway.storage.audit_log import AuditLogRepository
+from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database
-from gateway.storage.encryption import Seal
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.encryption import SecretBox
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
 from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
-from gateway.storage.videos import SqlVideoStore
+from gateway.storage.videos import VideoRepository
 from tests.support.request_records import make_row
 from tests.support.video_records import JOB
 
 ADA = Actor("member", "ada", 7, 3, 3, "10.0.0.9")
 ROW = ADA.did("key.edited", "acme/ci", 1_750_000_000_123, account_id=3, detail='{"rpm":[60,"日本"]}')
 UP = Channel("up", "custom", "http://up/v1", models=("m",))
-CREDIT = Entry(0, 5, "top_up", 1, None, 100, reference="pay-1")
+CREDIT = LedgerEntry(0, 5, "top_up", 1, None, 100, reference="pay-1")
 
 
 @attrs.frozen
@@ -50,12 +50,12 @@ class Cellar:
 
 def open_cellar(database: Database) -> Cellar:
     return Cellar(
-        SqlAccountStore(database),
-        SqlKeyStore(database),
-        SqlChannelStore(database, Seal(bytes(32))),
-        SqlLedger(database),
-        SqlVideoStore(database),
-        SqlAuditTrail(database),
+        AccountRepository(database),
+        ApiKeyRepository(database),
+        ChannelRepository(database, SecretBox(bytes(32))),
+        LedgerRepository(database),
+        VideoRepository(database),
+        AuditLogRepository(database),
     )
 
 
@@ -176,7 +176,7 @@ async def test_a_change_that_fails_leaves_no_row(cellar: Cellar) -> None:
     await cellar.ledger.add_credit(credit)
     gone, no_key = attrs.evolve(account, id=99, name="x"), ApiKey(99, 99, "k", b"9" * 32, "")
     accounts, keys, channels = cellar.accounts, cellar.keys, cellar.channels
-    refused: list[tuple[type[Fault], Callable[[AuditRow], Awaitable[Any]]]] = [
+    refused: list[tuple[type[GatewayError], Callable[[AuditRow], Awaitable[Any]]]] = [
         (Conflict, lambda audit: accounts.add_account(Account(0, "acme"), audit)),
         (NotFound, lambda audit: accounts.put_account(gone, audit)),
         (NotFound, lambda audit: accounts.delete_account(99, audit)),

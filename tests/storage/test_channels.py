@@ -9,12 +9,12 @@ from sqlalchemy import text
 
 from gateway.domain.channel import Channel, ChannelStore, Timeouts
 from gateway.errors import Conflict, NotFound
-from gateway.storage.channels import SqlChannelStore
+from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database, open_database
-from gateway.storage.encryption import Seal, SealBroken
+from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.memory import MemoryStore
 
-SEAL = Seal(bytes(range(32)))
+SEAL = SecretBox(bytes(range(32)))
 FULL = Channel(
     name="up",
     provider="custom",
@@ -46,7 +46,7 @@ BARE = Channel("bare", "openai", "https://api.openai.com/v1")
 
 @pytest.fixture(params=["memory", "sqlite"])
 def channels(request: pytest.FixtureRequest, database: Database) -> ChannelStore:
-    return MemoryStore() if request.param == "memory" else SqlChannelStore(database, SEAL)
+    return MemoryStore() if request.param == "memory" else ChannelRepository(database, SEAL)
 
 
 async def add(channels: ChannelStore, *names: str) -> list[Channel]:
@@ -147,7 +147,7 @@ def read_files(path: Path) -> bytes:
 
 
 async def test_no_secret_is_in_any_file_of_the_database(database: Database, database_path: Path) -> None:
-    store = SqlChannelStore(database, SEAL)
+    store = ChannelRepository(database, SEAL)
     added = await store.add_channel(FULL)
     await store.put_channel(attrs.evolve(added, api_keys=("sk-canary-new",), priority=3))
     doomed = await store.add_channel(attrs.evolve(FULL, name="doomed"))
@@ -166,22 +166,22 @@ async def test_no_secret_is_in_any_file_of_the_database(database: Database, data
 
 
 async def test_another_process_reads_what_was_stored(database: Database, database_path: Path) -> None:
-    added = await SqlChannelStore(database, SEAL).add_channel(FULL)
+    added = await ChannelRepository(database, SEAL).add_channel(FULL)
     other = await open_database(f"sqlite:///{database_path}")
-    assert list(await SqlChannelStore(other, Seal(bytes(range(32)))).list_channels()) == [added]
+    assert list(await ChannelRepository(other, SecretBox(bytes(range(32)))).list_channels()) == [added]
     await other.close()
 
 
 @pytest.fixture
 async def two(database: Database) -> list[Channel]:
     """Two channels that are stored."""
-    store = SqlChannelStore(database, SEAL)
+    store = ChannelRepository(database, SEAL)
     return [await store.add_channel(FULL), await store.add_channel(BARE)]
 
 
 async def test_without_its_master_key_the_database_keeps_its_secrets(database: Database, two: list[Channel]) -> None:
-    store = SqlChannelStore(database, Seal(bytes(32)))
-    with pytest.raises(SealBroken, match=f"'channel:{two[0].id}'"):
+    store = ChannelRepository(database, SecretBox(bytes(32)))
+    with pytest.raises(DecryptionFailed, match=f"'channel:{two[0].id}'"):
         await store.list_channels()
     for channel in two:  # told anew, they are sealed anew
         await store.put_channel(channel)
@@ -192,8 +192,8 @@ async def test_what_is_sealed_cannot_be_moved_to_another_channel(database: Datab
     """Else whoever can write to the database has a key sent to a server of their choice."""
     moved = "UPDATE channels SET sealed = (SELECT sealed FROM channels WHERE id = :id)"
     await database.change(text(moved).bindparams(id=two[0].id))
-    with pytest.raises(SealBroken, match=f"'channel:{two[1].id}'"):
-        await SqlChannelStore(database, SEAL).list_channels()
+    with pytest.raises(DecryptionFailed, match=f"'channel:{two[1].id}'"):
+        await ChannelRepository(database, SEAL).list_channels()
 
 
 @pytest.mark.parametrize(
@@ -204,11 +204,11 @@ async def test_what_another_version_knew_more_or_less_of_is_read(
 ) -> None:
     await database.change(text(f"UPDATE channels SET settings = {change}"))  # noqa: S608 - from above
     rpm = None if "remove" in change else FULL.rpm
-    assert list(await SqlChannelStore(database, SEAL).list_channels()) == [attrs.evolve(two[0], rpm=rpm), two[1]]
+    assert list(await ChannelRepository(database, SEAL).list_channels()) == [attrs.evolve(two[0], rpm=rpm), two[1]]
 
 
 async def test_a_channel_that_is_not_added_leaves_no_row(database: Database) -> None:
-    store = SqlChannelStore(database, SEAL)
+    store = ChannelRepository(database, SEAL)
     with pytest.raises(TypeError):
         await store.add_channel(attrs.evolve(FULL, api_keys=(object(),)))
     assert await database.read(text("SELECT * FROM channels")) == []

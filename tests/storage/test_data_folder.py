@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.storage.data_folder import PEPPER_BYTES, DataFolder, FolderBusy, FolderDamaged, find_holder
+from gateway.storage.data_folder import PEPPER_BYTES, DataFolder, DataFolderDamaged, DataFolderLocked, find_holder
 
 HOLD = """
 import sys
@@ -25,10 +25,10 @@ sys.stdin.read()
 TRY = """
 import sys
 from pathlib import Path
-from gateway.storage.data_folder import DataFolder, FolderBusy, FolderDamaged
+from gateway.storage.data_folder import DataFolder, DataFolderLocked, DataFolderDamaged
 try:
     DataFolder(Path(sys.argv[1])).close()
-except FolderBusy as busy:
+except DataFolderLocked as busy:
     print(busy)
 else:
     print("opened")
@@ -66,7 +66,7 @@ def test_a_second_process_is_kept_out_and_told_who_is_in(folder: DataFolder) -> 
 
 
 def test_the_same_process_is_kept_out_too(folder: DataFolder) -> None:
-    with pytest.raises(FolderBusy) as caught:
+    with pytest.raises(DataFolderLocked) as caught:
         DataFolder(folder.path)
     assert caught.value.holder == {"pid": os.getpid()}
 
@@ -75,7 +75,7 @@ def test_a_process_that_was_killed_leaves_the_folder_free(tmp_path: Path) -> Non
     path = tmp_path / "data"
     with holder(path) as process:
         assert find_holder(path) == {"pid": process.pid, "url": "http://127.0.0.1:8080"}
-        with pytest.raises(FolderBusy, match="8080"):
+        with pytest.raises(DataFolderLocked, match="8080"):
             DataFolder(path)
     assert find_holder(path) is None
     folder = DataFolder(path)
@@ -100,7 +100,7 @@ def test_a_lock_file_full_of_garbage_is_no_failure(folder: DataFolder) -> None:
     for garbage in (b"", b"\xff\x00", b"[1]", b'{"pid":'):
         (folder.path / "gateway.lock").write_bytes(garbage)
         assert find_holder(folder.path) == {}
-        with pytest.raises(FolderBusy, match="unknown"):
+        with pytest.raises(DataFolderLocked, match="unknown"):
             DataFolder(folder.path)
 
 
@@ -154,7 +154,7 @@ def test_two_folders_and_two_secrets_are_not_alike(folder: DataFolder, tmp_path:
 def test_a_pepper_of_the_wrong_length_is_refused_and_left_as_it_is(folder: DataFolder, size: int) -> None:
     path = folder.path / "pepper"
     path.write_bytes(b"x" * size)
-    with pytest.raises(FolderDamaged, match="backup"):
+    with pytest.raises(DataFolderDamaged, match="backup"):
         folder.secret("pepper")
     assert path.read_bytes() == b"x" * size
 
@@ -166,11 +166,11 @@ def test_an_empty_admin_token_is_never_given_out(folder: DataFolder) -> None:
 
 
 def test_a_secret_that_is_missing_or_of_zeros_is_never_made_up(folder: DataFolder) -> None:
-    with pytest.raises(FolderDamaged, match=r"pepper is missing.*--renew-secret pepper"):
+    with pytest.raises(DataFolderDamaged, match=r"pepper is missing.*--renew-secret pepper"):
         folder.secret("pepper")
     assert not (folder.path / "pepper").exists()
     (folder.path / "pepper").write_bytes(bytes(PEPPER_BYTES))
-    with pytest.raises(FolderDamaged, match="random"):
+    with pytest.raises(DataFolderDamaged, match="random"):
         folder.secret("pepper")
 
 

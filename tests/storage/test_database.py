@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.domain.account import Account
 from gateway.errors import StoreUnavailable
-from gateway.storage.accounts import SqlAccountStore
-from gateway.storage.database import BUSY_TIMEOUT_MS, Database, StoreRefused, open_database
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.database import BUSY_TIMEOUT_MS, Database, DatabaseStartupError, open_database
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.schema import accounts
 from tests.support.request_records import ROW
 
@@ -43,7 +43,7 @@ async def test_a_commit_is_on_the_disk_when_it_returns(database: Database) -> No
 
 async def test_readers_cannot_write(database: Database) -> None:
     assert await read_pragma(database, "_reader", "query_only") == 1
-    store = SqlAccountStore(database)
+    store = AccountRepository(database)
     kept = await store.add_account(Account(0, "a"))
     for statement in (delete(accounts), text("DROP TABLE accounts"), text("CREATE TABLE x (y)"), insert(accounts)):
         with pytest.raises(StoreUnavailable):
@@ -65,7 +65,7 @@ async def test_a_transaction_that_fails_leaves_nothing(database: Database) -> No
 
 
 async def test_a_write_that_was_cancelled_leaves_the_writer_free(database: Database) -> None:
-    store = SqlAccountStore(database)
+    store = AccountRepository(database)
     for number in range(5):
         task = asyncio.create_task(store.add_account(Account(0, f"cancelled{number}")))
         for _ in range(number):
@@ -79,7 +79,7 @@ async def test_a_write_that_was_cancelled_leaves_the_writer_free(database: Datab
 
 
 async def test_a_commit_is_seen_by_every_reader_at_once(database: Database) -> None:
-    store = SqlAccountStore(database)
+    store = AccountRepository(database)
     for number in range(10):
         await store.add_account(Account(0, f"a{number}"))
         lists = await asyncio.gather(*(store.list_accounts() for _ in range(5)))
@@ -88,7 +88,7 @@ async def test_a_commit_is_seen_by_every_reader_at_once(database: Database) -> N
 
 async def test_rows_stay_when_the_process_ends_without_closing(database_path: Path, tmp_path: Path) -> None:
     database = await open_database(f"sqlite:///{database_path}")
-    await SqlLedger(database).post([ROW])
+    await LedgerRepository(database).post([ROW])
     copy = tmp_path / "crash.db"  # what the disk holds at this moment: the file and its log
     copy.write_bytes(database_path.read_bytes())
     copy.with_name("crash.db-wal").write_bytes(database_path.with_name("gateway.db-wal").read_bytes())
@@ -99,7 +99,7 @@ async def test_rows_stay_when_the_process_ends_without_closing(database_path: Pa
 
 async def test_closing_folds_the_log_into_the_file(database_path: Path) -> None:
     database = await open_database(f"sqlite:///{database_path}")
-    await SqlAccountStore(database).add_account(Account(0, "a"))
+    await AccountRepository(database).add_account(Account(0, "a"))
     await database.close()
     assert {path.name for path in database_path.parent.iterdir()} == {"gateway.db"}
 
@@ -109,7 +109,7 @@ async def test_a_corrupt_file_is_refused_and_left_as_it_is(tmp_path: Path, size:
     path = tmp_path / "gateway.db"
     content = os.urandom(size)
     path.write_bytes(content)
-    with pytest.raises(StoreRefused):
+    with pytest.raises(DatabaseStartupError):
         await open_database(f"sqlite:///{path}")
     assert path.read_bytes() == content
     assert [item.name for item in tmp_path.iterdir()] == ["gateway.db"]
@@ -121,7 +121,7 @@ async def test_a_file_with_a_good_beginning_and_a_corrupt_rest_is_refused_and_le
     content = database_path.read_bytes()
     broken = content[:100] + os.urandom(len(content) - 100)
     database_path.write_bytes(broken)
-    with pytest.raises(StoreRefused):
+    with pytest.raises(DatabaseStartupError):
         await open_database(f"sqlite:///{database_path}")
     assert database_path.read_bytes() == broken
 
@@ -131,7 +131,7 @@ async def test_a_newer_schema_is_refused_and_left_as_it_is(database_path: Path) 
         other.execute("UPDATE alembic_version SET version_num = '9999'")
         other.commit()
     content = database_path.read_bytes()
-    with pytest.raises(StoreRefused, match="newer version"):
+    with pytest.raises(DatabaseStartupError, match="newer version"):
         await open_database(f"sqlite:///{database_path}")
     assert database_path.read_bytes() == content
 
@@ -141,7 +141,7 @@ async def test_a_database_that_was_refused_is_let_go_of(database_path: Path) -> 
         other.execute("UPDATE alembic_version SET version_num = '9999'")
         other.commit()
     for _ in range(3):
-        with pytest.raises(StoreRefused):
+        with pytest.raises(DatabaseStartupError):
             await open_database(f"sqlite:///{database_path}")
     descriptors = Path("/proc/self/fd")
     held_open = {str(item.readlink()) for item in descriptors.iterdir() if item.exists()}
@@ -150,7 +150,7 @@ async def test_a_database_that_was_refused_is_let_go_of(database_path: Path) -> 
 
 async def test_a_path_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere" / "gateway.db", tmp_path):
-        with pytest.raises(StoreRefused):
+        with pytest.raises(DatabaseStartupError):
             await open_database(f"sqlite:///{path}")
 
 
@@ -159,7 +159,7 @@ async def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: 
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE accounts (theirs TEXT)")
         other.commit()
-    with pytest.raises(StoreRefused):
+    with pytest.raises(DatabaseStartupError):
         await open_database(f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as other:
         names = {row[0] for row in other.execute("SELECT name FROM sqlite_master")}
@@ -170,7 +170,7 @@ async def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: 
 async def test_a_database_that_another_process_holds_is_refused_in_time(database_path: Path) -> None:
     with held(database_path):
         async with asyncio.timeout(4 * BUSY_TIMEOUT_MS / 1000):
-            with pytest.raises(StoreRefused, match="lock"):
+            with pytest.raises(DatabaseStartupError, match="lock"):
                 await open_database(f"sqlite:///{database_path}")
     database = await open_database(f"sqlite:///{database_path}")
     await database.close()
@@ -180,7 +180,7 @@ async def test_a_database_that_another_process_holds_is_refused_in_time(database
 async def test_a_write_that_another_process_blocks_fails_in_time_and_reads_go_on(
     database: Database, database_path: Path
 ) -> None:
-    store = SqlAccountStore(database)
+    store = AccountRepository(database)
     with held(database_path):
         async with asyncio.timeout(4 * BUSY_TIMEOUT_MS / 1000):
             write = asyncio.create_task(store.add_account(Account(0, "a")))
@@ -194,7 +194,7 @@ async def test_a_write_that_another_process_blocks_fails_in_time_and_reads_go_on
 
 async def test_a_new_database_is_made_by_the_migrations(tmp_path: Path) -> None:
     database = await open_database(f"sqlite:///{tmp_path / 'new.db'}")
-    await SqlAccountStore(database).add_account(Account(0, "a"))
+    await AccountRepository(database).add_account(Account(0, "a"))
     await database.close()
 
 
@@ -209,7 +209,7 @@ async def test_an_empty_file_is_a_new_database(tmp_path: Path) -> None:
 async def test_opening_again_keeps_what_is_there(database_path: Path) -> None:
     for number in range(3):
         database = await open_database(f"sqlite:///{database_path}")
-        store = SqlAccountStore(database)
+        store = AccountRepository(database)
         await store.add_account(Account(0, f"a{number}"))
         assert len(await store.list_accounts()) == number + 1
         await database.close()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.storage.encryption import ROOT_BYTES, Seal, SealBroken
+from gateway.storage.encryption import ROOT_BYTES, DecryptionFailed, SecretBox
 
-SEAL = Seal(bytes(range(32)))
+SEAL = SecretBox(bytes(range(32)))
 PLAIN = b'{"api_keys":["sk-canary-0123456789"]}'
 NAMES = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -21,9 +21,9 @@ def test_what_was_sealed_is_opened_as_it_was(plain: bytes, about: str) -> None:
 
 def test_another_object_of_the_same_root_and_purpose_opens_it() -> None:
     """Another process, that is."""
-    assert Seal(bytes(range(32))).open(SEAL.seal(PLAIN, about="a"), about="a") == PLAIN
+    assert SecretBox(bytes(range(32))).open(SEAL.seal(PLAIN, about="a"), about="a") == PLAIN
     sealed = SEAL.derive("channels").seal(PLAIN, about="a")
-    assert Seal(bytes(range(32))).derive("channels").open(sealed, about="a") == PLAIN
+    assert SecretBox(bytes(range(32))).derive("channels").open(sealed, about="a") == PLAIN
 
 
 def test_a_value_sealed_by_the_first_version_opens_for_ever() -> None:
@@ -45,7 +45,7 @@ def test_a_bit_that_changed_anywhere_is_noticed(bit: int) -> None:
     for place in range(len(sealed)):
         changed = bytearray(sealed)
         changed[place] ^= 1 << bit
-        with pytest.raises(SealBroken):
+        with pytest.raises(DecryptionFailed):
             SEAL.open(bytes(changed), about="a")
 
 
@@ -53,15 +53,15 @@ def test_a_value_that_was_cut_is_noticed() -> None:
     sealed = SEAL.seal(PLAIN, about="a")
     for cut in range(len(sealed)):
         for piece in (sealed[:cut], sealed[cut + 1 :]):
-            with pytest.raises(SealBroken):
+            with pytest.raises(DecryptionFailed):
                 SEAL.open(piece, about="a")
-    with pytest.raises(SealBroken):
+    with pytest.raises(DecryptionFailed):
         SEAL.open(sealed + b"\0", about="a")
 
 
 @given(st.binary(max_size=64))
 def test_garbage_is_never_opened(garbage: bytes) -> None:
-    with pytest.raises(SealBroken):
+    with pytest.raises(DecryptionFailed):
         SEAL.open(garbage, about="a")
 
 
@@ -70,15 +70,15 @@ def test_garbage_is_never_opened(garbage: bytes) -> None:
     [
         (SEAL, "channel:8"),
         (SEAL, ""),
-        (Seal(bytes(32)), "channel:7"),
+        (SecretBox(bytes(32)), "channel:7"),
         (SEAL.derive("channels"), "channel:7"),
         (SEAL.derive(""), "channel:7"),
     ],
 )
-def test_it_opens_for_its_row_its_purpose_and_its_root_alone(other: Seal, about: str) -> None:
-    with pytest.raises(SealBroken):
+def test_it_opens_for_its_row_its_purpose_and_its_root_alone(other: SecretBox, about: str) -> None:
+    with pytest.raises(DecryptionFailed):
         other.open(SEAL.seal(PLAIN, about="channel:7"), about=about)
-    with pytest.raises(SealBroken):
+    with pytest.raises(DecryptionFailed):
         SEAL.open(other.seal(PLAIN, about=about), about="channel:7")
 
 
@@ -87,13 +87,15 @@ def test_purposes_are_apart_at_every_depth() -> None:
     for one in seals:
         for other in seals:
             if one is not other:
-                with pytest.raises(SealBroken):
+                with pytest.raises(DecryptionFailed):
                     other.open(one.seal(PLAIN, about="x"), about="x")
 
 
 def test_what_is_said_of_a_broken_seal_is_for_the_operator_and_no_secret() -> None:
-    sealed = Seal(b"k" * 32).seal(PLAIN, about="channel:7")
-    with pytest.raises(SealBroken, match=r"'channel:7' cannot be opened: the master key .* same backup") as caught:
+    sealed = SecretBox(b"k" * 32).seal(PLAIN, about="channel:7")
+    with pytest.raises(
+        DecryptionFailed, match=r"'channel:7' cannot be opened: the master key .* same backup"
+    ) as caught:
         SEAL.open(sealed, about="channel:7")
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -104,11 +106,11 @@ def test_what_is_said_of_a_broken_seal_is_for_the_operator_and_no_secret() -> No
 @pytest.mark.parametrize("size", [0, 16, ROOT_BYTES - 1, ROOT_BYTES + 1])
 def test_a_root_has_its_size(size: int) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
-        Seal(bytes(size))
+        SecretBox(bytes(size))
 
 
 def test_a_seal_shows_nothing_of_its_key() -> None:
-    seal = Seal(b"secret-root-of-exactly-32-bytes!")
+    seal = SecretBox(b"secret-root-of-exactly-32-bytes!")
     seal.seal(PLAIN, about="a")
     assert "secret" not in repr(seal)
     assert "secret" not in str(seal)
@@ -116,9 +118,9 @@ def test_a_seal_shows_nothing_of_its_key() -> None:
 
 def test_a_gateway_that_seals_nothing_does_not_load_the_package() -> None:
     code = (
-        "import sys; from gateway.storage.channels import SqlChannelStore; from gateway.storage.encryption import Seal;"
-        "SqlChannelStore(None, Seal(bytes(32))); print('cryptography' in sys.modules);"
-        "Seal(bytes(32)).seal(b'', about=''); print('cryptography' in sys.modules)"
+        "import sys; from gateway.storage.channels import ChannelRepository; from gateway.storage.encryption import SecretBox;"
+        "ChannelRepository(None, SecretBox(bytes(32))); print('cryptography' in sys.modules);"
+        "SecretBox(bytes(32)).seal(b'', about=''); print('cryptography' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.split() == ["False", "True"]

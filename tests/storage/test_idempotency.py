@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.domain.idempotency import KEEP_MS, Replay, ReplayState, ReplayStore
+from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord, ReplayState, ReplayStore
 from tests.storage.conftest import Archive
 from tests.support.video_records import NOW, REPLAY
 
@@ -18,13 +18,13 @@ def replays(archive: Archive) -> ReplayStore:
     return archive.replays
 
 
-def make_replay(request: object = 1, **values: Any) -> Replay:
+def make_replay(request: object = 1, **values: Any) -> IdempotencyRecord:
     """A call under way."""
-    fresh = Replay(5, "order-1", "ab", f"req_{request}", NOW, "me")
+    fresh = IdempotencyRecord(5, "order-1", "ab", f"req_{request}", NOW, "me")
     return attrs.evolve(fresh, **values)
 
 
-async def look(replays: ReplayStore, name: str = "order-1", key_id: int = 5) -> Replay | None:
+async def look(replays: ReplayStore, name: str = "order-1", key_id: int = 5) -> IdempotencyRecord | None:
     """What is under a name now, which stays so."""
     probe = make_replay("probe", name=name, key_id=key_id)
     found = await replays.begin_replay(probe)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from gateway.domain.ledger import Leftover
-from gateway.domain.request_log import RequestRow
+from gateway.domain.ledger import UnfinishedRequest
+from gateway.domain.request_log import RequestRecord
 from tests.support.journal_entries import begin, find, interrupted, opened, read_again
 from tests.support.request_records import ROW, make_row, make_rows
 
-FIELDS = [field.name for field in attrs.fields(RequestRow)]
+FIELDS = [field.name for field in attrs.fields(RequestRecord)]
 
 
 @pytest.fixture
@@ -37,7 +37,10 @@ def test_a_note_is_read_back_as_it_was_written(path: Path) -> None:
     with opened(path) as journal:
         journal.start(begin(ROW))
         journal.settle(bare)
-        assert read_again(path.read_bytes(), path.parent) == [Leftover(interrupted(ROW), False), Leftover(bare, True)]
+        assert read_again(path.read_bytes(), path.parent) == [
+            UnfinishedRequest(interrupted(ROW), False),
+            UnfinishedRequest(bare, True),
+        ]
 
 
 _TEXT = st.text() | st.sampled_from(["\n", '{"fields":[]}\n[1,', "\u2028\r\n\x00", "日本", "\U0001f600"])
@@ -63,7 +66,7 @@ def test_whatever_a_row_says_is_read_back(
         journal.settle(row)
         journal.settle(make_row("after"))
     with opened(folder / "x") as again:
-        assert again.leftovers[0] == Leftover(row, True)
+        assert again.leftovers[0] == UnfinishedRequest(row, True)
         assert again.leftovers[-1].row.id == "req_after"
 
 
@@ -74,9 +77,9 @@ def test_the_last_note_of_a_call_counts(path: Path) -> None:
             journal.start(begin(row))
         journal.settle(two)
         assert read_again(path.read_bytes(), path.parent) == [
-            Leftover(interrupted(one), False),
-            Leftover(two, True),
-            Leftover(interrupted(three), False),
+            UnfinishedRequest(interrupted(one), False),
+            UnfinishedRequest(two, True),
+            UnfinishedRequest(interrupted(three), False),
         ]
 
 
@@ -155,7 +158,7 @@ def test_garbage_between_the_notes_hides_none_of_them(
         head, one, two, _ = (folder / "x").read_bytes().split(b"\n")
     before, between, after = garbage
     found = read_again(b"\n".join((head, before, one, between, two, after)), folder)
-    assert found == [Leftover(interrupted(make_row(1)), False), Leftover(make_row(2), True)]
+    assert found == [UnfinishedRequest(interrupted(make_row(1)), False), UnfinishedRequest(make_row(2), True)]
 
 
 @pytest.mark.parametrize("head", [b"", b"{}", b"[]", b"5", b'{"fields":5}', b'{"fields":[[1]]}', b'{"fields":["id"]}'])
@@ -182,7 +185,7 @@ def test_fields_are_found_by_name(path: Path) -> None:
     lines = ({"fields": names}, [1, *(values[name] for name in names)])
     path.write_bytes(b"\n".join(map(orjson.dumps, lines)) + b"\n")
     with opened(path) as journal:
-        assert journal.leftovers == [Leftover(attrs.evolve(ROW, client_request_id=None), True)]
+        assert journal.leftovers == [UnfinishedRequest(attrs.evolve(ROW, client_request_id=None), True)]
 
 
 def test_a_start_that_an_earlier_version_noted_is_found_and_kept(path: Path) -> None:
@@ -192,7 +195,7 @@ def test_a_start_that_an_earlier_version_noted_is_found_and_kept(path: Path) -> 
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in ({"fields": FIELDS}, *notes)))
     for _ in range(2):
         with opened(path) as journal:
-            assert journal.leftovers == [Leftover(row, False) for row in rows]
+            assert journal.leftovers == [UnfinishedRequest(row, False) for row in rows]
 
 
 def test_ten_thousand_open_calls_are_left_and_forgotten(path: Path) -> None:

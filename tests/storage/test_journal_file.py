@@ -14,9 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 import gateway.storage.journal
-from gateway.domain.ledger import Leftover
+from gateway.domain.ledger import UnfinishedRequest
 from gateway.errors import StoreUnavailable
-from gateway.storage.journal import FileJournal
+from gateway.storage.journal import RequestJournal
 from tests.support.journal_entries import begin, find, interrupted, opened
 from tests.support.request_records import make_row, make_rows
 
@@ -71,10 +71,10 @@ def test_a_killed_process_leaves_what_it_had_noted(path: Path) -> None:
 BUSY = """
 import os, sys
 from pathlib import Path
-from gateway.storage.journal import FileJournal
+from gateway.storage.journal import RequestJournal
 from tests.support.journal_entries import begin
 from tests.support.request_records import make_row
-journal = FileJournal(Path(sys.argv[1]), rotate_bytes=3000)
+journal = RequestJournal(Path(sys.argv[1]), rotate_bytes=3000)
 for number in range(10**6):
     row = make_row(number)
     journal.start(begin(row))
@@ -154,7 +154,7 @@ def test_a_process_that_is_killed_while_it_writes_the_file_anew_loses_nothing(pa
         if state not in states:
             states.append(state)
 
-    journal = FileJournal(path, rotate_bytes=100)
+    journal = RequestJournal(path, rotate_bytes=100)
     for row in make_rows(1, 2, 3):
         journal.start(begin(row))
     journal.settle(make_row(2))
@@ -172,10 +172,10 @@ def test_a_process_that_is_killed_while_it_writes_the_file_anew_loses_nothing(pa
             (folder / draft.name).write_bytes(beside[: len(beside) // 2])
         with opened(folder / path.name) as again:
             found = {left.row.id: left for left in again.leftovers}
-            assert found.pop("req_3", None) in (None, Leftover(interrupted(make_row(3)), False))
+            assert found.pop("req_3", None) in (None, UnfinishedRequest(interrupted(make_row(3)), False))
             assert found == {
-                "req_1": Leftover(interrupted(make_row(1)), False),
-                "req_2": Leftover(make_row(2), True),
+                "req_1": UnfinishedRequest(interrupted(make_row(1)), False),
+                "req_2": UnfinishedRequest(make_row(2), True),
             }
         assert [item.name for item in folder.iterdir()] == [path.name]
 
@@ -240,7 +240,7 @@ def test_a_file_that_cannot_be_written_anew_stays_and_is_written_on(
 def test_a_journal_that_cannot_be_written_anew_at_the_end_leaves_what_it_has(
     path: Path, break_it: Callable[[Path], None], mend_it: Callable[[Path], None]
 ) -> None:
-    journal = FileJournal(path)
+    journal = RequestJournal(path)
     journal.start(begin(make_row(1)))
     journal.settle(make_row(2))
     break_it(path)
@@ -260,7 +260,7 @@ def test_a_journal_that_cannot_be_opened_is_left_as_it_is(
     content = path.read_bytes()
     break_it(path)
     with pytest.raises(OSError, match=r"Is a directory|No space left"):
-        FileJournal(path)
+        RequestJournal(path)
     assert path.read_bytes() == content
     assert count_open(path) == 0
     mend_it(path)
@@ -325,7 +325,7 @@ def test_a_full_disk_is_told_once_and_so_is_its_end(path: Path) -> None:
 
 def test_what_comes_after_the_end_is_written_nowhere(path: Path) -> None:
     """The descriptor is another file's by then."""
-    journal = FileJournal(path)
+    journal = RequestJournal(path)
     journal.close()
     others = [path.with_name(f"other{number}") for number in range(5)]
     with ExitStack() as stack, capture_logs():

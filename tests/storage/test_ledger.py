@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.domain.balance import Day
-from gateway.domain.ledger import Entry, Ledger, UsageFilter
-from gateway.domain.request_log import RequestFilter, RequestRow
+from gateway.domain.balance import UtcDay
+from gateway.domain.ledger import Ledger, LedgerEntry, UsageFilter
+from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import Conflict, StoreUnavailable
 from gateway.storage.database import Database
 from gateway.storage.memory import MemoryStore
@@ -82,7 +82,7 @@ _TOKENS = st.integers(0, 100_000_000)
 
 
 @st.composite
-def some_rows(draw: st.DrawFn) -> RequestRow:
+def some_rows(draw: st.DrawFn) -> RequestRecord:
     row = charge(
         draw(st.integers(0, 12)), draw(st.just(0) | st.integers(0, 2**50)), at_ms=draw(_TIMES), key=draw(_KEYS)
     )
@@ -97,9 +97,9 @@ def some_rows(draw: st.DrawFn) -> RequestRow:
 
 
 @st.composite
-def some_credits(draw: st.DrawFn) -> Entry:
+def some_credits(draw: st.DrawFn) -> LedgerEntry:
     key = draw(_KEYS)
-    return Entry(
+    return LedgerEntry(
         0,
         draw(_TIMES),
         draw(st.sampled_from(["top_up", "set"])),
@@ -127,7 +127,7 @@ async def empty(connection: AsyncConnection) -> None:
         await connection.execute(delete(table))
 
 
-async def tell(ledger: Ledger, step: list[RequestRow] | Entry) -> object:
+async def tell(ledger: Ledger, step: list[RequestRecord] | LedgerEntry) -> object:
     """What the driver answers, without its numbers."""
     if isinstance(step, list):
         return await ledger.post(step)
@@ -138,7 +138,7 @@ async def tell(ledger: Ledger, step: list[RequestRow] | Entry) -> object:
     return attrs.evolve(entry, sequence=0), added
 
 
-async def ask_all(stores: Stores, day: Day, wanted: UsageFilter) -> list[object]:
+async def ask_all(stores: Stores, day: UtcDay, wanted: UsageFilter) -> list[object]:
     """Everything a driver can be asked, without its numbers."""
     ledger = stores.ledger
     purses = [(1, None), (2, None), (1, 11), (1, 12), (2, 21), (2, 22)]
@@ -156,7 +156,7 @@ async def ask_all(stores: Stores, day: Day, wanted: UsageFilter) -> list[object]
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example empties it
 @given(history=_HISTORIES, day=_DAYS, wanted=_FILTERS)
 async def test_both_drivers_tell_the_same_of_the_same_history(
-    database: Database, history: list[list[RequestRow] | Entry], day: Day, wanted: UsageFilter
+    database: Database, history: list[list[RequestRecord] | LedgerEntry], day: UtcDay, wanted: UsageFilter
 ) -> None:
     await database.write(empty)
     memory = MemoryStore()

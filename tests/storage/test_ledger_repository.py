@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from gateway.domain.balance import DAY_S, read_day
-from gateway.domain.ledger import Entry, UsageAxis, UsageFilter, UsageLine
+from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.request_log import RequestFilter
 from gateway.errors import Conflict
 from tests.storage.conftest import Stores
@@ -15,7 +15,7 @@ from tests.support.ledger_balances import ALWAYS, AXES, TODAY, day_at, read_ids,
 from tests.support.request_records import NOON_MS, ROW, charge, make_rows, read_ms, refuse
 
 DAY_MS = DAY_S * 1000
-CREDIT = Entry(0, NOON_MS, "top_up", 1, None, 5_000, None, "invoice-1", "paid by card")
+CREDIT = LedgerEntry(0, NOON_MS, "top_up", 1, None, 5_000, None, "invoice-1", "paid by card")
 
 
 def labels(lines: Sequence[UsageLine]) -> list[str]:
@@ -113,7 +113,7 @@ async def test_a_credit_is_stored_with_its_place_and_listed_newest_first(stores:
     first, added = await stores.ledger.add_credit(CREDIT)
     assert added
     assert first == attrs.evolve(CREDIT, sequence=first.sequence)
-    bare = Entry(0, NOON_MS - 5, "set", 1, None, -7)
+    bare = LedgerEntry(0, NOON_MS - 5, "set", 1, None, -7)
     second, added = await stores.ledger.add_credit(bare)
     assert added
     assert second == attrs.evolve(bare, sequence=second.sequence)

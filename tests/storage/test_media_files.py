@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from gateway.domain.media import Swept, UnknownMedia
+from gateway.domain.media import CleanupResult, UnknownMedia
 from gateway.errors import StoreUnavailable
-from gateway.storage.media_files import STALE_DRAFT_S, FileMediaStore, Oldest
+from gateway.storage.media_files import STALE_DRAFT_S, MediaFiles, OldestFiles
 from tests.support.image_providers import draw
 
 NOW = 1_750_000_000.0
@@ -42,8 +42,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path) -> FileMediaStore:
-    return FileMediaStore(folder)
+def store(folder: Path) -> MediaFiles:
+    return MediaFiles(folder)
 
 
 @contextmanager
@@ -85,7 +85,7 @@ async def finish_threads() -> None:
 # ---- put and find
 
 
-async def test_what_is_put_is_found_by_its_id(store: FileMediaStore, folder: Path) -> None:
+async def test_what_is_put_is_found_by_its_id(store: MediaFiles, folder: Path) -> None:
     media = await store.put(PICTURE)
     assert media == await store.find(media.id)
     assert (media.media_type, media.size, media.path.read_bytes()) == ("image/png", len(PICTURE), PICTURE)
@@ -94,36 +94,36 @@ async def test_what_is_put_is_found_by_its_id(store: FileMediaStore, folder: Pat
     assert abs(media.stored_s - media.path.stat().st_mtime) < 0.001
 
 
-async def test_only_the_owner_reads_it(store: FileMediaStore, folder: Path) -> None:
+async def test_only_the_owner_reads_it(store: MediaFiles, folder: Path) -> None:
     media = await store.put(PICTURE)
     assert (mode(folder), mode(media.path.parent), mode(media.path)) == (0o700, 0o700, 0o600)
 
 
-async def test_the_kind_is_told_by_the_bytes(store: FileMediaStore) -> None:
+async def test_the_kind_is_told_by_the_bytes(store: MediaFiles) -> None:
     kinds = [(await store.put(data)).media_type for data in (PICTURE, WAV, b"<svg/>", b"GIF89a")]
     assert kinds == ["image/png", "audio/wav", "image/svg+xml", "image/gif"]
 
 
-async def test_the_same_bytes_get_another_id_each_time(store: FileMediaStore, folder: Path) -> None:
+async def test_the_same_bytes_get_another_id_each_time(store: MediaFiles, folder: Path) -> None:
     kept = await asyncio.gather(*(store.put(PICTURE) for _ in range(20)))
     assert len({media.id for media in kept}) == 20
     assert list_files(folder) == sorted(media.path for media in kept)
 
 
-async def test_another_process_finds_it(store: FileMediaStore, folder: Path) -> None:
+async def test_another_process_finds_it(store: MediaFiles, folder: Path) -> None:
     media = await store.put(PICTURE)
-    assert await FileMediaStore(folder).find(media.id) == media
+    assert await MediaFiles(folder).find(media.id) == media
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"\0" * 100_000], ids=["nothing", "HTML", "zeros"])
-async def test_what_is_of_no_known_kind_is_not_kept(store: FileMediaStore, folder: Path, data: bytes) -> None:
+async def test_what_is_of_no_known_kind_is_not_kept(store: MediaFiles, folder: Path, data: bytes) -> None:
     with pytest.raises(UnknownMedia):
         await store.put(data)
     assert list_files(folder) == []
     assert count_open(folder) == 0
 
 
-async def test_what_is_no_id_is_not_found(store: FileMediaStore, folder: Path) -> None:
+async def test_what_is_no_id_is_not_found(store: MediaFiles, folder: Path) -> None:
     media = await store.put(PICTURE)
     name, digits = media.id, media.id[:32]
     folder.with_name("secret.png").write_bytes(PICTURE)
@@ -136,7 +136,7 @@ async def test_what_is_no_id_is_not_found(store: FileMediaStore, folder: Path) -
     assert [text for text in texts if await store.find(text) is not None] == []
 
 
-async def test_a_link_in_the_folder_leads_nowhere(store: FileMediaStore, folder: Path, tmp_path: Path) -> None:
+async def test_a_link_in_the_folder_leads_nowhere(store: MediaFiles, folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / f"{'a' * 32}.png").write_bytes(PICTURE)
@@ -162,7 +162,7 @@ async def test_a_link_in_the_folder_leads_nowhere(store: FileMediaStore, folder:
 def test_a_file_may_come_in_any_pieces(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(PICTURE)]
 
-    async def keep(store: FileMediaStore) -> None:
+    async def keep(store: MediaFiles) -> None:
         draft = store.open_draft()
         for start, end in itertools.pairwise(edges):
             await draft.write(PICTURE[start:end])
@@ -172,11 +172,11 @@ def test_a_file_may_come_in_any_pieces(cuts: list[int]) -> None:
         assert mode(media.path) == 0o600
 
     with TemporaryDirectory() as path:
-        asyncio.run(keep(FileMediaStore(Path(path))))
+        asyncio.run(keep(MediaFiles(Path(path))))
         assert len(list_files(Path(path))) == 1
 
 
-async def test_a_draft_is_no_file_of_the_store_until_it_is_kept(store: FileMediaStore, folder: Path) -> None:
+async def test_a_draft_is_no_file_of_the_store_until_it_is_kept(store: MediaFiles, folder: Path) -> None:
     draft = store.open_draft()
     assert list_files(folder) == []
     await draft.write(PICTURE)
@@ -184,13 +184,13 @@ async def test_a_draft_is_no_file_of_the_store_until_it_is_kept(store: FileMedia
     assert path.parent == folder
     assert mode(path) == 0o600
     assert await store.find(path.name) is None
-    assert await store.sweep(before_s=MUCH, max_bytes=0) == Swept()
+    assert await store.sweep(before_s=MUCH, max_bytes=0) == CleanupResult()
     media = await draft.keep()
     assert list_files(folder) == [media.path]
     assert count_open(folder) == 0
 
 
-async def test_a_discarded_draft_leaves_nothing(store: FileMediaStore, folder: Path) -> None:
+async def test_a_discarded_draft_leaves_nothing(store: MediaFiles, folder: Path) -> None:
     draft = store.open_draft()
     await draft.write(PICTURE)
     assert count_open(folder) == 1
@@ -203,7 +203,7 @@ async def test_a_discarded_draft_leaves_nothing(store: FileMediaStore, folder: P
     assert count_open(folder) == 0
 
 
-async def test_what_is_kept_is_not_discarded_any_more(store: FileMediaStore) -> None:
+async def test_what_is_kept_is_not_discarded_any_more(store: MediaFiles) -> None:
     draft = store.open_draft()
     await draft.write(PICTURE)
     media = await draft.keep()
@@ -213,7 +213,7 @@ async def test_what_is_kept_is_not_discarded_any_more(store: FileMediaStore) -> 
 
 
 @pytest.mark.parametrize("pieces", [[], [b""], [b"<ht", b"ml>"]], ids=["none", "an empty one", "HTML"])
-async def test_a_draft_of_no_known_kind_is_not_kept(store: FileMediaStore, folder: Path, pieces: list[bytes]) -> None:
+async def test_a_draft_of_no_known_kind_is_not_kept(store: MediaFiles, folder: Path, pieces: list[bytes]) -> None:
     draft = store.open_draft()
     for piece in pieces:
         await draft.write(piece)
@@ -224,9 +224,7 @@ async def test_a_draft_of_no_known_kind_is_not_kept(store: FileMediaStore, folde
 
 
 @pytest.mark.parametrize("turns", range(4))
-async def test_who_leaves_in_the_middle_of_a_piece_leaves_nothing(
-    store: FileMediaStore, folder: Path, turns: int
-) -> None:
+async def test_who_leaves_in_the_middle_of_a_piece_leaves_nothing(store: MediaFiles, folder: Path, turns: int) -> None:
     draft = store.open_draft()
     await draft.write(PICTURE)
 
@@ -252,7 +250,7 @@ async def test_who_leaves_in_the_middle_of_a_piece_leaves_nothing(
 # ---- a disk that is full, or gone
 
 
-async def test_a_full_disk_is_a_fault_and_leaves_nothing(store: FileMediaStore, folder: Path) -> None:
+async def test_a_full_disk_is_a_fault_and_leaves_nothing(store: MediaFiles, folder: Path) -> None:
     with full_disk(len(PICTURE) - 1) as told, pytest.raises(StoreUnavailable) as caught:
         await store.put(PICTURE)
     assert caught.value.retry_after_s
@@ -264,7 +262,7 @@ async def test_a_full_disk_is_a_fault_and_leaves_nothing(store: FileMediaStore, 
     assert (await store.put(PICTURE)).size == len(PICTURE)
 
 
-async def test_a_disk_that_fills_up_ends_a_draft(store: FileMediaStore, folder: Path) -> None:
+async def test_a_disk_that_fills_up_ends_a_draft(store: MediaFiles, folder: Path) -> None:
     draft = store.open_draft()
     await draft.write(PICTURE)
     with full_disk(len(PICTURE) + 10), pytest.raises(StoreUnavailable):
@@ -275,7 +273,7 @@ async def test_a_disk_that_fills_up_ends_a_draft(store: FileMediaStore, folder: 
         await draft.keep()
 
 
-async def test_a_folder_that_is_gone_is_a_fault(store: FileMediaStore, folder: Path) -> None:
+async def test_a_folder_that_is_gone_is_a_fault(store: MediaFiles, folder: Path) -> None:
     media = await store.put(PICTURE)
     draft = store.open_draft()
     await draft.write(PICTURE)
@@ -285,12 +283,12 @@ async def test_a_folder_that_is_gone_is_a_fault(store: FileMediaStore, folder: P
             with pytest.raises(StoreUnavailable):
                 await failing
         assert await store.find(media.id) is None
-        assert await store.sweep(before_s=0, max_bytes=0) == Swept()
+        assert await store.sweep(before_s=0, max_bytes=0) == CleanupResult()
     assert {line["event"] for line in told} == {"media_write_failed"}
     assert count_open(folder) == 0
 
 
-async def test_a_name_that_cannot_be_made_durable_is_not_given_out(store: FileMediaStore, folder: Path) -> None:
+async def test_a_name_that_cannot_be_made_durable_is_not_given_out(store: MediaFiles, folder: Path) -> None:
     """Every subfolder's place is taken by a file: the draft cannot be moved there."""
     for number in range(256):
         (folder / f"{number:02x}").touch()
@@ -303,11 +301,11 @@ async def test_a_name_that_cannot_be_made_durable_is_not_given_out(store: FileMe
 def test_a_store_where_no_folder_can_be_does_not_open(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
-        FileMediaStore(tmp_path / "file" / "media")
+        MediaFiles(tmp_path / "file" / "media")
 
 
 async def test_a_disk_that_is_nearly_full_takes_nothing_new(folder: Path) -> None:
-    tight = FileMediaStore(folder, min_free_bytes=2**80)
+    tight = MediaFiles(folder, min_free_bytes=2**80)
     with pytest.raises(StoreUnavailable) as caught:
         tight.check_room()
     assert caught.value.retry_after_s
@@ -320,7 +318,7 @@ async def test_a_disk_that_is_nearly_full_takes_nothing_new(folder: Path) -> Non
 
 async def test_a_draft_ends_where_there_is_no_room_for_its_next_piece(folder: Path) -> None:
     clock = Clock()
-    draft = FileMediaStore(folder, clock=clock).open_draft()
+    draft = MediaFiles(folder, clock=clock).open_draft()
     await draft.write(PICTURE)
     shutil.rmtree(folder)  # the disk cannot be asked any more
     clock.now_s += 1
@@ -331,7 +329,7 @@ async def test_a_draft_ends_where_there_is_no_room_for_its_next_piece(folder: Pa
 
 def test_that_there_is_room_is_believed_for_a_second(folder: Path) -> None:
     clock = Clock()
-    store = FileMediaStore(folder, clock=clock)
+    store = MediaFiles(folder, clock=clock)
     store.check_room()
     shutil.rmtree(folder)
     clock.now_s += 0.9
@@ -357,18 +355,18 @@ def lay(folder: Path, number: int, age_s: float, size: int, extension: str = "pn
     return path
 
 
-async def test_what_is_too_old_goes(store: FileMediaStore, folder: Path) -> None:
+async def test_what_is_too_old_goes(store: MediaFiles, folder: Path) -> None:
     paths = [lay(folder, number, age_s, 10) for number, age_s in enumerate([0, 50, 100, 101, 5000], 1)]
-    assert await store.sweep(before_s=NOW - 100, max_bytes=MUCH) == Swept(2, 20, 30)
+    assert await store.sweep(before_s=NOW - 100, max_bytes=MUCH) == CleanupResult(2, 20, 30)
     assert list_files(folder) == sorted(paths[:3])
-    assert await store.sweep(before_s=NOW - 100, max_bytes=MUCH) == Swept(0, 0, 30)
+    assert await store.sweep(before_s=NOW - 100, max_bytes=MUCH) == CleanupResult(0, 0, 30)
 
 
-async def test_what_is_too_much_goes_the_oldest_first(store: FileMediaStore, folder: Path) -> None:
+async def test_what_is_too_much_goes_the_oldest_first(store: MediaFiles, folder: Path) -> None:
     paths = [lay(folder, number, age_s, 10) for number, age_s in enumerate([30, 10, 40, 20], 1)]
-    assert await store.sweep(before_s=0, max_bytes=25) == Swept(2, 20, 20)
+    assert await store.sweep(before_s=0, max_bytes=25) == CleanupResult(2, 20, 20)
     assert list_files(folder) == sorted([paths[1], paths[3]])
-    assert await store.sweep(before_s=0, max_bytes=0) == Swept(2, 20, 0)
+    assert await store.sweep(before_s=0, max_bytes=0) == CleanupResult(2, 20, 0)
     assert list_files(folder) == []
 
 
@@ -391,18 +389,18 @@ def test_a_sweep_leaves_the_youngest_that_fit(told: list[tuple[int, int]], max_a
     with TemporaryDirectory() as path:
         folder = Path(path)
         files = {lay(folder, number, *each): (float(each[0]), each[1]) for number, each in enumerate(told, 1)}
-        swept = asyncio.run(FileMediaStore(folder).sweep(before_s=NOW - max_age_s, max_bytes=max_bytes))
+        swept = asyncio.run(MediaFiles(folder).sweep(before_s=NOW - max_age_s, max_bytes=max_bytes))
         left = set(list_files(folder))
     assert left == reckon(files, max_age_s, max_bytes)
     sizes = {path: size for path, (_, size) in files.items()}
     gone = files.keys() - left
-    assert swept == Swept(len(gone), sum(sizes[path] for path in gone), sum(sizes[path] for path in left))
+    assert swept == CleanupResult(len(gone), sum(sizes[path] for path in gone), sum(sizes[path] for path in left))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=20), st.integers(1, 60))
 def test_no_more_of_the_oldest_are_remembered_than_have_to_go(told: list[tuple[int, int]], excess: int) -> None:
     files = [(float(age), size, str(number)) for number, (age, size) in enumerate(told)]
-    oldest = Oldest(excess)
+    oldest = OldestFiles(excess)
     for file in files:
         oldest.add(file)
     going = oldest.list_going()
@@ -414,18 +412,18 @@ def test_no_more_of_the_oldest_are_remembered_than_have_to_go(told: list[tuple[i
 
 async def test_what_a_crash_left_of_a_draft_goes(folder: Path) -> None:
     clock = Clock()
-    store = FileMediaStore(folder, clock=clock)
+    store = MediaFiles(folder, clock=clock)
     stale, fresh = folder / f"draft-{'1' * 32}", folder / f"draft-{'2' * 32}"
     for path, age_s in ((stale, STALE_DRAFT_S + 1), (fresh, STALE_DRAFT_S - 1)):
         path.write_bytes(b"12345")
         os.utime(path, (NOW - age_s, NOW - age_s))
-    assert await store.sweep(before_s=0, max_bytes=MUCH) == Swept(1, 5, 0)
+    assert await store.sweep(before_s=0, max_bytes=MUCH) == CleanupResult(1, 5, 0)
     assert list_files(folder) == [fresh]
     clock.now_s += 2
-    assert await store.sweep(before_s=0, max_bytes=MUCH) == Swept(1, 5, 0)
+    assert await store.sweep(before_s=0, max_bytes=MUCH) == CleanupResult(1, 5, 0)
 
 
-async def test_what_is_not_the_stores_is_left_alone(store: FileMediaStore, folder: Path, tmp_path: Path) -> None:
+async def test_what_is_not_the_stores_is_left_alone(store: MediaFiles, folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.png"
     outside.write_bytes(PICTURE)
     (folder / "aa").mkdir()
@@ -436,25 +434,25 @@ async def test_what_is_not_the_stores_is_left_alone(store: FileMediaStore, folde
         path.touch()
         os.utime(path, (0, 0))
     before = list_files(folder)
-    assert await store.sweep(before_s=MUCH, max_bytes=0) == Swept()
+    assert await store.sweep(before_s=MUCH, max_bytes=0) == CleanupResult()
     assert list_files(folder) == before
     assert (folder / "aa" / f"{'a' * 31}b.png").is_dir()
     assert outside.read_bytes() == PICTURE
 
 
 async def test_a_folder_that_cannot_be_read_does_not_keep_the_rest_from_being_swept(
-    store: FileMediaStore, folder: Path
+    store: MediaFiles, folder: Path
 ) -> None:
     for number in range(1, 20):
         lay(folder, number, 10, 1)
     (folder / "00").write_bytes(b"no folder")
     (folder / "ff").write_bytes(b"no folder")
     with capture_logs() as told:
-        assert await store.sweep(before_s=NOW, max_bytes=MUCH) == Swept(19, 19, 0)
+        assert await store.sweep(before_s=NOW, max_bytes=MUCH) == CleanupResult(19, 19, 0)
     assert told == [{"event": "media_sweep_failed", "log_level": "warning", "error": "Not a directory"}]
 
 
-async def test_two_sweeps_at_once_do_not_both_make_room(store: FileMediaStore, folder: Path) -> None:
+async def test_two_sweeps_at_once_do_not_both_make_room(store: MediaFiles, folder: Path) -> None:
     for number in range(1, 301):
         lay(folder, number, number, 1)
     swept = await asyncio.gather(*(store.sweep(before_s=0, max_bytes=100) for _ in range(4)))
@@ -463,17 +461,17 @@ async def test_two_sweeps_at_once_do_not_both_make_room(store: FileMediaStore, f
     assert {one.left_bytes for one in swept} == {100}
 
 
-async def test_files_may_vanish_under_a_sweep(store: FileMediaStore, folder: Path) -> None:
+async def test_files_may_vanish_under_a_sweep(store: MediaFiles, folder: Path) -> None:
     """Somebody else makes room at the same time, with less patience."""
     for number in range(1, 301):
         lay(folder, number, number, 1)
-    swept = await asyncio.gather(*(FileMediaStore(folder).sweep(before_s=NOW, max_bytes=0) for _ in range(4)))
+    swept = await asyncio.gather(*(MediaFiles(folder).sweep(before_s=NOW, max_bytes=0) for _ in range(4)))
     assert list_files(folder) == []
     assert sum(one.files for one in swept) == sum(one.freed_bytes for one in swept) == 300
     assert {one.left_bytes for one in swept} == {0}
 
 
-async def test_everything_else_goes_on_under_a_sweep(store: FileMediaStore, folder: Path) -> None:
+async def test_everything_else_goes_on_under_a_sweep(store: MediaFiles, folder: Path) -> None:
     """A step is a subfolder, or some files that go: the loop turns between any two."""
     for number in range(1, 501):
         lay(folder, number, number, 1)
@@ -493,7 +491,7 @@ async def test_everything_else_goes_on_under_a_sweep(store: FileMediaStore, fold
     assert turns > 2 * shards
 
 
-async def test_what_is_put_meanwhile_is_whole(store: FileMediaStore, folder: Path) -> None:
+async def test_what_is_put_meanwhile_is_whole(store: MediaFiles, folder: Path) -> None:
     async def sweep() -> None:
         for _ in range(5):
             await store.sweep(before_s=0, max_bytes=3 * len(PICTURE))

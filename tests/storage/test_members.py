@@ -12,19 +12,19 @@ from gateway.domain.member import (
     ABSOLUTE_MS,
     IDLE_MS,
     LINK_GONE,
+    Credential,
     Forbidden,
-    Link,
+    InviteLink,
     Member,
     MemberStore,
-    Proof,
     Session,
     WrongPassphrase,
 )
 from gateway.errors import Conflict, NotFound
-from gateway.storage.accounts import SqlAccountStore
-from gateway.storage.audit_log import SqlAuditTrail
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.database import Database, open_database
-from gateway.storage.members import SqlMemberStore
+from gateway.storage.members import MemberRepository
 from gateway.storage.memory import MemoryStore
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_members import MemoryMemberStore
@@ -56,7 +56,7 @@ class House:
         """A new session."""
         session = Session(digest, member.id, NOW, NOW, "::1", "Browser")
         session = attrs.evolve(session, **values)
-        await self.members.add_session(session, Proof(member.passphrase, is_known=True))
+        await self.members.add_session(session, Credential(member.passphrase, is_known=True))
         return session
 
 
@@ -65,9 +65,9 @@ def make_member(account: Account, name: str = "ann", **values: Any) -> Member:
     return attrs.evolve(Member(0, account.id, name, "member", passphrase=HASH, created_ms=NOW), **values)
 
 
-def make_link(account: Account, digest: bytes = b"l" * 32, **values: Any) -> Link:
+def make_link(account: Account, digest: bytes = b"l" * 32, **values: Any) -> InviteLink:
     """An invitation."""
-    return attrs.evolve(Link(digest, "invite", account.id, "viewer", NOW, NOW + 1000, created_by="ann"), **values)
+    return attrs.evolve(InviteLink(digest, "invite", account.id, "viewer", NOW, NOW + 1000, created_by="ann"), **values)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -78,9 +78,9 @@ async def house(request: pytest.FixtureRequest, tmp_path: Any, template_path: An
         yield House(MemoryMemberStore(books, trail), books, trail, await books.add_account(Account(0, "acme")))
         return
     opened: Database = await open_database(f"sqlite:///{await copy_template(template_path, tmp_path)}")
-    accounts = SqlAccountStore(opened)
+    accounts = AccountRepository(opened)
     acme = await accounts.add_account(Account(0, "acme"))
-    yield House(SqlMemberStore(opened), accounts, SqlAuditTrail(opened), acme)
+    yield House(MemberRepository(opened), accounts, AuditLogRepository(opened), acme)
     await opened.close()
 
 
@@ -201,7 +201,7 @@ async def test_a_new_session_takes_the_place_of_the_browsers_old_one(house: Hous
     ann = await house.add()
     old, other = await house.sign_in(ann, b"o" * 32), await house.sign_in(ann, b"p" * 32)
     new = attrs.evolve(old, digest=b"n" * 32)
-    await house.members.add_session(new, Proof(HASH), TOLD, replaces=old.digest)
+    await house.members.add_session(new, Credential(HASH), TOLD, replaces=old.digest)
     assert {session.digest for session in await house.members.list_sessions(ann.id)} == {new.digest, other.digest}
     assert await house.count_told() == 1
 
@@ -209,15 +209,15 @@ async def test_a_new_session_takes_the_place_of_the_browsers_old_one(house: Hous
 @pytest.mark.parametrize(
     ("member", "proof"),
     [
-        ({}, Proof("$argon2id$another")),
-        ({"totp": b"x"}, Proof(HASH)),
-        ({"totp": b"x", "totp_step": 7}, Proof(HASH, step=7)),
-        ({"totp": b"x", "totp_step": 7}, Proof(HASH, step=6)),
-        ({"totp": b"x", "recovery": ("ab",)}, Proof(HASH, recovery="cd")),
+        ({}, Credential("$argon2id$another")),
+        ({"totp": b"x"}, Credential(HASH)),
+        ({"totp": b"x", "totp_step": 7}, Credential(HASH, step=7)),
+        ({"totp": b"x", "totp_step": 7}, Credential(HASH, step=6)),
+        ({"totp": b"x", "recovery": ("ab",)}, Credential(HASH, recovery="cd")),
     ],
 )
 async def test_what_does_not_prove_who_it_is_opens_no_session(
-    house: House, member: dict[str, Any], proof: Proof
+    house: House, member: dict[str, Any], proof: Credential
 ) -> None:
     ann = await house.add(**member)
     old = await house.sign_in(ann, b"o" * 32)
@@ -242,7 +242,7 @@ async def test_nobody_who_is_disabled_gets_a_session(house: House) -> None:
 async def test_a_code_opens_one_session(house: House) -> None:
     """Of five who sign in at once with one code one does; of an authenticator and of paper alike."""
     ann = await house.add(totp=b"x", totp_step=7, recovery=("ab", "cd"))
-    for proof in (Proof(HASH, step=8), Proof(HASH, recovery="ab")):
+    for proof in (Credential(HASH, step=8), Credential(HASH, recovery="ab")):
         fresh = [Session(bytes([number]) * 32, ann.id, NOW, NOW) for number in range(5)]
         done = await asyncio.gather(
             *(house.members.add_session(session, proof) for session in fresh), return_exceptions=True

@@ -19,17 +19,17 @@ from sqlalchemy import Column, Connection, Index, Integer, MetaData, Table, crea
 import gateway.storage.migrations
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.balance import read_day
-from gateway.domain.request_log import RequestFilter, RequestRow
+from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.domain.traffic import TrafficAxis, TrafficFilter
-from gateway.storage.accounts import SqlAccountStore
-from gateway.storage.database import StoreRefused, open_database
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.database import DatabaseStartupError, open_database
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
 from gateway.storage.migrations.run import upgrade
-from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.row_mapping import Values, write_account, write_key, write_request
 from gateway.storage.schema import REVISION, metadata
-from gateway.storage.traffic import SqlTraffic
+from gateway.storage.traffic import TrafficRepository
 from tests.support.ledger_balances import ALWAYS, AXES, read_spending, read_totals
 from tests.support.request_records import ROW, make_row, refuse
 
@@ -181,7 +181,7 @@ UNTOLD: dict[str, Any] = {"tried": "", "images": 0, "duration_ms": 0, "character
 """What earlier versions did not write down."""
 
 
-def bring_up(row: RequestRow) -> RequestRow:
+def bring_up(row: RequestRecord) -> RequestRecord:
     """A row of the first version as it should be now: no more is known of its account, its hold and its attempts."""
     return attrs.evolve(
         row,
@@ -198,8 +198,8 @@ async def test_what_the_first_version_stored_is_charged_as_if_it_came_now(first_
     again = MemoryStore()
     await again.post(expected)
     database = await open_database(f"sqlite:///{first_path}")
-    ledger = SqlLedger(database)
-    stored = await SqlRequestLog(database).list_requests(RequestFilter(), 100)
+    ledger = LedgerRepository(database)
+    stored = await RequestLogRepository(database).list_requests(RequestFilter(), 100)
     assert [item.row for item in stored] == expected
     for moment_ms in (ROW.settled_ms, MIDNIGHT_MS, MIDNIGHT_MS - 1, MIDNIGHT_MS + 31 * DAY_MS):
         day = read_day(moment_ms / 1000)
@@ -225,7 +225,7 @@ async def test_a_migrated_database_is_the_one_that_is_made_now(first_path: Path,
 async def test_a_migrated_database_goes_on(first_path: Path) -> None:
     """Ids are not given again, what was stored is known, and new charges come on top."""
     database = await open_database(f"sqlite:///{first_path}")
-    ledger, accounts = SqlLedger(database), SqlAccountStore(database)
+    ledger, accounts = LedgerRepository(database), AccountRepository(database)
     before = await read_totals(ledger)
     row = bring_up(FIRST_ROWS[0])
     await ledger.post([row, attrs.evolve(row, id="new", cost_nanos=1)])
@@ -241,7 +241,7 @@ async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_pa
         other.execute("CREATE TABLE usage_days (theirs TEXT)")
         other.commit()
     before = read_definitions(first_path)
-    with pytest.raises(StoreRefused):
+    with pytest.raises(DatabaseStartupError):
         await open_database(f"sqlite:///{first_path}")
     assert read_definitions(first_path) == before
     with closing(sqlite3.connect(first_path)) as other:
@@ -249,7 +249,7 @@ async def test_a_migration_that_fails_leaves_the_version_that_was_there(first_pa
         other.execute("DROP TABLE usage_days")
         other.commit()
     database = await open_database(f"sqlite:///{first_path}")
-    assert len(await SqlRequestLog(database).list_requests(RequestFilter(), 100)) == len(FIRST_ROWS)
+    assert len(await RequestLogRepository(database).list_requests(RequestFilter(), 100)) == len(FIRST_ROWS)
     await database.close()
 
 
@@ -282,7 +282,7 @@ async def test_what_the_fifth_version_stored_is_summed_by_hour_and_by_day_as_if_
     again = MemoryStore()
     await again.post([attrs.evolve(row, error="") for row in FIFTH_ROWS])
     database = await open_database(f"sqlite:///{tmp_path / 'fifth.db'}")
-    traffic, log, everything = SqlTraffic(database), SqlRequestLog(database), TrafficFilter(0, 10**6)
+    traffic, log, everything = TrafficRepository(database), RequestLogRepository(database), TrafficFilter(0, 10**6)
     for axis in get_args(TrafficAxis):
         assert await traffic.list_traffic(axis, everything) == await again.traffic.list_traffic(axis, everything)
     assert [line.requests for line in await traffic.list_traffic("hour", everything)] == [1, 7, 2]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gateway.domain.request_log import Ending, RequestFilter, RequestLog, RequestPage, StoredRequest
 from gateway.storage.database import Database
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.ledger import LedgerRepository
 from gateway.storage.memory import MemoryStore
-from gateway.storage.request_log import SLACK_MS, SqlRequestLog
+from gateway.storage.request_log import SLACK_MS, RequestLogRepository
 from tests.support.request_records import NOON_MS, make_row, make_rows
 
 STEP_MS = 3_000
@@ -55,9 +55,9 @@ class Logs:
 @pytest.fixture
 async def logs(database: Database) -> Logs:
     memory = MemoryStore()
-    for store in (memory, SqlLedger(database)):
+    for store in (memory, LedgerRepository(database)):
         await store.post(make_history())
-    return Logs(memory, SqlRequestLog(database, in_order=40, by_index=7))
+    return Logs(memory, RequestLogRepository(database, in_order=40, by_index=7))
 
 
 async def walk(log: RequestLog, wanted: RequestFilter, limit: int) -> AsyncIterator[RequestPage]:
@@ -134,13 +134,13 @@ async def test_a_page_that_found_nothing_says_how_far_it_looked(logs: Logs) -> N
 async def test_by_an_index_so_many_rows_are_looked_at_and_it_is_the_one_that_reaches_furthest(
     database: Database, wish: dict[str, Any], every: int, first: int
 ) -> None:
-    await SqlLedger(database).post(make_history())
-    log = SqlRequestLog(database, in_order=15, by_index=7)
+    await LedgerRepository(database).post(make_history())
+    log = RequestLogRepository(database, in_order=15, by_index=7)
     found = [number + 1 for number in range(first, ROWS, every)]
     wanted = RequestFilter(**wish, channel="nobody")
     assert (await log.list_requests(wanted, 5)).next == found[-7]
     assert (await log.list_requests(attrs.evolve(wanted, after=0), 5)).next == found[6]
-    furthest = SqlRequestLog(database, in_order=100, by_index=7)
+    furthest = RequestLogRepository(database, in_order=100, by_index=7)
     assert (await furthest.list_requests(wanted, 5)).next == ROWS + 1 - 100
     assert (await furthest.list_requests(attrs.evolve(wanted, after=0), 5)).next == 100
 
@@ -169,7 +169,7 @@ async def test_whoever_follows_goes_on_after_all_that_was_looked_at(logs: Logs) 
 
 
 async def test_an_empty_log_has_an_empty_page(database: Database) -> None:
-    log = SqlRequestLog(database)
+    log = RequestLogRepository(database)
     assert await log.list_requests(RequestFilter(), 5) == RequestPage()
     assert await log.list_requests(RequestFilter(after=3), 5) == RequestPage(next=3)
     assert await log.find_request("req_1") is None
@@ -186,10 +186,10 @@ async def test_a_request_is_found_by_its_id(logs: Logs) -> None:
 async def test_a_number_is_not_taken_for_a_failure_where_the_caller_left(database: Database) -> None:
     """499 is the one status above 400 that no failure need have."""
     rows = [*make_rows(1, 2, status=499, ending="client_closed"), *make_rows(3, status=499, ending="refused")]
-    await SqlLedger(database).post(rows)
-    page = await SqlRequestLog(database, in_order=1, by_index=1).list_requests(RequestFilter(status=499), 9)
+    await LedgerRepository(database).post(rows)
+    page = await RequestLogRepository(database, in_order=1, by_index=1).list_requests(RequestFilter(status=499), 9)
     assert [one.row.id for one in page] == ["req_3"]
-    page = await SqlRequestLog(database).list_requests(RequestFilter(status=499), 9)
+    page = await RequestLogRepository(database).list_requests(RequestFilter(status=499), 9)
     assert [one.row.id for one in page] == ["req_1", "req_2", "req_3"]
 
 
@@ -197,18 +197,18 @@ async def test_a_number_is_not_taken_for_a_failure_where_the_caller_left(databas
     "ending", ["completed", "client_closed", "refused", "upstream_failed", "interrupted", "failed"]
 )
 async def test_verdicts_part_all_endings(database: Database, ending: Ending) -> None:
-    await SqlLedger(database).post(make_rows(1, ending=ending))
-    log = SqlRequestLog(database)
+    await LedgerRepository(database).post(make_rows(1, ending=ending))
+    log = RequestLogRepository(database)
     found = [len(await log.list_requests(RequestFilter(verdict=verdict), 9)) for verdict in ("ok", "error")]
     assert found == ([1, 0] if ending in {"completed", "client_closed"} else [0, 1])
 
 
 async def test_rows_that_a_retired_stretch_has_left_apart_are_found_by_time(database: Database) -> None:
     """Where nothing is any more, a search for a time finds no row to compare with."""
-    await SqlLedger(database).post(make_history())
+    await LedgerRepository(database).post(make_history())
     async with database._writer.begin() as connection:
         await connection.exec_driver_sql("DELETE FROM requests WHERE sequence BETWEEN 2 AND 145")
-    log = SqlRequestLog(database)
+    log = RequestLogRepository(database)
     for number in (0, 145, 147):
         settled_ms = make_history()[number].settled_ms
         wanted = RequestFilter(since_ms=settled_ms, until_ms=settled_ms + 1)

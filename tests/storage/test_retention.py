@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from gateway.domain.request_log import RequestRow
-from gateway.domain.retention import Round
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.retention import RetentionBatch
 from gateway.domain.traffic import HOUR_MS, TrafficFilter
 from tests.storage.conftest import Archive, Stores
 from tests.support.ledger_balances import TODAY, read_ids, read_spending, read_totals
@@ -16,7 +16,7 @@ from tests.support.video_records import make_job
 DAY_MS = 86_400_000
 
 
-def history(count: int = 6) -> list[RequestRow]:
+def history(count: int = 6) -> list[RequestRecord]:
     """Rows a day apart, of two keys in turn; the first was settled at noon."""
     rows = [
         charge(number, 10 + number, at_ms=NOON_MS + number * DAY_MS, key=11 + number % 2) for number in range(count)
@@ -44,11 +44,13 @@ async def test_it_goes_on_where_it_stopped_in_steps_of_a_size(stores: Stores) ->
             break
     assert (total, steps) == (5, 4)
     assert await read_ids(stores.requests) == ["req_5"]
-    assert await stores.retirement.retire_requests(NOON_MS + 5 * DAY_MS, after, 2) == Round(0, after, ended=True)
+    assert await stores.retirement.retire_requests(NOON_MS + 5 * DAY_MS, after, 2) == RetentionBatch(
+        0, after, ended=True
+    )
 
 
 async def test_it_ends_where_nothing_is_old_and_where_there_is_nothing(stores: Stores) -> None:
-    assert await stores.retirement.retire_requests(NOON_MS, 0, 2) == Round(0, 0, ended=True)
+    assert await stores.retirement.retire_requests(NOON_MS, 0, 2) == RetentionBatch(0, 0, ended=True)
     await stores.ledger.post(history())
     done = await stores.retirement.retire_requests(NOON_MS, 0, 2)
     assert (done.retired, done.ended) == (0, True)
@@ -75,7 +77,7 @@ async def test_what_is_known_to_be_retired_never_becomes_less(stores: Stores) ->
     assert await read_ids(stores.requests) == []
 
 
-async def retire_three(stores: Stores) -> Sequence[RequestRow]:
+async def retire_three(stores: Stores) -> Sequence[RequestRecord]:
     """Of six rows the first three are retired: of key 11 the first and the third, of key 12 the second."""
     rows = history()
     await stores.ledger.post(rows)

@@ -6,11 +6,11 @@ import pytest
 
 from gateway.domain.audit_log import OPERATOR, AuditFilter, AuditTrail
 from gateway.domain.setting import Setting, SettingStore
-from gateway.storage.audit_log import SqlAuditTrail
+from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.database import Database
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_settings import MemorySettingStore
-from gateway.storage.settings import SqlSettingStore
+from gateway.storage.settings import SettingRepository
 
 VALUES = [
     0,
@@ -42,7 +42,7 @@ def bench(request: pytest.FixtureRequest, database: Database) -> Bench:
     if request.param == "memory":
         trail = MemoryAuditTrail()
         return Bench(MemorySettingStore(trail), trail)
-    return Bench(SqlSettingStore(database), SqlAuditTrail(database))
+    return Bench(SettingRepository(database), AuditLogRepository(database))
 
 
 async def test_a_new_store_has_no_settings(bench: Bench) -> None:

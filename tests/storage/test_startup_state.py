@@ -2,21 +2,25 @@
 
 import attrs
 
-from gateway.domain.idempotency import Replay
+from gateway.domain.idempotency import IdempotencyRecord
 from gateway.domain.setting import Setting
 from gateway.storage.database import Database
-from gateway.storage.idempotency import SqlReplayStore
-from gateway.storage.settings import SqlSettingStore
-from gateway.storage.startup_state import Leftovers, find_leftovers
-from gateway.storage.videos import SqlVideoStore
-from gateway.storage.webhook_deliveries import SqlDeliveryStore
+from gateway.storage.idempotency import IdempotencyRepository
+from gateway.storage.settings import SettingRepository
+from gateway.storage.startup_state import StartupState, find_leftovers
+from gateway.storage.videos import VideoRepository
+from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 from tests.support.video_records import NOW, end, make_delivery, make_job
 
-NOTHING = Leftovers(videos=False, deliveries=False, replays=False, settings=False)
+NOTHING = StartupState(videos=False, deliveries=False, replays=False, settings=False)
 
 
 async def test_what_is_left_is_seen_until_it_is_over(database: Database) -> None:
-    videos, deliveries, replays = SqlVideoStore(database), SqlDeliveryStore(database), SqlReplayStore(database)
+    videos, deliveries, replays = (
+        VideoRepository(database),
+        WebhookDeliveryRepository(database),
+        IdempotencyRepository(database),
+    )
     assert await find_leftovers(database) == NOTHING
     job = make_job(1)
     await videos.create(job)
@@ -25,7 +29,7 @@ async def test_what_is_left_is_seen_until_it_is_over(database: Database) -> None
     await videos.finish(*end(job), delivery)
     assert await find_leftovers(database) == attrs.evolve(NOTHING, deliveries=True)
     await deliveries.note_delivery(attrs.evolve(delivery, status="delivered", due_ms=None, ended_ms=NOW))
-    named = Replay(1, "name", "ab", "req_1", NOW, "me")
+    named = IdempotencyRecord(1, "name", "ab", "req_1", NOW, "me")
     await replays.begin_replay(named)
     assert await find_leftovers(database) == attrs.evolve(NOTHING, replays=True)
     await replays.end_replay(attrs.evolve(named, state="lost"))
@@ -33,7 +37,7 @@ async def test_what_is_left_is_seen_until_it_is_over(database: Database) -> None
 
 
 async def test_what_was_set_is_seen_until_it_is_taken_back(database: Database) -> None:
-    settings = SqlSettingStore(database)
+    settings = SettingRepository(database)
     await settings.put_setting(Setting("routing.max_attempts", 4))
     assert await find_leftovers(database) == attrs.evolve(NOTHING, settings=True)
     await settings.delete_setting("routing.max_attempts")

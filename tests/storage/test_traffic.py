@@ -5,11 +5,11 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import HOUR_MS, MOST_FACETS, Facet, TrafficAxis, TrafficFilter
 from gateway.storage.database import Database
-from gateway.storage.ledger import SqlLedger
-from gateway.storage.traffic import SqlTraffic
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.traffic import TrafficRepository
 from tests.storage.conftest import Stores
 from tests.support.request_records import charge, read_ms, refuse
 
@@ -18,7 +18,7 @@ TODAY = MIDNIGHT_MS // HOUR_MS
 ALWAYS = TrafficFilter(0, 10**6)
 
 
-def at(hour: int, name: object, cost: int = 0, *, key: int = 11, **values: Any) -> RequestRow:
+def at(hour: int, name: object, cost: int = 0, *, key: int = 11, **values: Any) -> RequestRecord:
     """A row of 100 + 10 tokens, settled so many hours after the midnight with which the fifteenth of March begins."""
     row = charge(name, cost, at_ms=MIDNIGHT_MS + hour * HOUR_MS + 1, key=key)
     return attrs.evolve(row, **{"channel": "up", "total_ms": 5, **values})
@@ -137,11 +137,11 @@ async def test_there_are_never_very_many_facets(stores: Stores) -> None:
 async def test_where_there_are_too_many_sums_the_newest_days_are_counted_and_it_says_since_when(
     database: Database,
 ) -> None:
-    ledger = SqlLedger(database)
+    ledger = LedgerRepository(database)
     await ledger.post([at(24 * day, f"{day}.{key}", key=key) for day in range(10) for key in (11, 12, 21)])
     wanted = TrafficFilter(TODAY - 1, TODAY + 24 * 9 + 5)
     cases = ((30, -1, 10), (27, -1, 10), (26, 24, 9), (6, 24 * 7, 3), (1, 24 * 8, 2), (0, 24 * 8, 2))
     for most, since, counted in cases:
-        found = await SqlTraffic(database, most).list_facets(wanted)
+        found = await TrafficRepository(database, most).list_facets(wanted)
         assert (found.since - TODAY, found.until) == (since, wanted.until), most
         assert [facet.requests for facet in found.keys] == [counted] * 3, most

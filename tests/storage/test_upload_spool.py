@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import Overloaded, RateLimited, StoreUnavailable
-from gateway.storage.upload_spool import MEMORY_BYTES, PLACES, Spool, SpooledFile, SpooledSlice
+from gateway.storage.upload_spool import MEMORY_BYTES, PLACES, SpooledFile, SpooledSlice, UploadSpool
 
 LIMIT = 64 * 2**20
 
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from gateway.storage.upload_spool import Spool
+from gateway.storage.upload_spool import UploadSpool
 async def main():
-    file = Spool(Path(sys.argv[1]), limit_bytes=2**30).find_share(1).open()
+    file = UploadSpool(Path(sys.argv[1]), limit_bytes=2**30).find_share(1).open()
     await file.write(bytes(2**20))
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
@@ -54,11 +54,11 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
-    return Spool(tmp_path / "uploads", limit_bytes=LIMIT)
+def spool(tmp_path: Path) -> UploadSpool:
+    return UploadSpool(tmp_path / "uploads", limit_bytes=LIMIT)
 
 
-async def fill(spool: Spool, data: bytes, step: int = 256 * 1024, *, account: int = 1) -> SpooledFile:
+async def fill(spool: UploadSpool, data: bytes, step: int = 256 * 1024, *, account: int = 1) -> SpooledFile:
     file = spool.find_share(account).open()
     for offset in range(0, len(data), step):
         await file.write(data[offset : offset + step])
@@ -66,7 +66,7 @@ async def fill(spool: Spool, data: bytes, step: int = 256 * 1024, *, account: in
 
 
 @pytest.mark.parametrize("size", [0, 1, MEMORY_BYTES, MEMORY_BYTES + 1, 3 * MEMORY_BYTES + 7])
-async def test_what_was_written_is_read_in_whatever_pieces(spool: Spool, size: int) -> None:
+async def test_what_was_written_is_read_in_whatever_pieces(spool: UploadSpool, size: int) -> None:
     data = data_of(size)
     for step in (7919, MEMORY_BYTES, 2 * MEMORY_BYTES):
         file = await fill(spool, data, step)
@@ -83,7 +83,7 @@ async def test_what_was_written_is_read_in_whatever_pieces(spool: Spool, size: i
 def test_a_file_is_the_bytes_it_was_given_at_any_cut(cuts: list[int], offset: int, size: int) -> None:
     async def check() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            spool = Spool(Path(folder), limit_bytes=LIMIT)
+            spool = UploadSpool(Path(folder), limit_bytes=LIMIT)
             whole, file = data_of(sum(cuts)), spool.find_share(1).open()
             at = 0
             for cut in cuts:
@@ -96,7 +96,7 @@ def test_a_file_is_the_bytes_it_was_given_at_any_cut(cuts: list[int], offset: in
     asyncio.run(check())
 
 
-async def test_several_read_the_same_file_at_once(spool: Spool) -> None:
+async def test_several_read_the_same_file_at_once(spool: UploadSpool) -> None:
     data = data_of(1_000_000)
     file = await fill(spool, data)
 
@@ -109,7 +109,7 @@ async def test_several_read_the_same_file_at_once(spool: Spool) -> None:
 
 
 async def test_nothing_with_a_name_is_ever_in_the_folder_and_only_its_owner_enters_it(
-    spool: Spool, tmp_path: Path
+    spool: UploadSpool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "uploads"
     assert not folder.exists()
@@ -134,13 +134,13 @@ def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
 async def test_what_a_file_system_without_nameless_files_left_is_swept(tmp_path: Path) -> None:
     (tmp_path / "upload-abc").write_bytes(b"half")
     (tmp_path / "theirs").write_bytes(b"whole")
-    file = await fill(Spool(tmp_path, limit_bytes=LIMIT), data_of(100_000))
+    file = await fill(UploadSpool(tmp_path, limit_bytes=LIMIT), data_of(100_000))
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
     file.close()
 
 
 async def test_an_account_holds_no_more_than_it_leaves_to_others_and_has_it_again(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, limit_bytes=400_000)
+    spool = UploadSpool(tmp_path, limit_bytes=400_000)
     first = await fill(spool, data_of(150_000))
     second = await fill(spool, data_of(50_000))
     with pytest.raises(RateLimited) as caught:
@@ -162,7 +162,7 @@ async def test_an_account_holds_no_more_than_it_leaves_to_others_and_has_it_agai
 
 
 async def test_a_sixteenth_is_anybodys_while_there_is_room_at_all(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, limit_bytes=160_000)
+    spool = UploadSpool(tmp_path, limit_bytes=160_000)
     files = [await fill(spool, bytes(size), account=size) for size in (80_000, 40_000, 20_000)]
     files += [await fill(spool, bytes(10_000), account=account) for account in (4, 5)]
     assert spool.held_bytes == 160_000
@@ -174,7 +174,7 @@ async def test_a_sixteenth_is_anybodys_while_there_is_room_at_all(tmp_path: Path
     assert spool.held_bytes == 0
 
 
-async def test_of_one_accounts_uploads_only_so_many_arrive_at_once(spool: Spool) -> None:
+async def test_of_one_accounts_uploads_only_so_many_arrive_at_once(spool: UploadSpool) -> None:
     share = spool.find_share(1)
     async with AsyncExitStack() as places:
         leaving = await places.enter_async_context(AsyncExitStack())
@@ -202,7 +202,7 @@ async def test_of_one_accounts_uploads_only_so_many_arrive_at_once(spool: Spool)
 def test_files_behind_each_other_are_read_each_for_itself(files: list[bytes], offset: int, size: int) -> None:
     async def check() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            whole, slices = Spool(Path(folder), limit_bytes=LIMIT).find_share(1).open(), []
+            whole, slices = UploadSpool(Path(folder), limit_bytes=LIMIT).find_share(1).open(), []
             for data in files:
                 slices.append(SpooledSlice(whole, whole.size, len(data)))
                 await whole.write(data)
@@ -214,7 +214,7 @@ def test_files_behind_each_other_are_read_each_for_itself(files: list[bytes], of
     asyncio.run(check())
 
 
-async def test_a_closed_file_is_neither_read_nor_written(spool: Spool) -> None:
+async def test_a_closed_file_is_neither_read_nor_written(spool: UploadSpool) -> None:
     for size in (10, 100_000):
         file = await fill(spool, data_of(size))
         file.close()
@@ -225,7 +225,7 @@ async def test_a_closed_file_is_neither_read_nor_written(spool: Spool) -> None:
     assert spool.held_bytes == 0
 
 
-async def test_a_disk_that_takes_no_more_is_a_503_and_gives_the_bytes_back(spool: Spool) -> None:
+async def test_a_disk_that_takes_no_more_is_a_503_and_gives_the_bytes_back(spool: UploadSpool) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, before[1]))
@@ -244,7 +244,7 @@ async def test_a_disk_that_takes_no_more_is_a_503_and_gives_the_bytes_back(spool
 
 async def test_a_folder_that_cannot_be_made_is_a_503(tmp_path: Path) -> None:
     (tmp_path / "uploads").write_text("a file")
-    file = Spool(tmp_path / "uploads", limit_bytes=LIMIT).find_share(1).open()
+    file = UploadSpool(tmp_path / "uploads", limit_bytes=LIMIT).find_share(1).open()
     with pytest.raises(StoreUnavailable):
         await file.write(bytes(100_000))
     file.close()
@@ -253,7 +253,7 @@ async def test_a_folder_that_cannot_be_made_is_a_503(tmp_path: Path) -> None:
 async def test_close_waits_for_nobody_and_takes_no_descriptor_away_from_a_thread(tmp_path: Path) -> None:
     held, go = threading.Event(), threading.Event()
 
-    class Slow(Spool):
+    class Slow(UploadSpool):
         def open_nameless(self) -> int:
             held.set()
             assert go.wait(3)
@@ -269,13 +269,13 @@ async def test_close_waits_for_nobody_and_takes_no_descriptor_away_from_a_thread
     assert spool.held_bytes == 0
     go.set()
     await until(lambda: threading.active_count() and open_files(tmp_path) == 0)
-    again = await fill(Spool(tmp_path, limit_bytes=LIMIT), data_of(100_000))
+    again = await fill(UploadSpool(tmp_path, limit_bytes=LIMIT), data_of(100_000))
     assert await again.read(0, 100_000) == data_of(100_000)
     again.close()
 
 
 async def test_reads_that_are_cancelled_and_a_close_among_them_leave_no_descriptor(
-    spool: Spool, tmp_path: Path
+    spool: UploadSpool, tmp_path: Path
 ) -> None:
     file = await fill(spool, data_of(2_000_000))
     reads = [asyncio.create_task(file.read(offset, 500_000)) for offset in range(0, 2_000_000, 50_000)]

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from gateway.domain.video import TRANSITIONS, UNSENT, VideoError, VideoFilter, VideoJob, VideoState
-from gateway.domain.webhook import Delivery
+from gateway.domain.webhook import WebhookDelivery
 from tests.storage.conftest import Archive
 from tests.support.ledger_balances import read_ids, read_totals
 from tests.support.request_records import ROW
@@ -27,7 +27,7 @@ def names(jobs: Iterable[VideoJob]) -> list[str]:
     return [job.id.removeprefix("video_") for job in jobs]
 
 
-async def list_told(archive: Archive) -> list[Delivery]:
+async def list_told(archive: Archive) -> list[WebhookDelivery]:
     return list(await archive.deliveries.list_deliveries(video_id=None, limit=10))
 
 

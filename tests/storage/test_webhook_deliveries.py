@@ -5,12 +5,12 @@ import asyncio
 import attrs
 import pytest
 
-from gateway.domain.webhook import Delivery
+from gateway.domain.webhook import WebhookDelivery
 from tests.storage.conftest import Archive
 from tests.support.video_records import DELIVERY, LEASE, NOW, end, make_delivery, make_job
 
 
-async def tell(archive: Archive, *deliveries: Delivery) -> None:
+async def tell(archive: Archive, *deliveries: WebhookDelivery) -> None:
     """Each comes with a job of its own that ends."""
     for number, delivery in enumerate(deliveries):
         job = make_job(f"{delivery.id}-{number}")
@@ -18,7 +18,7 @@ async def tell(archive: Archive, *deliveries: Delivery) -> None:
         assert await archive.videos.finish(*end(job), delivery)
 
 
-async def list_all(archive: Archive, video_id: str | None = None, limit: int = 10) -> list[Delivery]:
+async def list_all(archive: Archive, video_id: str | None = None, limit: int = 10) -> list[WebhookDelivery]:
     return list(await archive.deliveries.list_deliveries(video_id=video_id, limit=limit))
 
 

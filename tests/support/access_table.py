@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.audit_log import OPERATOR, Actor, AuditFilter, AuditRow
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
 from gateway.request_context import Arrival, Delivery
@@ -59,7 +59,7 @@ class UnderWay:
     """A call that goes on until somebody ends it: ``flow.running.UnderWay``."""
 
     arrival: Arrival
-    call: Call | None = None
+    call: InferenceRequest | None = None
     delivery: Delivery | None = None
     address: str | None = None
 

@@ -12,16 +12,16 @@ import orjson
 from gateway.domain.usage import Usage
 from gateway.formats.chat import (
     ENDED,
+    ChoiceFinished,
     Event,
-    Finished,
-    Started,
+    MessageStart,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
     TextDelta,
-    ThoughtDelta,
-    ThoughtRedacted,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 
 MODEL = "claude-sonnet-4-5"
@@ -82,12 +82,12 @@ def words(*pieces: str) -> bytes:
     return start(0, "text", text="") + b"".join(text(0, piece) for piece in pieces) + stop(0)
 
 
-def begun(message_id: str, prompt: int = 25, completion: int = 1) -> Started:
-    return Started(message_id, MODEL, usage=Usage(prompt, completion, 0, "upstream"))
+def begun(message_id: str, prompt: int = 25, completion: int = 1) -> MessageStart:
+    return MessageStart(message_id, MODEL, usage=Usage(prompt, completion, 0, "upstream"))
 
 
-def used(prompt: int, completion: int) -> Used:
-    return Used(Usage(prompt, completion, 0, "upstream"))
+def used(prompt: int, completion: int) -> UsageReport:
+    return UsageReport(Usage(prompt, completion, 0, "upstream"))
 
 
 HELLO = (
@@ -234,7 +234,7 @@ SAID: dict[str, tuple[bytes, list[Event]]] = {
             begun("msg_1nZdL29xx5MUA1yADyHTEsnR8uuvGzszyY"),
             TextDelta("Hello"),
             TextDelta("!"),
-            Finished("stop"),
+            ChoiceFinished("stop"),
             used(25, 15),
             ENDED,
         ],
@@ -245,12 +245,12 @@ SAID: dict[str, tuple[bytes, list[Event]]] = {
             begun("msg_014p7gG3wDgGV9EUtLvnow3U", 472, 2),
             TextDelta("Okay"),
             TextDelta(", let's check:"),
-            ToolStarted(0, "toolu_01T1x1fJ34qAmk2tNTrN7Up6", "get_weather"),
-            ToolDelta(0, '{"location":'),
-            ToolDelta(0, ' "San'),
-            ToolDelta(0, ' Francisco, CA"'),
-            ToolDelta(0, "}"),
-            Finished("tool_calls"),
+            ToolCallStart(0, "toolu_01T1x1fJ34qAmk2tNTrN7Up6", "get_weather"),
+            ToolCallDelta(0, '{"location":'),
+            ToolCallDelta(0, ' "San'),
+            ToolCallDelta(0, ' Francisco, CA"'),
+            ToolCallDelta(0, "}"),
+            ChoiceFinished("tool_calls"),
             used(472, 89),
             ENDED,
         ],
@@ -259,13 +259,13 @@ SAID: dict[str, tuple[bytes, list[Event]]] = {
         PARALLEL,
         [
             begun("msg_P"),
-            ToolStarted(0, "toolu_1", "get_time"),
-            ToolDelta(0, '{"zone": "PST"}'),
-            ToolStarted(1, "toolu_2", "now"),
-            ToolDelta(1, "{}"),
-            ToolStarted(2, "toolu_3", "add"),
-            ToolDelta(2, '{"a":1,"b":[2]}'),
-            Finished("tool_calls"),
+            ToolCallStart(0, "toolu_1", "get_time"),
+            ToolCallDelta(0, '{"zone": "PST"}'),
+            ToolCallStart(1, "toolu_2", "now"),
+            ToolCallDelta(1, "{}"),
+            ToolCallStart(2, "toolu_3", "add"),
+            ToolCallDelta(2, '{"a":1,"b":[2]}'),
+            ChoiceFinished("tool_calls"),
             used(25, 40),
             ENDED,
         ],
@@ -274,12 +274,12 @@ SAID: dict[str, tuple[bytes, list[Event]]] = {
         THINKING,
         [
             begun("msg_01"),
-            ThoughtDelta("I need the GCD"),
-            ThoughtDelta(" of 1071 and 462"),
-            ThoughtSigned("EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pk"),
+            ReasoningDelta("I need the GCD"),
+            ReasoningDelta(" of 1071 and 462"),
+            ReasoningSignature("EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pk"),
             TextDelta("The greatest common divisor is **21**."),
-            Finished("stop"),
-            Used(Usage(25, 60, 0, "upstream"), 44),
+            ChoiceFinished("stop"),
+            UsageReport(Usage(25, 60, 0, "upstream"), 44),
             ENDED,
         ],
     ),
@@ -287,10 +287,10 @@ SAID: dict[str, tuple[bytes, list[Event]]] = {
         SEALED,
         [
             begun("msg_02"),
-            ThoughtRedacted("EmwKAhgBEgy3va3pzix/LafPsn4a"),
-            ThoughtSigned("EosnCkYICxIM"),
+            RedactedReasoning("EmwKAhgBEgy3va3pzix/LafPsn4a"),
+            ReasoningSignature("EosnCkYICxIM"),
             TextDelta("Based on my analysis"),
-            Finished("stop"),
+            ChoiceFinished("stop"),
             used(25, 12),
             ENDED,
         ],
@@ -301,7 +301,7 @@ SAID: dict[str, tuple[bytes, list[Event]]] = {
             begun("msg_01G", 2679, 3),
             TextDelta("I'll check"),
             TextDelta("Sunny, 20 °C"),
-            Finished("stop"),
+            ChoiceFinished("stop"),
             used(10682, 510),
             ENDED,
         ],
@@ -309,28 +309,28 @@ SAID: dict[str, tuple[bytes, list[Event]]] = {
     "cached": (
         CACHED,
         [
-            Started("msg_03", MODEL, usage=Usage(2009, 1, 1800, "upstream", 0, 0, 188, 100)),
+            MessageStart("msg_03", MODEL, usage=Usage(2009, 1, 1800, "upstream", 0, 0, 188, 100)),
             TextDelta("日本語"),
-            Finished("stop"),
-            Used(Usage(2009, 393, 1800, "upstream", 0, 0, 188, 100)),
+            ChoiceFinished("stop"),
+            UsageReport(Usage(2009, 393, 1800, "upstream", 0, 0, 188, 100)),
             ENDED,
         ],
     ),
-    "too long": (TOO_LONG, [begun("msg_04"), TextDelta("and then"), Finished("length"), used(25, 2), ENDED]),
+    "too long": (TOO_LONG, [begun("msg_04"), TextDelta("and then"), ChoiceFinished("length"), used(25, 2), ENDED]),
     "sequence": (
         SEQUENCE,
-        [begun("msg_05"), TextDelta("one two"), Finished("stop", 0, "three"), used(25, 3), ENDED],
+        [begun("msg_05"), TextDelta("one two"), ChoiceFinished("stop", 0, "three"), used(25, 3), ENDED],
     ),
-    "refused": (REFUSED, [begun("msg_06"), TextDelta("I"), Finished("content_filter"), used(25, 4), ENDED]),
-    "paused": (PAUSED, [begun("msg_07"), TextDelta("Let me look"), Finished("stop"), used(25, 5), ENDED]),
-    "empty": (EMPTY, [begun("msg_08"), Finished("stop"), used(25, 1), ENDED]),
-    "newer": (NEWER, [begun("msg_09"), TextDelta("He"), TextDelta("y"), Finished("stop"), used(25, 6), ENDED]),
+    "refused": (REFUSED, [begun("msg_06"), TextDelta("I"), ChoiceFinished("content_filter"), used(25, 4), ENDED]),
+    "paused": (PAUSED, [begun("msg_07"), TextDelta("Let me look"), ChoiceFinished("stop"), used(25, 5), ENDED]),
+    "empty": (EMPTY, [begun("msg_08"), ChoiceFinished("stop"), used(25, 1), ENDED]),
+    "newer": (NEWER, [begun("msg_09"), TextDelta("He"), TextDelta("y"), ChoiceFinished("stop"), used(25, 6), ENDED]),
     "tricky": (
         TRICKY,
         [
             begun("msg_10"),
             TextDelta('an "error" and "message_stop" and \n\nevent: error\ndata: {"type":"error"} in a text'),
-            Finished("stop"),
+            ChoiceFinished("stop"),
             used(25, 7),
             ENDED,
         ],

@@ -11,29 +11,29 @@ from typing import Any, TypeVar
 
 import attrs
 
-from gateway.billing.accounting import Accounting
-from gateway.billing.flush_worker import FlushLedger
-from gateway.billing.quota import Admission, Bank, Grant
-from gateway.billing.rate_limiter import MemoryCounters
+from gateway.billing.accounting import AccountingService
+from gateway.billing.flush_worker import LedgerFlusher
+from gateway.billing.quota import Balances, Grant, QuotaService
+from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.recovery import open_bank, recover
 from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import Outbox
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.balance import Day, Quota, QuotaPeriod
+from gateway.domain.balance import Quota, QuotaPeriod, UtcDay
 from gateway.domain.channel import Channel
-from gateway.domain.inference_request import Call
-from gateway.domain.ledger import Entry, OnCrash, Spending
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.ledger import LedgerEntry, OnCrash, Spending
 from gateway.domain.price import ONE_PPM, Price
-from gateway.domain.request_log import Ending, RequestFilter, RequestRow
+from gateway.domain.request_log import Ending, RequestFilter, RequestRecord
 from gateway.domain.usage import Usage
-from gateway.errors import StoreUnavailable, UpstreamTimeout
+from gateway.errors import ProviderTimeout, StoreUnavailable
 from gateway.providers.base import CHAT
 from gateway.request_context import Arrival, Outcome
-from gateway.routing.channel_state import KeyLine, Line
-from gateway.routing.target import Attempt, Option
-from gateway.storage.journal import FileJournal
+from gateway.routing.channel_state import ChannelState, KeyState
+from gateway.routing.target import Attempt, Target
+from gateway.storage.journal import RequestJournal
 from gateway.storage.memory import MemoryStore
 
 T = TypeVar("T")
@@ -65,15 +65,15 @@ def caller_of(account: Quota | None = None, key: Quota | None = None, **more: An
     )
 
 
-def option_of(price: Price | None = None, multiplier_ppm: int = ONE_PPM, *, model: str = "m") -> Option:
+def option_of(price: Price | None = None, multiplier_ppm: int = ONE_PPM, *, model: str = "m") -> Target:
     """A way to serve a call over ``UP`` at ``price``, under the provider's own name ``model``."""
-    return Option(Line(UP, (KeyLine(""),)), CHAT, model, price, multiplier_ppm)
+    return Target(ChannelState(UP, (KeyState(""),)), CHAT, model, price, multiplier_ppm)
 
 
-def call_for(nanos: int, *, output: int = 0) -> Call:
+def call_for(nanos: int, *, output: int = 0) -> InferenceRequest:
     """A call that at ``NANO_A_TOKEN`` may cost ``nanos`` and ``output`` more. Its prompt is estimated at two thirds."""
     body = {"messages": [{"role": "user", "content": "a " * (nanos * 2 // 3)}]}
-    return Call("chat", "m", body, prompt_chars=4 * nanos, prompt_bound=nanos, output_bound=output)
+    return InferenceRequest("chat", "m", body, prompt_chars=4 * nanos, prompt_bound=nanos, output_bound=output)
 
 
 class Disk(MemoryStore):
@@ -83,11 +83,11 @@ class Disk(MemoryStore):
         super().__init__()
         self.full = False
 
-    async def post(self, rows: Sequence[RequestRow]) -> None:
+    async def post(self, rows: Sequence[RequestRecord]) -> None:
         self._check()
         await super().post(rows)
 
-    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         self._check()
         return await super().add_credit(entry, audit)
 
@@ -95,7 +95,7 @@ class Disk(MemoryStore):
         if self.full:
             raise StoreUnavailable("no space left on device")
 
-    async def rows(self) -> list[RequestRow]:
+    async def rows(self) -> list[RequestRecord]:
         """Every row, in the order of writing."""
         return [stored.row for stored in await self.list_requests(RequestFilter(), 10**6)]
 
@@ -114,15 +114,15 @@ class SlowDisk(Disk):
         await self.go.wait()
         self.waiting.clear()
 
-    async def post(self, rows: Sequence[RequestRow]) -> None:
+    async def post(self, rows: Sequence[RequestRecord]) -> None:
         await self.wait()
         await super().post(rows)
 
-    async def add_credit(self, entry: Entry, audit: AuditRow | None = None) -> tuple[Entry, bool]:
+    async def add_credit(self, entry: LedgerEntry, audit: AuditRow | None = None) -> tuple[LedgerEntry, bool]:
         await self.wait()
         return await super().add_credit(entry, audit)
 
-    async def list_spending(self, day: Day) -> Sequence[Spending]:
+    async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
         await self.wait()
         return await super().list_spending(day)
 
@@ -156,16 +156,16 @@ class Books:
         self._open()
 
     def _open(self) -> None:
-        self.journal = FileJournal(self._path, rotate_bytes=2_000)
-        self.outbox = Outbox()
-        self.flush = FlushLedger(self.outbox, self.disk, self.journal)
-        self._build(Bank(lambda: self.now))
+        self.journal = RequestJournal(self._path, rotate_bytes=2_000)
+        self.outbox = WriteQueue()
+        self.flush = LedgerFlusher(self.outbox, self.disk, self.journal)
+        self._build(Balances(lambda: self.now))
 
-    def _build(self, bank: Bank) -> None:
+    def _build(self, bank: Balances) -> None:
         self.bank = bank
-        self.admission = Admission(self.bank, MemoryCounters(lambda: self.pulse), self.journal, self.outbox)
+        self.admission = QuotaService(self.bank, InMemoryRateLimiter(lambda: self.pulse), self.journal, self.outbox)
         self.settlement = Settlement(self.admission, self.journal, self.outbox)
-        self.accounting = Accounting(self.bank, self.disk, self.outbox, clock=lambda: self.now)
+        self.accounting = AccountingService(self.bank, self.disk, self.outbox, clock=lambda: self.now)
 
     async def crash(self, on_crash: OnCrash) -> None:
         """All memory is gone; the process starts again from its journal and the store."""
@@ -189,29 +189,31 @@ class Books:
         number = next(self._numbers)
         return Arrival(f"req_{number}", caller, "chat", started_ms=int(self.now * 1000), started_at=self.pulse)
 
-    async def admit(self, caller: Caller, call: Call, price: Price | None = NANO_A_TOKEN) -> tuple[Arrival, Grant]:
-        """A call that is now running; raises what ``Admission.admit`` raises."""
+    async def admit(
+        self, caller: Caller, call: InferenceRequest, price: Price | None = NANO_A_TOKEN
+    ) -> tuple[Arrival, Grant]:
+        """A call that is now running; raises what ``QuotaService.admit`` raises."""
         arrival, option = self.arrive(caller), option_of(price)
         grant = await self.admission.admit(arrival, call, [option])
         grant.delivery.option, grant.delivery.attempts = option, 1
         return arrival, grant
 
-    def settle(self, running: tuple[Arrival, Grant], nanos: int) -> RequestRow:
+    def settle(self, running: tuple[Arrival, Grant], nanos: int) -> RequestRecord:
         """The call has ended, and cost ``nanos`` at ``NANO_A_TOKEN``."""
         arrival, grant = running
         grant.delivery.usage = Usage(nanos, 0, 0, "upstream")
         grant.delivery.first_byte_at = self.pulse
         return self.settlement.settle(arrival, grant, self.outcome())
 
-    def break_off(self, running: tuple[Arrival, Grant], ending: Ending, *, written: bool) -> RequestRow:
+    def break_off(self, running: tuple[Arrival, Grant], ending: Ending, *, written: bool) -> RequestRecord:
         """The call was broken off, and ``written`` to its provider before that or not."""
         arrival, grant = running
         option = option_of(NANO_A_TOKEN)
         grant.delivery.attempt = Attempt(option, UP, None, None, pending=written)  # type: ignore[arg-type]
-        fault = UpstreamTimeout("The provider took too long") if ending == "upstream_failed" else None
+        fault = ProviderTimeout("The provider took too long") if ending == "upstream_failed" else None
         return self.settlement.settle(arrival, grant, self.outcome(ending=ending, fault=fault))
 
-    async def spend(self, caller: Caller, nanos: int) -> RequestRow:
+    async def spend(self, caller: Caller, nanos: int) -> RequestRecord:
         """A call from its beginning to its end."""
         return self.settle(await self.admit(caller, call_for(nanos)), nanos)
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from gateway.domain.usage import Usage
 from gateway.formats.chat import (
     ENDED,
+    ChoiceFinished,
     Event,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
+    ReasoningDelta,
     RefusalDelta,
-    Started,
     TextDelta,
-    ThoughtDelta,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -41,9 +41,9 @@ def answering(raw: bytes) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def _used() -> st.SearchStrategy[Used]:
+def _used() -> st.SearchStrategy[UsageReport]:
     return st.builds(
-        lambda prompt, completion, cached, thought: Used(
+        lambda prompt, completion, cached, thought: UsageReport(
             Usage(prompt, completion, min(cached, prompt), "upstream"), min(thought, completion)
         ),
         *[COUNTS] * 4,
@@ -60,18 +60,18 @@ def _choices(draw: st.DrawFn, choice: int) -> list[Event]:
             case "text":
                 said.append(TextDelta(draw(WORDS), choice))
             case "thought":
-                said.append(ThoughtDelta(draw(WORDS), choice))
+                said.append(ReasoningDelta(draw(WORDS), choice))
             case "refusal":
                 said.append(RefusalDelta(draw(WORDS), choice))
             case "picture":
-                said.append(PictureMade("image/png", draw(st.sampled_from(["AAAA", "iVBORw0KGgo="])), choice))
+                said.append(ImageOutput("image/png", draw(st.sampled_from(["AAAA", "iVBORw0KGgo="])), choice))
             case "tool":
                 signature = draw(st.none() | st.just("sig=="))
-                said.append(ToolStarted(calls, f"call-{choice}-{calls}", draw(NAMES), choice, signature))
-                said += [ToolDelta(calls, words, choice) for words in draw(st.lists(WORDS, max_size=3))]
+                said.append(ToolCallStart(calls, f"call-{choice}-{calls}", draw(NAMES), choice, signature))
+                said += [ToolCallDelta(calls, words, choice) for words in draw(st.lists(WORDS, max_size=3))]
                 calls += 1
     reasons = ("tool_calls", "length") if calls else ("stop", "length", "content_filter")
-    return [*said, Finished(draw(st.sampled_from(reasons)), choice)]
+    return [*said, ChoiceFinished(draw(st.sampled_from(reasons)), choice)]
 
 
 @st.composite
@@ -79,7 +79,7 @@ def answers(draw: st.DrawFn, most_choices: int = 3) -> list[Event]:
     """A whole answer as a reader gives it; its choices take turns in any way."""
     lanes = [draw(_choices(choice)) for choice in range(draw(st.integers(1, most_choices)))]
     name, model = draw(st.tuples(st.from_regex(r"(chatcmpl-|msg_)[a-zA-Z0-9]{1,9}", fullmatch=True), NAMES))
-    events: list[Event] = [Started(name, model, draw(st.integers(1, 2**40)))]
+    events: list[Event] = [MessageStart(name, model, draw(st.integers(1, 2**40)))]
     while lanes:
         lane = draw(st.sampled_from(lanes))
         events.append(lane.pop(0))

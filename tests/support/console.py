@@ -1,8 +1,8 @@
 """Members at a gateway under test, without the work of a hash; and their sessions."""
 
-from gateway.auth.passwords import Cost, Passphrases
-from gateway.auth.sessions import Visitor
-from gateway.domain.member import Member, Proof, Role
+from gateway.auth.passwords import HashCost, PasswordService
+from gateway.auth.sessions import ClientInfo
+from gateway.domain.member import Credential, Member, Role
 from gateway.server.auth import CONSOLE_HEADER
 from gateway.server.context import OFFICE, RECEPTION
 from tests.support.gateway import RunningGateway
@@ -16,7 +16,7 @@ PAGE = {CONSOLE_HEADER: "1", "Sec-Fetch-Site": "same-origin"}
 
 def spare_work(gateway: RunningGateway) -> RunningGateway:
     """The gateway, where a hash costs next to nothing."""
-    gateway.app[RECEPTION].passphrases = Passphrases(Cost(8, 1, 1))
+    gateway.app[RECEPTION].passphrases = PasswordService(HashCost(8, 1, 1))
     return gateway
 
 
@@ -28,5 +28,5 @@ async def add_member(gateway: RunningGateway, name: str, role: Role = "member", 
 
 async def open_session(gateway: RunningGateway, member: Member, address: str = "") -> str:
     """A session of theirs; its reference, the cookie's value."""
-    proof = Proof(member.passphrase, is_known=True)
-    return (await gateway.app[RECEPTION].open(member, proof, Visitor(address))).reference
+    proof = Credential(member.passphrase, is_known=True)
+    return (await gateway.app[RECEPTION].open(member, proof, ClientInfo(address))).reference

@@ -8,7 +8,7 @@ point, or begins with it: the ``X-Request-Id`` of its call, with dots for spaces
 the log says ``held``; the last of the points is where the process ends, by ``kill -9``, once all the others are held.
 What holds up everything else can only be the last.
 
-Nothing waits here for a provider as long as elsewhere: see ``Site.task_pace``.
+Nothing waits here for a provider as long as elsewhere: see ``AppOptions.task_pace``.
 """
 
 import asyncio
@@ -84,23 +84,23 @@ _fetched: ContextVar[str] = ContextVar("fetched", default="")
 def place(points: FailPoints) -> None:
     """Put every point where it belongs."""
     from gateway.storage.media_files import FileDraft  # noqa: PLC0415
-    from gateway.storage.videos import SqlVideoStore  # noqa: PLC0415
-    from gateway.storage.webhook_deliveries import SqlDeliveryStore  # noqa: PLC0415
-    from gateway.videos.content import Footage  # noqa: PLC0415 - nothing of this before it is known what is served
-    from gateway.videos.webhook_sender import Teller  # noqa: PLC0415
+    from gateway.storage.videos import VideoRepository  # noqa: PLC0415
+    from gateway.storage.webhook_deliveries import WebhookDeliveryRepository  # noqa: PLC0415
+    from gateway.videos.content import VideoContent  # noqa: PLC0415 - nothing of this before it is known what is served
+    from gateway.videos.webhook_sender import WebhookSender  # noqa: PLC0415
 
-    surround(SqlVideoStore, "create", lambda _, job: [("", read_name(job))], points)
+    surround(VideoRepository, "create", lambda _, job: [("", read_name(job))], points)
     surround(
-        SqlVideoStore, "advance", lambda _, pairs: [(f" {a.state} {b.state}", read_name(b)) for a, b in pairs], points
+        VideoRepository, "advance", lambda _, pairs: [(f" {a.state} {b.state}", read_name(b)) for a, b in pairs], points
     )
-    surround(SqlVideoStore, "finish", lambda _, job, *_rest: [(f" {job.state}", read_name(job))], points)
-    surround(SqlVideoStore, "drop", lambda _, job, _row: [("", read_name(job))], points)
-    surround(SqlVideoStore, "claim_due", lambda *_: [], points)
-    surround(Footage, "fetch", lambda _, _way, job: _remember(read_name(job)), points)
+    surround(VideoRepository, "finish", lambda _, job, *_rest: [(f" {job.state}", read_name(job))], points)
+    surround(VideoRepository, "drop", lambda _, job, _row: [("", read_name(job))], points)
+    surround(VideoRepository, "claim_due", lambda *_: [], points)
+    surround(VideoContent, "fetch", lambda _, _way, job: _remember(read_name(job)), points)
     surround(FileDraft, "write", lambda *_: [("", _fetched.get())], points)
     surround(FileDraft, "keep", lambda *_: [("", _fetched.get())], points)
-    surround(Teller, "tell", lambda _, delivery: [("", _read_hook(delivery))], points)
-    surround(SqlDeliveryStore, "note_delivery", lambda _, delivery: [("", _read_hook(delivery))], points)
+    surround(WebhookSender, "tell", lambda _, delivery: [("", _read_hook(delivery))], points)
+    surround(WebhookDeliveryRepository, "note_delivery", lambda _, delivery: [("", _read_hook(delivery))], points)
 
 
 def _remember(name: str) -> list[tuple[str, str]]:
@@ -117,7 +117,7 @@ def run(points: list[str], serve: list[str]) -> None:
     """The command ``gateway serve …``."""
     import gateway.options as house  # noqa: PLC0415
 
-    house.Site = partial(house.Site, task_pace=PACE)  # type: ignore[misc, assignment]
+    house.AppOptions = partial(house.AppOptions, task_pace=PACE)  # type: ignore[misc, assignment]
     if points:
         place(FailPoints(points))
 

@@ -8,8 +8,8 @@ import aiohttp
 import attrs
 import orjson
 
-from gateway.domain.request_log import ANSWERED, RequestRow, read_tried
-from gateway.formats.sse import EventSplitter, read_data
+from gateway.domain.request_log import ANSWERED, RequestRecord, read_tried
+from gateway.formats.sse import SseSplitter, read_data
 from gateway.server.context import ROOMS
 from tests.support.fast_provider import SwiftUpstream
 from tests.support.gateway import HELLO, RunningGateway, channel
@@ -52,7 +52,7 @@ class Heard:
 
     @property
     def events(self) -> list[bytes]:
-        return EventSplitter().split(self.body)
+        return SseSplitter().split(self.body)
 
     @property
     def request_id(self) -> str:
@@ -118,7 +118,7 @@ def _check_object(heard: Heard, raw: bytes, code: str) -> None:
     assert "provider-key" not in heard.body.decode()
 
 
-def cost_of(row: RequestRow) -> int:
+def cost_of(row: RequestRecord) -> int:
     return row.prompt_tokens * 1_000 + row.completion_tokens * 2_000
 
 
@@ -129,7 +129,7 @@ def read_text(events: Sequence[bytes]) -> str:
     return "".join(delta.get("content") or "" for delta in deltas)
 
 
-def check_trail(heard: Heard, row: RequestRow, *outcomes: tuple[str, str]) -> None:
+def check_trail(heard: Heard, row: RequestRecord, *outcomes: tuple[str, str]) -> None:
     """How often it was tried, to the caller and in the row. ``outcomes``: of each attempt its channel, and its end.
 
     The caller is told in the headers, so of what failed before them, and by its code alone.
@@ -152,7 +152,7 @@ def check_charged_once(gateway: RunningGateway, cost_nanos: int) -> None:
         assert (purse.lifetime.spent_nanos - gateway.spent_before, purse.held_nanos) == (cost_nanos, 0)
 
 
-async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: Any) -> RequestRow:
+async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: Any) -> RequestRecord:
     """After every scenario: one row, which says ``expected``; money that adds up; no visit, no broken connection left.
 
     The fixture of the gateway looks for tasks, the one in ``conftest.py`` for descriptors.
@@ -173,7 +173,7 @@ async def audit(gateway: RunningGateway, *broken: ScriptedUpstream, **expected: 
     return row
 
 
-def check_row_of_failure(row: RequestRow, code: str, attempts: int, *, bought: bool = False) -> None:
+def check_row_of_failure(row: RequestRecord, code: str, attempts: int, *, bought: bool = False) -> None:
     """Nothing was delivered: nothing is charged, except for a prompt that was ``bought``."""
     assert (row.ending, row.error_code, row.attempts) == ("upstream_failed", code, attempts)
     charged = ("estimate", 1, 0, 1_000) if bought else ("none", 0, 0, 0)
@@ -181,7 +181,7 @@ def check_row_of_failure(row: RequestRow, code: str, attempts: int, *, bought: b
     assert row.first_byte_ms is None
 
 
-def check_row_of_success(row: RequestRow, name: str, attempts: int) -> None:
+def check_row_of_success(row: RequestRecord, name: str, attempts: int) -> None:
     """The provider's own numbers, on the channel that answered."""
     assert (row.ending, row.status, row.channel, row.attempts) == ("completed", 200, name, attempts)
     assert (row.prompt_tokens, row.completion_tokens, row.usage_source) == (*TOKENS, "upstream")

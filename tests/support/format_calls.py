@@ -1,8 +1,8 @@
 """Calls for tests that look at what comes of them."""
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 
 
-def call_of(chars: int) -> Call:
+def call_of(chars: int) -> InferenceRequest:
     """A chat whose prompt is one word of so many letters."""
-    return Call("chat", "m", {"messages": [{"role": "user", "content": "a" * chars}]}, prompt_bound=chars)
+    return InferenceRequest("chat", "m", {"messages": [{"role": "user", "content": "a" * chars}]}, prompt_bound=chars)

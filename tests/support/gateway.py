@@ -15,8 +15,8 @@ from aiohttp import web_app
 
 from gateway.app import WELCOME, build
 from gateway.config.schema import Config
-from gateway.domain.request_log import RequestFilter, RequestRow
-from gateway.options import Site
+from gateway.domain.request_log import RequestFilter, RequestRecord
+from gateway.options import AppOptions
 from gateway.parsing import read_table
 from gateway.server.context import OFFICE, ROOMS
 from gateway.server.protocol import GatewayRunner
@@ -120,7 +120,7 @@ class RunningGateway:
         """``async with gateway.post({...}) as response``; the default body is a small chat call."""
         return self.client.post(self.url + path, json=HELLO if body is None else body, **kwargs)
 
-    async def rows(self, expected: int) -> list[RequestRow]:
+    async def rows(self, expected: int) -> list[RequestRecord]:
         """Every request row of this test, once ``expected`` are stored; fails where there are more or fewer."""
         async with asyncio.timeout(15):
             while True:
@@ -204,7 +204,7 @@ async def start_gateway(
     if furnished and not (path / "gateway.db").exists():
         await furnish(path, template, declared=clock is time.time and not config.keys() & {"account", "key", "store"})
     folder = DataFolder(path)
-    site = Site(
+    site = AppOptions(
         config=read_table({**_DECLARED, **config, "server": {"client": CLIENT, **config.get("server", {})}}, Config),
         folder=folder,
         environ=environ or {},

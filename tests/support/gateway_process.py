@@ -14,19 +14,19 @@ import aiohttp
 import attrs
 import orjson
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.storage.data_folder import find_holder
 from tests.support.forked_commands import Forked
 from tests.support.gateway import CHAT, KEY
 
 Tables = Mapping[str, Any]
-Rows = list[RequestRow]
+Rows = list[RequestRecord]
 
 SERVE = ("gateway", "serve")
 START_S = 30
 END_S = 20
 _PAGE = 1000
-_FIELDS = tuple(field.name for field in attrs.fields(RequestRow))
+_FIELDS = tuple(field.name for field in attrs.fields(RequestRecord))
 
 
 def write_toml(tables: Tables) -> str:
@@ -154,7 +154,7 @@ class GatewayProcess:
         rows: Rows = []
         while True:
             page = (await self.ask(f"requests?limit={_PAGE}&after={after}"))["data"]
-            rows += (RequestRow(**{name: item[name] for name in _FIELDS}) for item in page)
+            rows += (RequestRecord(**{name: item[name] for name in _FIELDS}) for item in page)
             after = page[-1]["sequence"] if page else after
             if len(page) < _PAGE:
                 return rows, after
@@ -172,7 +172,7 @@ class GatewayProcess:
         assert (report["open_holds"], report["held_usd"]) == (0, 0), report
         return report
 
-    async def check_traffic(self, rows: Iterable[RequestRow]) -> None:
+    async def check_traffic(self, rows: Iterable[RequestRecord]) -> None:
         """The sums of hours and of days are those of ``rows``, which are all that there are, of the last day."""
         rows = list(rows)
         told = {"requests": len(rows)}

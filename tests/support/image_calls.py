@@ -5,11 +5,11 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.image import PictureAsk
-from gateway.domain.inference_request import Call
+from gateway.domain.image import ImageRequest
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import Content, FilePiece, Upload
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.request_body import write_payload
 
 
@@ -38,21 +38,21 @@ def picture_call(
     size: str | None = None,
     files: tuple[Upload, ...] = (),
     **fields: Any,
-) -> Call:
+) -> InferenceRequest:
     sources = sum(file.field == "image" for file in files)
     masked = any(file.field == "mask" for file in files)
-    return Call(
+    return InferenceRequest(
         operation="image_edits" if files else "images",
         model="m",
         body={"model": "m", "prompt": prompt, **fields},
         prompt_chars=len(prompt),
         prompt_bound=len(prompt),
         files=files,
-        picture=PictureAsk(prompt, size=size, sources=sources, masked=masked),
+        picture=ImageRequest(prompt, size=size, sources=sources, masked=masked),
     )
 
 
-def read_sent(ask: Ask) -> Any:
+def read_sent(ask: ProviderCall) -> Any:
     """The JSON that an ask sends, with its files in it."""
     assert ask.said is not None
     body, media_type = write_payload(ask.said, "mark")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from gateway.domain.request_log import RequestFilter, RequestRow
+from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.server.context import ROOMS
 from gateway.storage.database import open_database
-from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.request_log import RequestLogRepository
 from tests.support.fault_scene import Heard, check_charged_once, hear, until
 from tests.support.gateway import RunningGateway, channel
 from tests.support.image_providers import draw, measure
@@ -69,7 +69,7 @@ def check_pictures(items: Sequence[dict[str, str]], count: int) -> None:
         assert measure(base64.b64decode(item["b64_json"], validate=True))
 
 
-def check_row(row: RequestRow, **expected: Any) -> RequestRow:
+def check_row(row: RequestRecord, **expected: Any) -> RequestRecord:
     """A row says ``expected``, and costs what its pictures cost."""
     assert {name: getattr(row, name) for name in expected} == expected
     assert row.cost_nanos == row.images * A_PICTURE
@@ -77,7 +77,7 @@ def check_row(row: RequestRow, **expected: Any) -> RequestRow:
     return row
 
 
-async def audit(gateway: RunningGateway, *ups: ScriptedUpstream, **expected: Any) -> RequestRow:
+async def audit(gateway: RunningGateway, *ups: ScriptedUpstream, **expected: Any) -> RequestRecord:
     """After a scenario: one row that says ``expected``, money that adds up, no visit and no connection left."""
     (row,) = await gateway.rows(1)
     check_row(row, **expected)
@@ -94,11 +94,11 @@ async def audit_books(gateway: RunningGateway, *ups: ScriptedUpstream) -> None:
         await until(lambda up=up: up.open_connections == 0)
 
 
-async def read_stored(gateway: RunningGateway) -> list[RequestRow]:
+async def read_stored(gateway: RunningGateway) -> list[RequestRecord]:
     """The rows as the next start of a stopped gateway would find them."""
     database = await open_database(f"sqlite:///{gateway.folder.path / 'gateway.db'}")
     try:
-        found = await SqlRequestLog(database).list_requests(RequestFilter(), 100)
+        found = await RequestLogRepository(database).list_requests(RequestFilter(), 100)
     finally:
         await database.close()
     return [item.row for item in found]

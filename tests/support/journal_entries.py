@@ -5,21 +5,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.domain.ledger import Leftover
-from gateway.domain.request_log import RequestRow, StartedCall
-from gateway.storage.journal import FileJournal
+from gateway.domain.ledger import UnfinishedRequest
+from gateway.domain.request_log import RequestRecord, RequestStart
+from gateway.storage.journal import RequestJournal
 
 
 @contextmanager
-def opened(path: Path, **options: Any) -> Iterator[FileJournal]:
-    journal = FileJournal(path, **options)
+def opened(path: Path, **options: Any) -> Iterator[RequestJournal]:
+    journal = RequestJournal(path, **options)
     try:
         yield journal
     finally:
         journal.close()
 
 
-def read_again(content: bytes, folder: Path) -> list[Leftover]:
+def read_again(content: bytes, folder: Path) -> list[UnfinishedRequest]:
     """What a process finds that starts with this file."""
     copy = folder / "copy.journal"
     copy.write_bytes(content)
@@ -32,11 +32,11 @@ def find(path: Path) -> dict[str, bool]:
     return {left.row.id: left.settled for left in read_again(path.read_bytes(), path.parent)}
 
 
-def begin(row: RequestRow) -> StartedCall:
+def begin(row: RequestRecord) -> RequestStart:
     """The same call before it had ended."""
-    return StartedCall(*(getattr(row, name) for name in StartedCall._fields))
+    return RequestStart(*(getattr(row, name) for name in RequestStart._fields))
 
 
-def interrupted(row: RequestRow) -> RequestRow:
+def interrupted(row: RequestRecord) -> RequestRecord:
     """The same call if nothing more had been heard of it."""
     return begin(row).interrupt()

@@ -2,7 +2,7 @@
 
 import attrs
 
-from gateway.domain.balance import Day, read_day
+from gateway.domain.balance import UtcDay, read_day
 from gateway.domain.ledger import Ledger, UsageAxis, UsageFilter
 from gateway.domain.request_log import RequestFilter, RequestLog
 from tests.support.request_records import NOON_MS, read_ms
@@ -13,12 +13,12 @@ ALWAYS = UsageFilter(0, 10**6)
 TODAY = read_day(NOON_MS // 1000)
 
 
-def day_at(text: str) -> Day:
+def day_at(text: str) -> UtcDay:
     """The day of a moment in UTC."""
     return read_day(read_ms(text) / 1000)
 
 
-async def read_spending(ledger: Ledger, day: Day) -> dict[tuple[int, int | None], Sums]:
+async def read_spending(ledger: Ledger, day: UtcDay) -> dict[tuple[int, int | None], Sums]:
     """A purse's lines added up: charged ever, this month, today; credited ever, this month, today."""
     found: dict[tuple[int, int | None], Sums] = {}
     for line in await ledger.list_spending(day):

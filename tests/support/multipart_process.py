@@ -11,22 +11,22 @@ import uvloop
 from aiohttp import web
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.http_request import Plan
+from gateway.domain.http_request import HttpRequest
 from gateway.formats.request_body import Form, write_data_url, write_payload
-from gateway.server.multipart import FormLimits, FormReader
-from gateway.storage.upload_spool import Spool
-from gateway.upstream.aiohttp_client import AiohttpUpstream
+from gateway.server.multipart import FormLimits, MultipartReader
+from gateway.storage.upload_spool import UploadSpool
+from gateway.upstream.aiohttp_client import AiohttpClient
 
 TIMEOUTS = Timeouts(connect_s=5, first_byte_s=60, idle_s=60, total_s=60)
 
 
 async def main(folder: Path, url: str) -> None:
     """Serve until killed; as JSON with files in it where the path says so."""
-    spool, upstream = Spool(folder, limit_bytes=2**31), AiohttpUpstream()
+    spool, upstream = UploadSpool(folder, limit_bytes=2**31), AiohttpClient()
     limits = FormLimits(max_body_bytes=2**27, max_file_bytes=2**26)
 
     async def post(request: web.Request) -> web.Response:
-        reader = FormReader(request, spool, limits, account_id=1)
+        reader = MultipartReader(request, spool, limits, account_id=1)
         try:
             form = await reader.read()
             said = (
@@ -35,7 +35,7 @@ async def main(folder: Path, url: str) -> None:
                 else Form(dict(form.fields), tuple((file.field, file) for file in form.files))
             )
             body, media_type = write_payload(said, "0123456789abcdef")
-            reply = await upstream.send(Plan("POST", url, {"Content-Type": media_type}, body, TIMEOUTS))
+            reply = await upstream.send(HttpRequest("POST", url, {"Content-Type": media_type}, body, TIMEOUTS))
             try:
                 return web.Response(body=await reply.read(1000))
             finally:

@@ -5,9 +5,9 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 
-ROW = RequestRow(
+ROW = RequestRecord(
     id="req_0",
     started_ms=1_750_000_000_123,
     settled_ms=1_750_000_000_128,
@@ -42,12 +42,12 @@ ROW = RequestRow(
 """Its cost is no float's, and its hold is as large as they come."""
 
 
-def make_row(name: object, **values: Any) -> RequestRow:
+def make_row(name: object, **values: Any) -> RequestRecord:
     """``ROW`` with the id ``req_{name}`` and other ``values``."""
     return attrs.evolve(ROW, id=f"req_{name}", **values)
 
 
-def make_rows(*names: object, **values: Any) -> list[RequestRow]:
+def make_rows(*names: object, **values: Any) -> list[RequestRecord]:
     """One row a name."""
     return [make_row(name, **values) for name in names]
 
@@ -60,7 +60,7 @@ def read_ms(text: str) -> int:
 NOON_MS = read_ms("2026-03-15 12:00")
 
 
-def charge(name: object, cost: int, *, at_ms: int = NOON_MS, key: int = 11, model: str = "m") -> RequestRow:
+def charge(name: object, cost: int, *, at_ms: int = NOON_MS, key: int = 11, model: str = "m") -> RequestRecord:
     """A row of the key ``key``, which is of the account with the number of its tens."""
     return make_row(
         name,
@@ -75,6 +75,6 @@ def charge(name: object, cost: int, *, at_ms: int = NOON_MS, key: int = 11, mode
     )
 
 
-def refuse(row: RequestRow) -> RequestRow:
+def refuse(row: RequestRecord) -> RequestRecord:
     """The row of a call that was refused before a provider was asked."""
     return attrs.evolve(row, attempts=0, channel=None, ending="refused", status=403, cost_nanos=0, reserved_nanos=0)

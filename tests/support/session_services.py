@@ -6,24 +6,24 @@ import attrs
 import pyotp
 
 from gateway.auth.invitations import Invitations
-from gateway.auth.login_throttle import Delays
+from gateway.auth.login_throttle import LoginThrottle
 from gateway.auth.members import Members
-from gateway.auth.passwords import Cost, Passphrases
-from gateway.auth.sessions import Entry, Reception, Visitor
-from gateway.auth.totp import STEP_S, SecondFactor
+from gateway.auth.passwords import HashCost, PasswordService
+from gateway.auth.sessions import ClientInfo, NewSession, SessionService
+from gateway.auth.totp import STEP_S, Totp
 from gateway.domain.account import Account
 from gateway.domain.audit_log import AuditFilter, AuditRow
 from gateway.domain.member import Member
 from gateway.errors import StoreUnavailable
-from gateway.storage.encryption import Seal
+from gateway.storage.encryption import SecretBox
 from gateway.storage.memory import MemoryStore
 from gateway.storage.memory_audit import MemoryAuditTrail
 from gateway.storage.memory_members import MemoryMemberStore
 
-CHEAP = Cost(8, 1, 1)
+CHEAP = HashCost(8, 1, 1)
 FROGS = "four green frogs sing"
 TOADS = "nine brown toads hum"
-HOME = Visitor("192.0.2.1", "Browser/1.0")
+HOME = ClientInfo("192.0.2.1", "Browser/1.0")
 SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
 
 
@@ -45,9 +45,9 @@ class Desk:
         self.now_s = 1_800_000_000.0
         self.accounts, self.trail = MemoryStore(), MemoryAuditTrail()
         self.store = Store(self.accounts, self.trail)
-        self.factors = SecondFactor(Seal(bytes(32)))
-        self.reception = Reception(
-            self.store, Passphrases(CHEAP), self.factors, Delays(lambda: self.now_s), clock=self.clock
+        self.factors = Totp(SecretBox(bytes(32)))
+        self.reception = SessionService(
+            self.store, PasswordService(CHEAP), self.factors, LoginThrottle(lambda: self.now_s), clock=self.clock
         )
         self.invitations = Invitations(self.store, self.accounts, self.reception, clock=self.clock)
         self.members = Members(self.store, self.accounts, clock=self.clock)
@@ -82,8 +82,8 @@ class Desk:
         return pyotp.TOTP(secret).generate_otp(int(self.now_s) // STEP_S + later)
 
     async def sign_in(
-        self, name: str = "ann", passphrase: str = FROGS, code: str | None = None, visitor: Visitor = HOME
-    ) -> Entry:
+        self, name: str = "ann", passphrase: str = FROGS, code: str | None = None, visitor: ClientInfo = HOME
+    ) -> NewSession:
         return await self.reception.sign_in(name, passphrase, code, visitor)
 
     async def list_told(self) -> list[AuditRow]:

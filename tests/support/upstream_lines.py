@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.upstream.connection import Connection
-from gateway.upstream.fast_client import WireReply, WireUpstream
+from gateway.upstream.fast_client import FastHttpClient, FastHttpResponse
 from tests.support.scripted_upstream import ScriptedUpstream
 from tests.support.upstream_requests import plan
 
@@ -11,13 +11,13 @@ BIG = bytes(20_000_000)
 """A body that no system's buffers hold."""
 
 
-async def open_reply(wire: WireUpstream, up: ScriptedUpstream, **more: Any) -> tuple[WireReply, Connection]:
+async def open_reply(wire: FastHttpClient, up: ScriptedUpstream, **more: Any) -> tuple[FastHttpResponse, Connection]:
     reply = await wire.send(plan(up, **more))
-    assert isinstance(reply, WireReply)
+    assert isinstance(reply, FastHttpResponse)
     line = reply._line
     assert line is not None
     return reply, line
 
 
-def list_lines(wire: WireUpstream) -> list[Connection]:
+def list_lines(wire: FastHttpClient) -> list[Connection]:
     return list(wire._pool._all)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.http_request import Plan
-from gateway.upstream.interface import Pumped, Reply, Upstream
+from gateway.domain.http_request import HttpRequest
+from gateway.upstream.interface import HttpClient, HttpResponse, PumpResult
 from tests.support.scripted_upstream import ScriptedUpstream
 
 TIMEOUTS = Timeouts(connect_s=2, first_byte_s=2, idle_s=2, total_s=5)
@@ -19,14 +19,14 @@ HEADERS = {
 LIMIT = 1 << 20
 
 
-def plan(up: ScriptedUpstream, timeouts: Timeouts = TIMEOUTS, **more: Any) -> Plan:
+def plan(up: ScriptedUpstream, timeouts: Timeouts = TIMEOUTS, **more: Any) -> HttpRequest:
     """A small POST, or another method."""
-    return Plan(
+    return HttpRequest(
         more.pop("method", "POST"), more.pop("url", up.base_url + "/ask"), HEADERS, b'{"a": 1}', timeouts, **more
     )
 
 
-async def ask(upstream: Upstream, up: ScriptedUpstream, method: str = "POST") -> bytes:
+async def ask(upstream: HttpClient, up: ScriptedUpstream, method: str = "POST") -> bytes:
     """Send, read it whole, close."""
     reply = await upstream.send(plan(up, method=method))
     try:
@@ -35,7 +35,7 @@ async def ask(upstream: Upstream, up: ScriptedUpstream, method: str = "POST") ->
         reply.close()
 
 
-async def pump_all(reply: Reply) -> bytes:
+async def pump_all(reply: HttpResponse) -> bytes:
     """Everything that is pushed until the end."""
     pieces: list[bytes] = []
 
@@ -43,7 +43,7 @@ async def pump_all(reply: Reply) -> bytes:
         pieces.append(piece)
         return False
 
-    assert await reply.pump(keep) is Pumped.ENDED
+    assert await reply.pump(keep) is PumpResult.ENDED
     return b"".join(pieces)
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.idempotency import Replay
-from gateway.domain.request_log import RequestRow
+from gateway.domain.idempotency import IdempotencyRecord
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import Claim, VideoJob
-from gateway.domain.webhook import Delivery
+from gateway.domain.webhook import WebhookDelivery
 from tests.support.request_records import ROW
 
 NOW = 1_750_000_100_000
@@ -48,7 +48,7 @@ JOB = VideoJob(
     status_words="openai",
 )
 """A job that no other is like: it has what only a live one has, and what only one that ended has."""
-DELIVERY = Delivery(
+DELIVERY = WebhookDelivery(
     id="evt_0",
     video_id="video_0",
     account_id=3,
@@ -66,7 +66,7 @@ DELIVERY = Delivery(
     owner="other",
     lease_until_ms=NOW + 3,
 )
-REPLAY = Replay(
+REPLAY = IdempotencyRecord(
     key_id=5,
     name="order 日本/1",
     digest="ab" * 32,
@@ -92,13 +92,13 @@ def mute(job: VideoJob) -> VideoJob:
     return attrs.evolve(job, prompt="")
 
 
-def make_delivery(name: object, **values: Any) -> Delivery:
+def make_delivery(name: object, **values: Any) -> WebhookDelivery:
     """A delivery that is due now: ``evt_{name}`` of the job ``video_{name}``."""
-    fresh = Delivery(f"evt_{name}", f"video_{name}", 3, 5, "https://hooks.test/1", "video.completed", b"{}", NOW)
+    fresh = WebhookDelivery(f"evt_{name}", f"video_{name}", 3, 5, "https://hooks.test/1", "video.completed", b"{}", NOW)
     return attrs.evolve(fresh, **{"due_ms": NOW, **values})
 
 
-def end(job: VideoJob, *, cost: int = 0) -> tuple[VideoJob, RequestRow]:
+def end(job: VideoJob, *, cost: int = 0) -> tuple[VideoJob, RequestRecord]:
     """The job with its video, and the row of its call."""
     done = attrs.evolve(job.complete(NOW, NOW + 1), cost_nanos=cost)
     return done, attrs.evolve(job.receipt, cost_nanos=cost)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from hashlib import sha256
 from typing import Any
 
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoFilter, VideoJob
 from gateway.server.context import OFFICE, ROOMS
 from tests.support.fault_scene import PATIENCE_S, Heard, hear
@@ -88,7 +88,7 @@ async def await_ends(gateway: RunningGateway) -> dict[str, VideoJob]:
     return {job.prompt: await follow(gateway, job) for job in (await find_jobs(gateway)).values()}
 
 
-async def audit(gateway: RunningGateway, *providers: OpenAiVideos, rows: int | None = None) -> dict[str, RequestRow]:
+async def audit(gateway: RunningGateway, *providers: OpenAiVideos, rows: int | None = None) -> dict[str, RequestRecord]:
     """After a scenario in which everything has ended: every job and its call agree, and nothing is held or left over.
 
     Each call has one row, found by its mark; each job was begun at most once, by one provider; what is completed is
@@ -115,7 +115,7 @@ async def audit(gateway: RunningGateway, *providers: OpenAiVideos, rows: int | N
     return {row.client_request_id or row.id: row for row in stored}
 
 
-def check_row(job: VideoJob, row: RequestRow) -> None:
+def check_row(job: VideoJob, row: RequestRecord) -> None:
     """The row of a job that has ended says how, and what it costs."""
     completed = job.state == "completed"
     assert row.cost_nanos == (A_VIDEO if completed else 0), (job, row)

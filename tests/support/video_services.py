@@ -12,36 +12,36 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.billing.quota import Admission, Bank
-from gateway.billing.rate_limiter import MemoryCounters
+from gateway.billing.quota import Balances, QuotaService
+from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import Outbox
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
-from gateway.domain.http_request import Plan
-from gateway.domain.inference_request import Call
+from gateway.domain.http_request import HttpRequest
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import Media, UnknownMedia, sniff_media
 from gateway.domain.price import Price, PriceList
 from gateway.domain.rate_limit import Limits
-from gateway.domain.request_log import RequestFilter, RequestRow
-from gateway.domain.video import VideoAsk, VideoJob, VideoRules
-from gateway.errors import ContentGone, StoreUnavailable, UpstreamFault
-from gateway.proxy.failover import Relay
+from gateway.domain.request_log import RequestFilter, RequestRecord
+from gateway.domain.video import VideoJob, VideoRequest, VideoRules
+from gateway.errors import ProviderContentGone, ProviderError, StoreUnavailable
+from gateway.proxy.failover import Proxy
 from gateway.request_context import Arrival
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
 from gateway.storage.memory import MemoryStore
 from gateway.storage.memory_videos import MemoryDeliveryStore, MemoryVideoStore
-from gateway.upstream.interface import FileAsk, Pumped, Sink
-from gateway.videos.content import Footage
+from gateway.upstream.interface import FileRequest, PumpResult, Sink
+from gateway.videos.content import VideoContent
 from gateway.videos.jobs import Videos
-from gateway.videos.provider_api import Filming
+from gateway.videos.provider_api import VideoProviderApi
 from gateway.videos.reference_image import References
-from gateway.videos.submit import Submissions, Ticket
-from gateway.videos.tracker import Watch
+from gateway.videos.submit import Submission, VideoSubmitter
+from gateway.videos.tracker import VideoTracker
 from tests.support.skip_rules import run_skipping
 
 EPOCH_S = 1_750_000_000
@@ -64,7 +64,7 @@ class Said:
     status: int = 200
     headers: Mapping[str, str] = {}
     wait_s: float = 0.0
-    breaks: UpstreamFault | None = None
+    breaks: ProviderError | None = None
 
 
 Answer = Said | Exception
@@ -79,7 +79,7 @@ class Asked:
     path: str
     body: Any
     headers: Mapping[str, str]
-    plan: Plan
+    plan: HttpRequest
 
 
 class Reply:
@@ -97,10 +97,10 @@ class Reply:
         assert len(self._raw) <= limit
         return self._raw
 
-    async def pump(self, sink: Sink) -> Pumped:
+    async def pump(self, sink: Sink) -> PumpResult:
         raise AssertionError(sink)
 
-    def abort(self, fault: UpstreamFault) -> None:
+    def abort(self, fault: ProviderError) -> None:
         raise AssertionError(fault)
 
     def finish(self) -> None:
@@ -118,7 +118,7 @@ class Provider:
         self.asked: list[Asked] = []
         self.replies: list[Reply] = []
 
-    async def send(self, plan: Plan) -> Reply:
+    async def send(self, plan: HttpRequest) -> Reply:
         body = orjson.loads(plan.body) if isinstance(plan.body, bytes) else plan.body
         asked = Asked(plan.method, plan.url.partition("/v1")[2], body, plan.headers, plan)
         self.asked.append(asked)
@@ -180,10 +180,10 @@ class Files:
 
     def __init__(self) -> None:
         self.reels: list[Reel | Exception] = []
-        self.asked: list[FileAsk] = []
+        self.asked: list[FileRequest] = []
         self.pictures: dict[str, bytes] = {}
 
-    async def open(self, ask: FileAsk) -> Reel:
+    async def open(self, ask: FileRequest) -> Reel:
         self.asked.append(ask)
         if not self.reels:
             return Reel([CLIP], len(CLIP))
@@ -194,7 +194,7 @@ class Files:
 
     async def fetch(self, url: str, **_more: Any) -> bytes:
         if url not in self.pictures:
-            raise ContentGone("It is not there")
+            raise ProviderContentGone("It is not there")
         return self.pictures[url]
 
     async def post(self, *_args: Any) -> int:
@@ -284,7 +284,7 @@ class MoodyStore(MemoryVideoStore):
         self._check("finish")
         return await super().finish(job, *rest)
 
-    async def drop(self, job: VideoJob, row: RequestRow) -> bool:
+    async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         self._check("drop")
         return await super().drop(job, row)
 
@@ -298,7 +298,7 @@ class Journal:
 
     failing = False
 
-    def start(self, row: RequestRow) -> None:
+    def start(self, row: RequestRecord) -> None:
         raise AssertionError(row)
 
     settle = start
@@ -313,20 +313,20 @@ class Stage:
         self.rules = VideoRules()
         self.books, self.deliveries = MemoryStore(), MemoryDeliveryStore()
         self.store = MoodyStore(self.books, self.deliveries)
-        self.catalog, self.board = Catalog(clock=lambda: 0.0), Switchboard(self.loop.time)
+        self.catalog, self.board = ModelCatalog(clock=lambda: 0.0), LoadBalancer(self.loop.time)
         self.channels = [make_channel(number, slug, **more) for number, slug in enumerate(providers or ("custom",))]
         self.use(*self.channels)
-        self.router = Router(self.catalog, self.board, Tariff(PriceList([PRICE])))
+        self.router = Router(self.catalog, self.board, PricingPolicy(PriceList([PRICE])))
         self.router.models = tuple(models)
-        self.outbox, self.bank = Outbox(), Bank(self.clock)
-        self.admission = Admission(self.bank, MemoryCounters(self.loop.time), Journal(), self.outbox)  # type: ignore[arg-type]
-        self.relay = Relay(self.provider, self.board, None, clock=self.clock)  # type: ignore[arg-type]
-        self.filming = Filming(self.provider, self.files, self.catalog, clock=self.clock)
+        self.outbox, self.bank = WriteQueue(), Balances(self.clock)
+        self.admission = QuotaService(self.bank, InMemoryRateLimiter(self.loop.time), Journal(), self.outbox)  # type: ignore[arg-type]
+        self.relay = Proxy(self.provider, self.board, None, clock=self.clock)  # type: ignore[arg-type]
+        self.filming = VideoProviderApi(self.provider, self.files, self.catalog, clock=self.clock)
         self.videos = self.make_videos()
-        self.footage = Footage(self.shelf, self.filming)  # type: ignore[arg-type]
-        self.watch = Watch(self.videos, self.footage, self.clock)
+        self.footage = VideoContent(self.shelf, self.filming)  # type: ignore[arg-type]
+        self.watch = VideoTracker(self.videos, self.footage, self.clock)
         settlement = Settlement(self.admission, Journal(), self.outbox)  # type: ignore[arg-type]
-        self.submissions = Submissions(
+        self.submissions = VideoSubmitter(
             self.videos,
             self.admission,
             settlement,
@@ -360,13 +360,15 @@ class Stage:
         """What is set aside in the account's purse, in nano-USD."""
         return self.bank.find_purse("account", CALLER.account.id).held_nanos
 
-    def order(self, caller: Caller = CALLER, **ask: Any) -> Ticket:
+    def order(self, caller: Caller = CALLER, **ask: Any) -> Submission:
         """A call for a video on its way."""
-        video = VideoAsk("a cat", **ask)
-        call = Call("video_remixes" if video.remix_of else "videos", "m", {"seed": 7}, prompt_chars=5, video=video)
+        video = VideoRequest("a cat", **ask)
+        call = InferenceRequest(
+            "video_remixes" if video.remix_of else "videos", "m", {"seed": 7}, prompt_chars=5, video=video
+        )
         number = next(self._numbers)
         arrival = Arrival(f"req_{number}", caller, call.operation, started_ms=self.now_ms, started_at=self.loop.time())
-        return Ticket(arrival, call, self.router.route(caller, call))
+        return Submission(arrival, call, self.router.route(caller, call))
 
     async def submit(self, **ask: Any) -> VideoJob:
         """A job that was begun."""
@@ -384,7 +386,7 @@ class Stage:
         self.store._jobs[job.id] = after
         return after
 
-    async def rows(self) -> list[RequestRow]:
+    async def rows(self) -> list[RequestRecord]:
         """Every row, in the order of writing."""
         return [stored.row for stored in await self.books.list_requests(RequestFilter(), 1_000)]
 

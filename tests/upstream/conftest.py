@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from gateway.upstream.aiohttp_client import AiohttpUpstream
-from gateway.upstream.fast_client import WireUpstream
-from gateway.upstream.interface import Upstream
+from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.fast_client import FastHttpClient
+from gateway.upstream.interface import HttpClient
 from tests.support.sockets import check_sockets, count_sockets
 
-DRIVERS = [AiohttpUpstream, WireUpstream]
+DRIVERS = [AiohttpClient, FastHttpClient]
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
@@ -21,8 +21,8 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 
 @pytest.fixture(params=DRIVERS, ids=lambda driver: driver.__name__)
-async def upstream(request: pytest.FixtureRequest) -> AsyncIterator[Upstream]:
-    driver: Upstream = request.param()
+async def upstream(request: pytest.FixtureRequest) -> AsyncIterator[HttpClient]:
+    driver: HttpClient = request.param()
     yield driver
     await driver.close()
     del driver
@@ -30,12 +30,12 @@ async def upstream(request: pytest.FixtureRequest) -> AsyncIterator[Upstream]:
 
 
 @pytest.fixture
-async def wire() -> AsyncIterator[WireUpstream]:
+async def wire() -> AsyncIterator[FastHttpClient]:
     """Our own driver. What is left of it afterwards is nothing: no socket, no task, nothing that nobody heard."""
     loop, unheard, sockets = asyncio.get_running_loop(), list[dict[str, Any]](), count_sockets()
     loop.set_exception_handler(lambda _, context: unheard.append(context))
     tasks = asyncio.all_tasks()
-    driver = WireUpstream()
+    driver = FastHttpClient()
     yield driver
     await driver.close()
     del driver
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     theirs: list[pytest.Item] = []
     for item in items:
         params = getattr(getattr(item, "callspec", None), "params", {})
-        spare = params.get("upstream") is AiohttpUpstream and uvloop.new_event_loop in params.values()
+        spare = params.get("upstream") is AiohttpClient and uvloop.new_event_loop in params.values()
         (theirs if spare else ours).append(item)
     if theirs:
         config.hook.pytest_deselected(items=theirs)

@@ -6,9 +6,9 @@ import random
 import pytest
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.http_request import Plan
-from gateway.errors import UpstreamError, UpstreamTimeout
-from gateway.upstream.interface import Pumped, Upstream
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import ProviderBadResponse, ProviderTimeout
+from gateway.upstream.interface import HttpClient, PumpResult
 from tests.support.scripted_upstream import (
     COMPLETION,
     FIN,
@@ -27,7 +27,7 @@ from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, plan,
 HELLO = answer(b"hello")
 
 
-async def test_send_returns_at_the_headers_before_any_of_the_body(upstream: Upstream) -> None:
+async def test_send_returns_at_the_headers_before_any_of_the_body(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
         reply = await upstream.send(plan(up))
         assert reply.status == 200
@@ -36,7 +36,7 @@ async def test_send_returns_at_the_headers_before_any_of_the_body(upstream: Upst
         reply.close()
 
 
-async def test_the_provider_sees_the_plan_and_nothing_besides(upstream: Upstream) -> None:
+async def test_the_provider_sees_the_plan_and_nothing_besides(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         await ask(upstream, up)
         port, (seen,) = up.port, up.received
@@ -45,20 +45,20 @@ async def test_the_provider_sees_the_plan_and_nothing_besides(upstream: Upstream
     assert seen.headers == theirs | {"host": f"127.0.0.1:{port}", "content-length": "8"}
 
 
-async def test_a_large_body_arrives_whole_also_on_a_kept_connection(upstream: Upstream) -> None:
+async def test_a_large_body_arrives_whole_also_on_a_kept_connection(upstream: HttpClient) -> None:
     body = random.Random(11).randbytes(3_000_000)  # noqa: S311 - bytes that differ, not secrets
     async with ScriptedUpstream([HELLO]) as up:
         for _ in range(2):
-            reply = await upstream.send(Plan("POST", up.base_url, HEADERS, body, TIMEOUTS))
+            reply = await upstream.send(HttpRequest("POST", up.base_url, HEADERS, body, TIMEOUTS))
             await reply.read(LIMIT)
             reply.close()
         assert [(seen.connection, seen.body == body) for seen in up.received] == [(1, True), (1, True)]
         assert {seen.headers["content-length"] for seen in up.received} == {"3000000"}
 
 
-async def test_a_plan_without_a_body_sends_none(upstream: Upstream) -> None:
+async def test_a_plan_without_a_body_sends_none(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
-        reply = await upstream.send(Plan("GET", up.base_url + "/models", HEADERS))
+        reply = await upstream.send(HttpRequest("GET", up.base_url + "/models", HEADERS))
         assert await reply.read(LIMIT) == b"hello"
         reply.close()
         assert (up.received[0].method, up.received[0].body) == ("GET", b"")
@@ -73,45 +73,45 @@ async def test_a_plan_without_a_body_sends_none(upstream: Upstream) -> None:
     ],
     ids=["content-length", "chunked", "until close"],
 )
-async def test_a_body_is_read_whole_however_it_is_framed(upstream: Upstream, script: Script) -> None:
+async def test_a_body_is_read_whole_however_it_is_framed(upstream: HttpClient, script: Script) -> None:
     async with ScriptedUpstream(script) as up:
         assert await ask(upstream, up) == b"hello"
 
 
-async def test_a_body_of_exactly_the_limit_is_read(upstream: Upstream) -> None:
+async def test_a_body_of_exactly_the_limit_is_read(upstream: HttpClient) -> None:
     async with ScriptedUpstream([answer(b"x" * 5000)]) as up:
         reply = await upstream.send(plan(up))
         assert await reply.read(5000) == b"x" * 5000
         reply.close()
 
 
-async def test_a_body_over_the_limit_is_an_error_and_its_connection_is_broken(upstream: Upstream) -> None:
+async def test_a_body_over_the_limit_is_an_error_and_its_connection_is_broken(upstream: HttpClient) -> None:
     async with ScriptedUpstream([answer(b"x" * 6000)[:-1], STALL]) as up:
         reply = await upstream.send(plan(up))
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await reply.read(5000)
         await asyncio.wait_for(up.hung_up.wait(), 2)
 
 
-async def test_a_body_that_is_said_to_be_over_the_limit_is_not_waited_for(upstream: Upstream) -> None:
+async def test_a_body_that_is_said_to_be_over_the_limit_is_not_waited_for(upstream: HttpClient) -> None:
     async with ScriptedUpstream([b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", STALL]) as up:
         reply = await upstream.send(plan(up))
-        with pytest.raises(UpstreamError, match="larger than 99 bytes"):
+        with pytest.raises(ProviderBadResponse, match="larger than 99 bytes"):
             await reply.read(99)
         reply.close()
         await asyncio.wait_for(up.hung_up.wait(), 5)
 
 
-async def test_an_endless_body_is_given_up_at_the_limit(upstream: Upstream) -> None:
+async def test_an_endless_body_is_given_up_at_the_limit(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(b"x" * 65536), 1024)]) as up:
         reply = await upstream.send(plan(up))
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await reply.read(LIMIT)
         await until(lambda: up.open_connections == 0)
         assert up.flooded < 64 * 65536 * 10
 
 
-async def test_pump_pushes_every_byte_in_order_and_says_that_it_ended(upstream: Upstream) -> None:
+async def test_pump_pushes_every_byte_in_order_and_says_that_it_ended(upstream: HttpClient) -> None:
     pieces = [bytes([65 + index]) * (index * 997) for index in range(1, 26)]
     async with ScriptedUpstream([SSE_HEAD, *(chunk(piece) for piece in pieces), LAST_CHUNK]) as up:
         reply = await upstream.send(plan(up))
@@ -119,7 +119,7 @@ async def test_pump_pushes_every_byte_in_order_and_says_that_it_ended(upstream: 
         reply.close()
 
 
-async def test_a_pump_paused_after_every_piece_loses_no_byte(upstream: Upstream) -> None:
+async def test_a_pump_paused_after_every_piece_loses_no_byte(upstream: HttpClient) -> None:
     body = random.Random(7).randbytes(1_500_000)  # noqa: S311 - bytes that differ, not secrets
     async with ScriptedUpstream([answer(body)]) as up:
         reply = await upstream.send(plan(up))
@@ -129,24 +129,24 @@ async def test_a_pump_paused_after_every_piece_loses_no_byte(upstream: Upstream)
             got.append(piece)
             return True
 
-        while await reply.pump(keep) is Pumped.PAUSED:  # noqa: ASYNC110 - bytes arrive while nobody pumps
+        while await reply.pump(keep) is PumpResult.PAUSED:  # noqa: ASYNC110 - bytes arrive while nobody pumps
             await asyncio.sleep(0)
         reply.close()
         assert b"".join(got) == body
 
 
-async def test_a_pause_is_obeyed_at_once(upstream: Upstream) -> None:
+async def test_a_pause_is_obeyed_at_once(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.02, chunk(b"two"), LAST_CHUNK]) as up:
         reply = await upstream.send(plan(up))
         got: list[bytes] = []
-        assert await reply.pump(lambda piece: bool(got.append(piece)) or True) is Pumped.PAUSED
+        assert await reply.pump(lambda piece: bool(got.append(piece)) or True) is PumpResult.PAUSED
         await asyncio.sleep(0.05)
         assert got == [b"one"]
         assert await pump_all(reply) == b"two"
         reply.close()
 
 
-async def test_a_reply_that_is_not_pumped_holds_its_provider_back(upstream: Upstream) -> None:
+async def test_a_reply_that_is_not_pumped_holds_its_provider_back(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, Flood(chunk(b"x" * 65536), 1024)]) as up:
         reply = await upstream.send(plan(up))
         last = -1
@@ -158,54 +158,54 @@ async def test_a_reply_that_is_not_pumped_holds_its_provider_back(upstream: Upst
         await until(lambda: up.open_connections == 0)
 
 
-async def test_abort_while_pumping_raises_exactly_the_given_fault(upstream: Upstream) -> None:
-    fault = UpstreamTimeout("too slow")
+async def test_abort_while_pumping_raises_exactly_the_given_fault(upstream: HttpClient) -> None:
+    fault = ProviderTimeout("too slow")
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), STALL]) as up:
         reply = await upstream.send(plan(up))
         asyncio.get_running_loop().call_later(0.02, reply.abort, fault)
-        with pytest.raises(UpstreamTimeout) as caught:
+        with pytest.raises(ProviderTimeout) as caught:
             await reply.pump(lambda _: False)
         assert caught.value is fault
         await asyncio.wait_for(up.hung_up.wait(), 2)
         reply.close()
 
 
-async def test_abort_while_reading_raises_exactly_the_given_fault(upstream: Upstream) -> None:
-    fault = UpstreamTimeout("too slow")
+async def test_abort_while_reading_raises_exactly_the_given_fault(upstream: HttpClient) -> None:
+    fault = ProviderTimeout("too slow")
     async with ScriptedUpstream([answer(b"hello")[:-2], STALL]) as up:
         reply = await upstream.send(plan(up))
         asyncio.get_running_loop().call_later(0.02, reply.abort, fault)
-        with pytest.raises(UpstreamTimeout) as caught:
+        with pytest.raises(ProviderTimeout) as caught:
             await reply.read(LIMIT)
         assert caught.value is fault
         await asyncio.wait_for(up.hung_up.wait(), 2)
 
 
-async def test_abort_from_within_the_sink_raises_the_fault(upstream: Upstream) -> None:
-    fault = UpstreamError("no more")
+async def test_abort_from_within_the_sink_raises_the_fault(upstream: HttpClient) -> None:
+    fault = ProviderBadResponse("no more")
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.01, chunk(b"two"), STALL]) as up:
         reply = await upstream.send(plan(up))
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(ProviderBadResponse) as caught:
             await reply.pump(lambda _: reply.abort(fault) or False)  # type: ignore[func-returns-value]
         assert caught.value is fault
 
 
-async def test_abort_of_a_paused_reply_is_raised_by_the_next_pump(upstream: Upstream) -> None:
-    first, second = UpstreamTimeout("first"), UpstreamTimeout("second")
+async def test_abort_of_a_paused_reply_is_raised_by_the_next_pump(upstream: HttpClient) -> None:
+    first, second = ProviderTimeout("first"), ProviderTimeout("second")
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), STALL]) as up:
         reply = await upstream.send(plan(up))
-        assert await reply.pump(lambda _: True) is Pumped.PAUSED
+        assert await reply.pump(lambda _: True) is PumpResult.PAUSED
         reply.abort(first)
         reply.abort(second)
         await asyncio.wait_for(up.hung_up.wait(), 2)
-        with pytest.raises(UpstreamTimeout) as caught:
+        with pytest.raises(ProviderTimeout) as caught:
             await reply.pump(lambda _: False)
         assert caught.value is first
 
 
-async def test_a_pause_is_told_before_an_abort_that_came_after_it(upstream: Upstream) -> None:
+async def test_a_pause_is_told_before_an_abort_that_came_after_it(upstream: HttpClient) -> None:
     """Who paused at the end mark has a whole stream; a fault in place of that would say it has not."""
-    fault = UpstreamError("too late")
+    fault = ProviderBadResponse("too late")
     async with ScriptedUpstream([SSE_HEAD, 0.01, chunk(b"one"), STALL]) as up:
         reply = await upstream.send(plan(up))
 
@@ -213,14 +213,14 @@ async def test_a_pause_is_told_before_an_abort_that_came_after_it(upstream: Upst
             asyncio.get_running_loop().call_soon(reply.abort, fault)
             return True
 
-        assert await reply.pump(pause) is Pumped.PAUSED
+        assert await reply.pump(pause) is PumpResult.PAUSED
         await asyncio.sleep(0)
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(ProviderBadResponse) as caught:
             await reply.pump(lambda _: False)
         assert caught.value is fault
 
 
-async def test_a_body_read_to_its_end_gives_its_connection_back(upstream: Upstream) -> None:
+async def test_a_body_read_to_its_end_gives_its_connection_back(upstream: HttpClient) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         for _ in range(3):
             await ask(upstream, up)
@@ -229,7 +229,7 @@ async def test_a_body_read_to_its_end_gives_its_connection_back(upstream: Upstre
 
 @pytest.mark.parametrize("size", [70_000, 1_000_000])
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_so_does_a_large_one(upstream: Upstream, size: int, chunked: bool) -> None:
+async def test_so_does_a_large_one(upstream: HttpClient, size: int, chunked: bool) -> None:
     body = b"x" * size
     script = [SSE_HEAD + chunk(body) + LAST_CHUNK] if chunked else [answer(body)]
     async with ScriptedUpstream(script) as up:
@@ -238,7 +238,7 @@ async def test_so_does_a_large_one(upstream: Upstream, size: int, chunked: bool)
         assert [seen.connection for seen in up.received] == [1, 1, 1]
 
 
-async def test_close_in_the_middle_of_a_body_breaks_the_connection_at_once(upstream: Upstream) -> None:
+async def test_close_in_the_middle_of_a_body_breaks_the_connection_at_once(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), STALL]) as up:
         reply = await upstream.send(plan(up))
         await reply.pump(lambda _: True)
@@ -246,13 +246,13 @@ async def test_close_in_the_middle_of_a_body_breaks_the_connection_at_once(upstr
         await asyncio.wait_for(up.hung_up.wait(), 2)
 
 
-async def test_close_before_the_body_breaks_the_connection_at_once(upstream: Upstream) -> None:
+async def test_close_before_the_body_breaks_the_connection_at_once(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, STALL]) as up:
         (await upstream.send(plan(up))).close()
         await asyncio.wait_for(up.hung_up.wait(), 2)
 
 
-async def test_a_cancelled_send_breaks_the_connection_at_once(upstream: Upstream) -> None:
+async def test_a_cancelled_send_breaks_the_connection_at_once(upstream: HttpClient) -> None:
     async with ScriptedUpstream([STALL]) as up:
         task = asyncio.create_task(upstream.send(plan(up)))
         await until(lambda: up.received)
@@ -262,7 +262,7 @@ async def test_a_cancelled_send_breaks_the_connection_at_once(upstream: Upstream
             await task
 
 
-async def test_a_cancelled_pump_goes_on_where_it_was(upstream: Upstream) -> None:
+async def test_a_cancelled_pump_goes_on_where_it_was(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"one"), 0.06, chunk(b"two"), LAST_CHUNK]) as up:
         reply = await upstream.send(plan(up))
         got: list[bytes] = []
@@ -273,7 +273,7 @@ async def test_a_cancelled_pump_goes_on_where_it_was(upstream: Upstream) -> None
         reply.close()
 
 
-async def test_after_finish_the_connection_is_used_again_once_the_transports_end_has_come(upstream: Upstream) -> None:
+async def test_after_finish_the_connection_is_used_again_once_the_transports_end_has_come(upstream: HttpClient) -> None:
     late = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, LAST_CHUNK]
     async with ScriptedUpstream(late, [HELLO]) as up:
         reply = await upstream.send(plan(up))
@@ -285,7 +285,7 @@ async def test_after_finish_the_connection_is_used_again_once_the_transports_end
         assert [seen.connection for seen in up.received] == [1, 1]
 
 
-async def test_after_finish_at_the_transports_end_the_connection_is_used_again(upstream: Upstream) -> None:
+async def test_after_finish_at_the_transports_end_the_connection_is_used_again(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"x"), LAST_CHUNK], [HELLO]) as up:
         reply = await upstream.send(plan(up))
         await pump_all(reply)
@@ -295,7 +295,7 @@ async def test_after_finish_at_the_transports_end_the_connection_is_used_again(u
         assert [seen.connection for seen in up.received] == [1, 1]
 
 
-async def test_after_finish_a_body_that_goes_on_breaks_the_connection(upstream: Upstream) -> None:
+async def test_after_finish_a_body_that_goes_on_breaks_the_connection(upstream: HttpClient) -> None:
     more = [SSE_HEAD, chunk(b"data: [DONE]\n\n"), 0.03, chunk(b"data: more\n\n"), STALL]
     async with ScriptedUpstream(more, [HELLO]) as up:
         reply = await upstream.send(plan(up))
@@ -308,7 +308,7 @@ async def test_after_finish_a_body_that_goes_on_breaks_the_connection(upstream: 
 
 
 @pytest.mark.slow
-async def test_after_finish_a_transport_that_never_ends_is_broken_after_a_moment(upstream: Upstream) -> None:
+async def test_after_finish_a_transport_that_never_ends_is_broken_after_a_moment(upstream: HttpClient) -> None:
     async with ScriptedUpstream([SSE_HEAD, chunk(b"data: [DONE]\n\n"), STALL]) as up:
         reply = await upstream.send(plan(up))
         await reply.pump(lambda _: True)
@@ -319,7 +319,7 @@ async def test_after_finish_a_transport_that_never_ends_is_broken_after_a_moment
         await asyncio.wait_for(up.hung_up.wait(), 5)
 
 
-async def test_close_breaks_every_connection_and_leaves_no_task(upstream: Upstream) -> None:
+async def test_close_breaks_every_connection_and_leaves_no_task(upstream: HttpClient) -> None:
     before = asyncio.all_tasks()
     async with ScriptedUpstream([HELLO], [SSE_HEAD, chunk(b"x"), STALL]) as up:
         await ask(upstream, up)
@@ -334,17 +334,17 @@ async def test_close_breaks_every_connection_and_leaves_no_task(upstream: Upstre
     assert not {task for task in asyncio.all_tasks() - before if not task.done()}
 
 
-async def test_the_total_time_bounds_the_wait_for_headers(upstream: Upstream) -> None:
+async def test_the_total_time_bounds_the_wait_for_headers(upstream: HttpClient) -> None:
     async with ScriptedUpstream([STALL]) as up:
-        with pytest.raises(UpstreamTimeout):
+        with pytest.raises(ProviderTimeout):
             await upstream.send(plan(up, Timeouts(total_s=0.1)))
         await until(lambda: up.open_connections == 0)
 
 
-async def test_the_total_time_bounds_the_body(upstream: Upstream) -> None:
+async def test_the_total_time_bounds_the_body(upstream: HttpClient) -> None:
     async with ScriptedUpstream([answer(b"hello")[:-2], STALL]) as up:
         reply = await upstream.send(plan(up, Timeouts(total_s=0.1)))
-        with pytest.raises(UpstreamTimeout):
+        with pytest.raises(ProviderTimeout):
             await reply.read(LIMIT)
         reply.close()
         await asyncio.wait_for(up.hung_up.wait(), 2)

@@ -13,11 +13,11 @@ import attrs
 import pytest
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.http_request import Plan
-from gateway.errors import UpstreamError, UpstreamFault, UpstreamTimeout
-from gateway.upstream.dns_cache import MAX_NAMES, Names, find_literal, resolve
-from gateway.upstream.fast_client import WireUpstream
-from gateway.upstream.interface import Upstream
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.upstream.dns_cache import MAX_NAMES, DnsCache, find_literal, resolve
+from gateway.upstream.fast_client import FastHttpClient
+from gateway.upstream.interface import HttpClient
 from gateway.upstream.request_body import see_nothing
 from tests.support.proxies import make_context, socks, tunnel
 from tests.support.scripted_upstream import FIN, STALL, ScriptedUpstream, answer
@@ -50,16 +50,16 @@ class Book:
 
 
 @asynccontextmanager
-async def opened(book: Book, trust: Callable[[], ssl.SSLContext] | None = None) -> AsyncIterator[WireUpstream]:
-    driver = WireUpstream(book.find) if trust is None else WireUpstream(book.find, trust)
+async def opened(book: Book, trust: Callable[[], ssl.SSLContext] | None = None) -> AsyncIterator[FastHttpClient]:
+    driver = FastHttpClient(book.find) if trust is None else FastHttpClient(book.find, trust)
     try:
         yield driver
     finally:
         await driver.close()
 
 
-async def get(upstream: Upstream, url: str, timeouts: Timeouts = TIMEOUTS, proxy: str | None = None) -> bytes:
-    reply = await upstream.send(Plan("POST", url, HEADERS, b"{}", timeouts, proxy))
+async def get(upstream: HttpClient, url: str, timeouts: Timeouts = TIMEOUTS, proxy: str | None = None) -> bytes:
+    reply = await upstream.send(HttpRequest("POST", url, HEADERS, b"{}", timeouts, proxy))
     try:
         return await reply.read(LIMIT)
     finally:
@@ -69,7 +69,7 @@ async def get(upstream: Upstream, url: str, timeouts: Timeouts = TIMEOUTS, proxy
 # Names.
 
 
-async def test_a_name_is_asked_for_once_in_a_while_and_an_address_never(wire: WireUpstream) -> None:
+async def test_a_name_is_asked_for_once_in_a_while_and_an_address_never(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         book = Book([at(up.port)])
         async with opened(book) as driver:
@@ -83,7 +83,7 @@ async def test_a_name_is_asked_for_once_in_a_while_and_an_address_never(wire: Wi
 
 async def test_those_who_ask_for_a_name_at_once_share_one_search_and_none_stops_it_for_the_others() -> None:
     book = Book([at(1)], wait_s=0.03)
-    names = Names(book.find)
+    names = DnsCache(book.find)
     first, second, third = (asyncio.create_task(names.find("provider.test", 1)) for _ in range(3))
     await asyncio.sleep(0.01)
     first.cancel()
@@ -95,7 +95,7 @@ async def test_those_who_ask_for_a_name_at_once_share_one_search_and_none_stops_
 
 async def test_no_answer_is_remembered_where_there_was_none() -> None:
     book = Book()
-    names = Names(book.find)
+    names = DnsCache(book.find)
     for _ in range(2):
         with pytest.raises(OSError, match="no such name"):
             await names.find("provider.test", 1)
@@ -104,9 +104,9 @@ async def test_no_answer_is_remembered_where_there_was_none() -> None:
     assert len(book.asked) == 3
 
 
-async def test_a_search_that_everybody_left_ends_unheard_and_close_ends_one_that_runs(wire: WireUpstream) -> None:
+async def test_a_search_that_everybody_left_ends_unheard_and_close_ends_one_that_runs(wire: FastHttpClient) -> None:
     book = Book(wait_s=0.02)
-    names = Names(book.find)
+    names = DnsCache(book.find)
     asking = asyncio.create_task(names.find("provider.test", 1))
     await asyncio.sleep(0.005)
     asking.cancel()
@@ -119,12 +119,12 @@ async def test_a_search_that_everybody_left_ends_unheard_and_close_ends_one_that
         await asking
 
 
-async def test_addresses_on_which_nobody_answers_are_not_remembered(wire: WireUpstream) -> None:
+async def test_addresses_on_which_nobody_answers_are_not_remembered(wire: FastHttpClient) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         book = Book([at(taken.getsockname()[1])])
         async with ScriptedUpstream([HELLO]) as up, opened(book) as driver:
-            with pytest.raises(UpstreamError, match="could not be reached"):
+            with pytest.raises(ProviderBadResponse, match="could not be reached"):
                 await get(driver, "http://provider.test/")
             book.infos[:] = [at(up.port)]
             assert await get(driver, "http://provider.test/") == b"hello"
@@ -132,7 +132,7 @@ async def test_addresses_on_which_nobody_answers_are_not_remembered(wire: WireUp
 
 async def test_few_names_are_remembered() -> None:
     book = Book([at(1)])
-    names = Names(book.find)
+    names = DnsCache(book.find)
     for number in range(MAX_NAMES + 1):
         await names.find(f"host-{number}.test", 1)
     assert len(names._known) == 1
@@ -148,13 +148,13 @@ async def test_the_systems_own_names_are_found() -> None:
 @pytest.mark.parametrize(
     "url", ["http://no-such-name.invalid/", f"http://{'x' * 64}.test/"], ids=["unknown", "no name"]
 )
-async def test_a_name_that_leads_nowhere_is_an_error(upstream: Upstream, url: str) -> None:
-    with pytest.raises(UpstreamError) as caught:
+async def test_a_name_that_leads_nowhere_is_an_error(upstream: HttpClient, url: str) -> None:
+    with pytest.raises(ProviderBadResponse) as caught:
         await get(upstream, url)
     assert caught.value.phase == "connect"
 
 
-async def test_where_one_address_does_not_answer_the_next_is_tried(wire: WireUpstream) -> None:
+async def test_where_one_address_does_not_answer_the_next_is_tried(wire: FastHttpClient) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = at(taken.getsockname()[1])
@@ -162,7 +162,7 @@ async def test_where_one_address_does_not_answer_the_next_is_tried(wire: WireUps
             assert await get(driver, "http://provider.test/") == b"hello"
 
 
-async def test_an_address_that_says_nothing_is_not_waited_for_to_the_end(wire: WireUpstream) -> None:
+async def test_an_address_that_says_nothing_is_not_waited_for_to_the_end(wire: FastHttpClient) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -173,16 +173,16 @@ async def test_an_address_that_says_nothing_is_not_waited_for_to_the_end(wire: W
             sock.connect_ex(deaf)
         async with ScriptedUpstream([HELLO]) as up, opened(Book([at(deaf[1]), at(up.port)])) as driver:
             assert await get(driver, "http://provider.test/", timeouts=Timeouts(connect_s=2)) == b"hello"
-            with pytest.raises(UpstreamTimeout) as caught:
+            with pytest.raises(ProviderTimeout) as caught:
                 await get(driver, f"http://127.0.0.1:{deaf[1]}/", timeouts=Timeouts(connect_s=0.05))
             assert caught.value.phase == "connect"
         for sock in waiting:
             sock.close()
 
 
-async def test_the_time_to_connect_is_for_the_name_too(wire: WireUpstream) -> None:
+async def test_the_time_to_connect_is_for_the_name_too(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up, opened(Book([at(up.port)], wait_s=3600)) as driver:
-        with pytest.raises(UpstreamTimeout) as caught:
+        with pytest.raises(ProviderTimeout) as caught:
             await get(driver, "http://provider.test/", timeouts=Timeouts(connect_s=0.03))
         assert caught.value.phase == "connect"
 
@@ -196,7 +196,7 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext,
 
 
 async def test_tls_is_spoken_to_whom_the_certificate_names(
-    wire: WireUpstream,
+    wire: FastHttpClient,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
     tls, certificate = certified
@@ -209,9 +209,9 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
     async with ScriptedUpstream([HELLO], tls=tls) as up, opened(Book([at(up.port)]), trust) as driver:
         for url in ("https://provider.test/v1", "https://provider.test/v1", "https://provider.test./v1"):
             assert await get(driver, url) == b"hello"
-        with pytest.raises(UpstreamError, match="TLS certificate"):
+        with pytest.raises(ProviderBadResponse, match="TLS certificate"):
             await get(driver, "https://elsewhere.test/v1")
-        with pytest.raises(UpstreamError, match="TLS certificate"):
+        with pytest.raises(ProviderBadResponse, match="TLS certificate"):
             await get(driver, f"https://127.0.0.1:{up.port}/v1")
         assert [seen.connection for seen in up.received] == [1, 1, 2]
         assert len(trusted) == 1
@@ -219,26 +219,26 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
 
 
 async def test_a_certificate_that_nobody_vouches_foris_refused(
-    upstream: Upstream,
+    upstream: HttpClient,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
     async with ScriptedUpstream([HELLO], tls=certified[0]) as up:
-        with pytest.raises(UpstreamError, match="TLS certificate") as caught:
+        with pytest.raises(ProviderBadResponse, match="TLS certificate") as caught:
             await get(upstream, f"https://127.0.0.1:{up.port}/v1")
         assert caught.value.phase == "connect"
         assert not up.received
 
 
-async def test_tls_to_a_plaintext_port_is_not_downgraded(upstream: Upstream) -> None:
+async def test_tls_to_a_plaintext_port_is_not_downgraded(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO], greeting=b"HTTP/1.1 400 Bad Request\r\n\r\n") as up:
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(ProviderBadResponse) as caught:
             await get(upstream, f"https://127.0.0.1:{up.port}/v1")
         assert caught.value.phase == "connect"
         assert not up.received
 
 
 async def test_a_descriptor_is_closed_once_where_the_other_end_was_gone_before_the_handshake(
-    wire: WireUpstream, monkeypatch: pytest.MonkeyPatch
+    wire: FastHttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         sock = socket.create_connection(listening.getsockname())
@@ -251,13 +251,13 @@ async def test_a_descriptor_is_closed_once_where_the_other_end_was_gone_before_t
         return sock
 
     monkeypatch.setattr(wire._dialer, "_reach", reach)
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         await get(wire, "https://127.0.0.1:1/")
     assert sock.fileno() == -1  # else it would close whatever has the number by then
 
 
 async def test_a_large_body_and_a_stream_go_over_tls(
-    wire: WireUpstream,
+    wire: FastHttpClient,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
     tls, certificate = certified
@@ -277,7 +277,7 @@ async def test_a_large_body_and_a_stream_go_over_tls(
 
 
 async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_password_only(
-    wire: WireUpstream,
+    wire: FastHttpClient,
     certified: tuple[ssl.SSLContext, Path],
 ) -> None:
     tls, certificate = certified
@@ -310,32 +310,32 @@ async def test_tls_goes_through_a_tunnel_that_is_asked_for_with_the_proxys_passw
     ],
     ids=["password", "busy", "no proxy", "more", "endless"],
 )
-async def test_a_tunnel_thatis_refused_is_the_proxys_doing(wire: WireUpstream, said: bytes) -> None:
+async def test_a_tunnel_thatis_refused_is_the_proxys_doing(wire: FastHttpClient, said: bytes) -> None:
     async with ScriptedUpstream([HELLO]) as up, tunnel(up.port, said) as proxy:
-        with pytest.raises(UpstreamError, match="proxy refused") as caught:
+        with pytest.raises(ProviderBadResponse, match="proxy refused") as caught:
             await get(wire, "https://127.0.0.1/v1", proxy=f"http://127.0.0.1:{proxy.port}")
         assert caught.value.phase == "connect"
         assert len(proxy.asked) == 1
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_proxy_that_is_not_there_is_an_error(upstream: Upstream, scheme: str) -> None:
+async def test_a_proxy_that_is_not_there_is_an_error(upstream: HttpClient, scheme: str) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         there = f"http://127.0.0.1:{up.port}"
-    with pytest.raises(UpstreamError, match="could not be reached"):
+    with pytest.raises(ProviderBadResponse, match="could not be reached"):
         await get(upstream, f"{scheme}://provider.test/v1", proxy=there)
 
 
-async def test_a_proxy_that_hangs_up_is_an_error(wire: WireUpstream) -> None:
+async def test_a_proxy_that_hangs_up_is_an_error(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([FIN]) as up:
         for url in ("https://provider.test/v1", "http://provider.test/v1"):
-            with pytest.raises(UpstreamError):
+            with pytest.raises(ProviderBadResponse):
                 await get(wire, url, proxy=f"http://127.0.0.1:{up.port}")
 
 
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
 @pytest.mark.parametrize("password", [b"", b"hid:den"])
-async def test_socks_leads_to_the_provider(wire: WireUpstream, scheme: str, password: bytes) -> None:
+async def test_socks_leads_to_the_provider(wire: FastHttpClient, scheme: str, password: bytes) -> None:
     async with ScriptedUpstream([HELLO]) as up, socks(up.port, password=password) as proxy:
         book = Book([at(7, "10.1.2.3")])
         async with opened(book) as driver:
@@ -349,7 +349,7 @@ async def test_socks_leads_to_the_provider(wire: WireUpstream, scheme: str, pass
     assert book.asked == ([] if scheme == "socks5h" else [("provider.test", 7)])
 
 
-async def test_tls_goes_through_socks(wire: WireUpstream, certified: tuple[ssl.SSLContext, Path]) -> None:
+async def test_tls_goes_through_socks(wire: FastHttpClient, certified: tuple[ssl.SSLContext, Path]) -> None:
     tls, certificate = certified
     async with (
         ScriptedUpstream([HELLO], tls=tls) as up,
@@ -364,31 +364,31 @@ async def test_tls_goes_through_socks(wire: WireUpstream, certified: tuple[ssl.S
     [b"\x05\x05\x00\x01" + bytes(6), b"\x04\x00\x00\x01" + bytes(6), b"\x05\x00\x00\x09" + bytes(6)],
     ids=["refused", "no socks", "odd address"],
 )
-async def test_a_socks_proxy_that_refuses_or_talks_nonsense_is_to_blame(wire: WireUpstream, reply: bytes) -> None:
+async def test_a_socks_proxy_that_refuses_or_talks_nonsense_is_to_blame(wire: FastHttpClient, reply: bytes) -> None:
     async with ScriptedUpstream([STALL]) as up, socks(up.port, reply=reply) as proxy:
-        with pytest.raises(UpstreamFault):
+        with pytest.raises(ProviderError):
             await get(wire, "http://10.1.2.3/", Timeouts(total_s=0.2), f"socks5://127.0.0.1:{proxy.port}")
 
 
-async def test_a_socks_proxy_that_wants_a_password_which_nobody_gave_is_to_blame(wire: WireUpstream) -> None:
+async def test_a_socks_proxy_that_wants_a_password_which_nobody_gave_is_to_blame(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up, socks(up.port, password=b"hidden") as proxy:
         for who in ("", "me:wrong@"):
-            with pytest.raises(UpstreamError, match="proxy refused"):
+            with pytest.raises(ProviderBadResponse, match="proxy refused"):
                 await get(wire, "http://10.1.2.3/", proxy=f"socks5://{who}127.0.0.1:{proxy.port}")
         assert not up.received
 
 
-async def test_a_socks_proxy_that_is_not_there_is_an_error(wire: WireUpstream) -> None:
+async def test_a_socks_proxy_that_is_not_there_is_an_error(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         there = f"socks5://127.0.0.1:{up.port}"
-    with pytest.raises(UpstreamError, match="could not be reached"):
+    with pytest.raises(ProviderBadResponse, match="could not be reached"):
         await get(wire, "http://10.1.2.3/", proxy=there)
 
 
-async def test_a_socks_proxy_that_says_nothing_is_a_timeout_to_connect(wire: WireUpstream) -> None:
+async def test_a_socks_proxy_that_says_nothing_is_a_timeout_to_connect(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([STALL]) as up:
         way = f"socks5h://127.0.0.1:{up.port}"
-        with pytest.raises(UpstreamTimeout) as caught:
+        with pytest.raises(ProviderTimeout) as caught:
             await get(wire, "http://10.1.2.3/", proxy=way, timeouts=Timeouts(connect_s=0.03))
         assert caught.value.phase == "connect"
         await until(lambda: up.open_connections == 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstream.decompress import MAX_MEMBERS, STEP_BYTES, Inflation
+from gateway.upstream.decompress import MAX_MEMBERS, STEP_BYTES, Decompressor
 
 
 def write_raw(data: bytes) -> bytes:
@@ -20,7 +20,7 @@ FORMS = {"gzip": ("gzip", gzip.compress), "zlib": ("deflate", zlib.compress), "r
 
 
 def read_all(encoding: str, packed: bytes, step: int) -> bytes:
-    inflation, out = Inflation(encoding), b""
+    inflation, out = Decompressor(encoding), b""
     for start in range(0, len(packed), step):
         inflation.feed(packed[start : start + step])
         while piece := inflation.take():

@@ -7,36 +7,36 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.http_request import Plan
+from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content
-from gateway.errors import UpstreamError, UpstreamTimeout
+from gateway.errors import ProviderBadResponse, ProviderTimeout
 from gateway.upstream.connection import Connection
-from gateway.upstream.fast_client import WireUpstream
+from gateway.upstream.fast_client import FastHttpClient
 from tests.support.scripted_upstream import FIN, SSE_HEAD, STALL, ScriptedUpstream, answer, chunk
 from tests.support.upstream_lines import BIG, list_lines, open_reply
 from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, ask, plan, pump_all, until
 
 HELLO = answer(b"hello")
-Leave = Callable[[WireUpstream, ScriptedUpstream], Awaitable[object]]
+Leave = Callable[[FastHttpClient, ScriptedUpstream], Awaitable[object]]
 
 
-async def send_small(wire: WireUpstream, up: ScriptedUpstream) -> object:
+async def send_small(wire: FastHttpClient, up: ScriptedUpstream) -> object:
     return await wire.send(plan(up))
 
 
-async def send_big(wire: WireUpstream, up: ScriptedUpstream) -> object:
-    return await wire.send(Plan("POST", up.base_url, HEADERS, BIG, TIMEOUTS))
+async def send_big(wire: FastHttpClient, up: ScriptedUpstream) -> object:
+    return await wire.send(HttpRequest("POST", up.base_url, HEADERS, BIG, TIMEOUTS))
 
 
-async def shake_hands(wire: WireUpstream, up: ScriptedUpstream) -> object:
+async def shake_hands(wire: FastHttpClient, up: ScriptedUpstream) -> object:
     return await wire.send(plan(up, url=up.base_url.replace("http:", "https:")))
 
 
-async def ask_for_a_tunnel(wire: WireUpstream, up: ScriptedUpstream) -> object:
+async def ask_for_a_tunnel(wire: FastHttpClient, up: ScriptedUpstream) -> object:
     return await wire.send(plan(up, url="https://provider.invalid/", proxy=f"http://127.0.0.1:{up.port}"))
 
 
-async def pump(wire: WireUpstream, up: ScriptedUpstream) -> object:
+async def pump(wire: FastHttpClient, up: ScriptedUpstream) -> object:
     reply = await wire.send(plan(up))
     try:
         return await reply.pump(lambda _: False)
@@ -44,7 +44,7 @@ async def pump(wire: WireUpstream, up: ScriptedUpstream) -> object:
         reply.close()
 
 
-async def read(wire: WireUpstream, up: ScriptedUpstream) -> object:
+async def read(wire: FastHttpClient, up: ScriptedUpstream) -> object:
     reply = await wire.send(plan(up))
     try:
         return await reply.read(LIMIT)
@@ -57,7 +57,7 @@ LEAVES = [send_small, send_big, shake_hands, ask_for_a_tunnel, pump, read]
 
 @pytest.mark.parametrize("leave", LEAVES, ids=lambda leave: leave.__name__)
 @pytest.mark.parametrize("after", [0, 0.02])
-async def test_who_is_cancelled_leaves_no_connection(wire: WireUpstream, leave: Leave, after: float) -> None:
+async def test_who_is_cancelled_leaves_no_connection(wire: FastHttpClient, leave: Leave, after: float) -> None:
     script = [SSE_HEAD, chunk(b"x"), STALL] if leave in {pump, read} else [STALL]
     async with ScriptedUpstream(script) as up:
         task = asyncio.ensure_future(leave(wire, up))
@@ -70,14 +70,14 @@ async def test_who_is_cancelled_leaves_no_connection(wire: WireUpstream, leave: 
 
 
 @pytest.mark.parametrize("leave", LEAVES, ids=lambda leave: leave.__name__)
-async def test_close_ends_connections_in_whatever_state(wire: WireUpstream, leave: Leave) -> None:
+async def test_close_ends_connections_in_whatever_state(wire: FastHttpClient, leave: Leave) -> None:
     script = [SSE_HEAD, chunk(b"x"), STALL] if leave in {pump, read} else [STALL]
     async with ScriptedUpstream(script) as up:
         task = asyncio.ensure_future(leave(wire, up))
         await asyncio.sleep(0.02)
         await wire.close()
         if leave not in {shake_hands, ask_for_a_tunnel}:
-            with pytest.raises(UpstreamError):
+            with pytest.raises(ProviderBadResponse):
                 await asyncio.wait_for(task, 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -85,16 +85,16 @@ async def test_close_ends_connections_in_whatever_state(wire: WireUpstream, leav
         await until(lambda: up.open_connections == 0)
 
 
-async def test_after_close_no_connection_is_made(wire: WireUpstream) -> None:
+async def test_after_close_no_connection_is_made(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         await wire.close()
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await wire.send(plan(up))
         assert not up.received
         await until(lambda: up.open_connections == 0)
 
 
-async def test_a_reply_that_is_given_back_after_close_is_closed(wire: WireUpstream) -> None:
+async def test_a_reply_that_is_given_back_after_close_is_closed(wire: FastHttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         reply, line = await open_reply(wire, up)
         await reply.read(LIMIT)
@@ -103,7 +103,7 @@ async def test_a_reply_that_is_given_back_after_close_is_closed(wire: WireUpstre
         assert line.gone
 
 
-async def test_a_connection_that_is_lost_is_nobodys_garbage(wire: WireUpstream) -> None:
+async def test_a_connection_that_is_lost_is_nobodys_garbage(wire: FastHttpClient) -> None:
     """llhttp's object and ours hold each other: they are let go of, and not left to the collector."""
     async with ScriptedUpstream([HELLO, FIN]) as up:
         await ask(wire, up)
@@ -119,10 +119,10 @@ async def test_a_connection_that_is_lost_is_nobodys_garbage(wire: WireUpstream) 
 
 
 @pytest.mark.parametrize("phase", ["headers", "body"])
-async def test_the_sweep_breaks_what_took_too_long_whoever_waits(wire: WireUpstream, phase: str) -> None:
+async def test_the_sweep_breaks_what_took_too_long_whoever_waits(wire: FastHttpClient, phase: str) -> None:
     script = [STALL] if phase == "headers" else [SSE_HEAD, chunk(b"x"), STALL]
     async with ScriptedUpstream(script) as up:
-        with pytest.raises(UpstreamTimeout) as caught:
+        with pytest.raises(ProviderTimeout) as caught:
             await pump_all(await wire.send(plan(up, Timeouts(total_s=0.06))))
         assert caught.value.phase == phase
         await until(lambda: up.open_connections == 0)
@@ -130,7 +130,7 @@ async def test_the_sweep_breaks_what_took_too_long_whoever_waits(wire: WireUpstr
 
 @pytest.mark.parametrize("body", [BIG, Content((BIG,))], ids=["bytes", "content"])
 async def test_a_provider_that_does_not_read_is_not_given_more_than_it_takes(
-    wire: WireUpstream,
+    wire: FastHttpClient,
     body: bytes | Content,
 ) -> None:
     done = asyncio.Event()
@@ -141,7 +141,7 @@ async def test_a_provider_that_does_not_read_is_not_given_more_than_it_takes(
 
     async with await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1000) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        sending = asyncio.ensure_future(wire.send(Plan("POST", url, HEADERS, body, TIMEOUTS)))
+        sending = asyncio.ensure_future(wire.send(HttpRequest("POST", url, HEADERS, body, TIMEOUTS)))
         await until(lambda: any(line.choked for line in list_lines(wire)))
         (line,) = list_lines(wire)
         assert line.transport is not None

@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from gateway.domain.channel import Timeouts
-from gateway.domain.http_request import Plan
+from gateway.domain.http_request import HttpRequest
 from gateway.domain.upload import Content, FilePiece, Upload
-from gateway.errors import StoreUnavailable, UpstreamError
-from gateway.storage.upload_spool import Spool
-from gateway.upstream.aiohttp_client import AiohttpUpstream
-from gateway.upstream.interface import RESEND_WITHIN_S, StaleConnection, Upstream
+from gateway.errors import ProviderBadResponse, StoreUnavailable
+from gateway.storage.upload_spool import UploadSpool
+from gateway.upstream.aiohttp_client import AiohttpClient
+from gateway.upstream.interface import RESEND_WITHIN_S, HttpClient, StaleConnection
 from gateway.upstream.request_body import BASE64_BYTES, PIECE_BYTES, ContentPayload
 from tests.support.scripted_upstream import COMPLETION, FIN, RST, Act, ScriptedUpstream, answer
 from tests.support.upstream_requests import HEADERS, LIMIT, TIMEOUTS, until
@@ -62,11 +62,11 @@ def upload(spooled: Watched) -> Upload:
     return Upload("image", "a.png", "image/png", spooled.data[:512], spooled)
 
 
-def plan(url: str, content: Content, timeouts: Timeouts = TIMEOUTS) -> Plan:
-    return Plan("POST", url, HEADERS, content, timeouts)
+def plan(url: str, content: Content, timeouts: Timeouts = TIMEOUTS) -> HttpRequest:
+    return HttpRequest("POST", url, HEADERS, content, timeouts)
 
 
-async def ask(upstream: Upstream, url: str, content: Content) -> tuple[int, bytes]:
+async def ask(upstream: HttpClient, url: str, content: Content) -> tuple[int, bytes]:
     reply = await upstream.send(plan(url, content))
     try:
         return reply.status, await reply.read(LIMIT)
@@ -102,7 +102,7 @@ async def provider(serve: Serve) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, BASE64_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES + 1])
-async def test_bytes_and_files_arrive_in_their_order_with_their_length(upstream: Upstream, size: int) -> None:
+async def test_bytes_and_files_arrive_in_their_order_with_their_length(upstream: HttpClient, size: int) -> None:
     data = data_of(size)
     file = upload(Watched(data))
     content = Content((b"before", FilePiece(file), b"", FilePiece(file, base64=True), b"after"))
@@ -115,9 +115,9 @@ async def test_bytes_and_files_arrive_in_their_order_with_their_length(upstream:
     assert seen.headers["content-type"] == HEADERS["Content-Type"]
 
 
-async def test_a_file_of_the_spool_goes_to_several_providers_at_once(upstream: Upstream, tmp_path: Path) -> None:
+async def test_a_file_of_the_spool_goes_to_several_providers_at_once(upstream: HttpClient, tmp_path: Path) -> None:
     data = data_of(700_000)
-    spooled = Spool(tmp_path, limit_bytes=2**30).find_share(1).open()
+    spooled = UploadSpool(tmp_path, limit_bytes=2**30).find_share(1).open()
     await spooled.write(data)
     file = Upload("image", "a.png", "image/png", b"", spooled)
     async with ScriptedUpstream([HELLO]) as one, ScriptedUpstream([HELLO]) as two:
@@ -133,7 +133,7 @@ async def test_a_file_of_the_spool_goes_to_several_providers_at_once(upstream: U
 
 
 @pytest.mark.parametrize("act", [FIN, RST])
-async def test_after_a_stale_connection_the_whole_body_can_be_sent_again(upstream: Upstream, act: Act) -> None:
+async def test_after_a_stale_connection_the_whole_body_can_be_sent_again(upstream: HttpClient, act: Act) -> None:
     data = data_of(3_000_000)
     content = Content((b"<", FilePiece(upload(Watched(data))), b">"))
     async with ScriptedUpstream([HELLO], [act], [HELLO]) as up:
@@ -145,7 +145,7 @@ async def test_after_a_stale_connection_the_whole_body_can_be_sent_again(upstrea
         assert [seen.body == b"<" + data + b">" for seen in up.received] == [True, True, True]
 
 
-async def test_a_kept_connection_that_breaks_while_the_body_is_written_is_stale(upstream: Upstream) -> None:
+async def test_a_kept_connection_that_breaks_while_the_body_is_written_is_stale(upstream: HttpClient) -> None:
     """However long that took: nobody can have worked on a request that was not all there."""
     served: list[int] = []
 
@@ -167,7 +167,7 @@ async def test_a_kept_connection_that_breaks_while_the_body_is_written_is_stale(
         assert served == [1]
 
 
-async def test_a_provider_that_does_not_read_is_waited_for_with_little_in_memory(upstream: Upstream) -> None:
+async def test_a_provider_that_does_not_read_is_waited_for_with_little_in_memory(upstream: HttpClient) -> None:
     spooled = Watched(bytes(50_000_000))
     go = asyncio.Event()
 
@@ -196,7 +196,7 @@ async def test_a_provider_that_does_not_read_is_waited_for_with_little_in_memory
 
 @pytest.mark.parametrize("read", [0, 1_000_000])
 @pytest.mark.parametrize("end", ["stay", "finish", "close"])
-async def test_a_provider_that_refuses_early_gives_its_answer(upstream: Upstream, read: int, end: str) -> None:
+async def test_a_provider_that_refuses_early_gives_its_answer(upstream: HttpClient, read: int, end: str) -> None:
     spooled = Watched(bytes(20_000_000))
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -216,7 +216,7 @@ async def test_a_provider_that_refuses_early_gives_its_answer(upstream: Upstream
     assert spooled.total < 20_000_000
 
 
-async def test_after_a_refusal_nothing_more_is_sent_and_its_connection_is_not_used_again(upstream: Upstream) -> None:
+async def test_after_a_refusal_nothing_more_is_sent_and_its_connection_is_not_used_again(upstream: HttpClient) -> None:
     connections = 0
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -243,7 +243,7 @@ async def test_after_a_refusal_nothing_more_is_sent_and_its_connection_is_not_us
 
 
 async def test_a_caller_who_leaves_half_way_leaves_no_connection_to_a_provider_that_does_not_read(
-    upstream: Upstream,
+    upstream: HttpClient,
 ) -> None:
     async def stall(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         transport: Any = writer.transport  # uvloop's are no asyncio.Transport by their class
@@ -263,7 +263,7 @@ async def test_a_caller_who_leaves_half_way_leaves_no_connection_to_a_provider_t
         await until(lambda: not count(port))
 
 
-async def test_a_file_that_cannot_be_read_is_our_fault_and_not_the_providers(upstream: Upstream) -> None:
+async def test_a_file_that_cannot_be_read_is_our_fault_and_not_the_providers(upstream: HttpClient) -> None:
     lost = StoreUnavailable("The upload cannot be read", retry_after_s=5)
     for spooled in (Watched(bytes(900_000), fault=lost), Watched(bytes(1000), claimed=400_000)):
         async with ScriptedUpstream([answer(COMPLETION)]) as up:
@@ -272,23 +272,23 @@ async def test_a_file_that_cannot_be_read_is_our_fault_and_not_the_providers(ups
             assert not up.received
 
 
-async def test_a_provider_that_breaks_half_way_is_an_upstream_error(upstream: Upstream) -> None:
+async def test_a_provider_that_breaks_half_way_is_an_upstream_error(upstream: HttpClient) -> None:
     async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(100_000)
         sock = writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     async with provider(reset) as url:
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await ask(upstream, url, Content((FilePiece(upload(Watched(bytes(9_000_000)))),)))
 
 
 async def test_the_headers_may_not_claim_another_length() -> None:
-    upstream = AiohttpUpstream()
+    upstream = AiohttpClient()
     content = Content((FilePiece(upload(Watched(b"12345"))),))
     async with ScriptedUpstream([HELLO]) as up:
-        with pytest.raises(UpstreamError):
-            await upstream.send(Plan("POST", up.base_url, {**HEADERS, "Content-Length": "4"}, content, TIMEOUTS))
+        with pytest.raises(ProviderBadResponse):
+            await upstream.send(HttpRequest("POST", up.base_url, {**HEADERS, "Content-Length": "4"}, content, TIMEOUTS))
     await upstream.close()
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.domain.http_request import Plan
-from gateway.errors import UpstreamError
-from gateway.upstream.interface import Upstream
-from gateway.upstream.request_head import MAX_ROUTES, Routes
+from gateway.domain.http_request import HttpRequest
+from gateway.errors import ProviderBadResponse
+from gateway.upstream.interface import HttpClient
+from gateway.upstream.request_head import MAX_ROUTES, RequestHeadCache
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.upstream_requests import HEADERS, plan
 
@@ -19,7 +19,7 @@ HELLO = answer(b"hello")
 def write(
     url: str = "http://host/v1", headers: dict[str, str] | None = None, length: int | None = 2, **more: Any
 ) -> bytes:
-    route = Routes().find(Plan(more.pop("method", "POST"), url, {}, **more))
+    route = RequestHeadCache().find(HttpRequest(more.pop("method", "POST"), url, {}, **more))
     return route.write_head({"A": "b"} if headers is None else headers, length)
 
 
@@ -47,7 +47,7 @@ def test_a_url_is_written_as_http_wants_it(url: str, target: bytes, host: bytes)
     assert write(url).startswith(b"POST " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\n")
 
 
-async def test_both_drivers_write_a_url_alike(upstream: Upstream) -> None:
+async def test_both_drivers_write_a_url_alike(upstream: HttpClient) -> None:
     async with ScriptedUpstream([HELLO]) as up:
         reply = await upstream.send(plan(up, url=f"{up.base_url}/a b/é?q=ü%2F&x=[1]#there"))
         reply.close()
@@ -93,7 +93,7 @@ def test_a_proxy_for_plain_http_is_told_all_of_the_url() -> None:
     ],
 )
 def test_what_must_not_be_sentis_refused_before_anything_is(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UpstreamError, match="cannot be sent") as caught:
+    with pytest.raises(ProviderBadResponse, match="cannot be sent") as caught:
         write(**wrong)
     assert caught.value.phase == "connect"
     assert "hidden" not in str(caught.value)
@@ -107,7 +107,7 @@ odd = st.text("aZ-: \t\r\n\x00\x0b\x85é\u2028\u20ac\ud800", max_size=8)
 def test_whatever_is_in_a_plan_its_head_has_as_many_lines_as_headers(headers: dict[str, str], path: str) -> None:
     try:
         head = write(f"http://host/{path}", headers)
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     lines = head.split(b"\r\n")
     assert len(lines) == len(headers) + 5 - ("host" in {name.lower() for name in headers})
@@ -116,7 +116,7 @@ def test_whatever_is_in_a_plan_its_head_has_as_many_lines_as_headers(headers: di
 
 
 def test_a_head_is_written_anew_when_a_header_changes_and_only_then() -> None:
-    route = Routes().find(Plan("POST", "http://host/", {}))
+    route = RequestHeadCache().find(HttpRequest("POST", "http://host/", {}))
     headers = dict(HEADERS)
     first = route.write_head(headers, 1)
     written = route._written
@@ -128,10 +128,10 @@ def test_a_head_is_written_anew_when_a_header_changes_and_only_then() -> None:
 
 
 def test_routes_are_remembered_within_bounds_and_lead_to_one_origin() -> None:
-    routes = Routes()
-    first = routes.find(Plan("GET", "http://host/0", {}))
+    routes = RequestHeadCache()
+    first = routes.find(HttpRequest("GET", "http://host/0", {}))
     for number in range(MAX_ROUTES - 1):
-        assert routes.find(Plan("POST", f"http://host/{number}", {})).origin is first.origin
-    assert routes.find(Plan("GET", "http://host/0", {})) is first
-    routes.find(Plan("GET", "http://other/", {}))
+        assert routes.find(HttpRequest("POST", f"http://host/{number}", {})).origin is first.origin
+    assert routes.find(HttpRequest("GET", "http://host/0", {})) is first
+    routes.find(HttpRequest("GET", "http://other/", {}))
     assert len(routes._routes) == len(routes._origins) == 1

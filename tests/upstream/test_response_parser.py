@@ -13,8 +13,8 @@ from gateway.upstream.response_parser import (
     MAX_FIELDS,
     MAX_HEAD_BYTES,
     MAX_PUSH_BYTES,
-    Fields,
-    Framing,
+    Headers,
+    ResponseParser,
     read_chunks,
 )
 from tests.support.scripted_upstream import LAST_CHUNK, SSE_HEAD, answer, chunk
@@ -35,9 +35,9 @@ class Seen:
         return b"".join(self.payloads)
 
 
-def read_all(pieces: list[bytes], *, fast: bool = False) -> tuple[Seen, Framing]:
+def read_all(pieces: list[bytes], *, fast: bool = False) -> tuple[Seen, ResponseParser]:
     """Take every piece as a connection does, with or without the short way."""
-    framing, seen = Framing(), Seen()
+    framing, seen = ResponseParser(), Seen()
     for piece in pieces:
         payload = read_chunks(piece) if fast and framing.at_chunk else None
         if payload is None:
@@ -229,7 +229,7 @@ def test_where_an_answer_ends_is_known_to_the_byte(made: tuple[bytes, bytes], at
 @settings(max_examples=40)
 @given(st.lists(answers(), min_size=2, max_size=4), cuts)
 def test_one_framing_reads_answers_one_after_the_other(row: list[tuple[bytes, bytes]], at: list[int]) -> None:
-    framing = Framing()
+    framing = ResponseParser()
     for raw, body in row:
         framing.begin()
         assert b"".join(framing.take(piece) for piece in cut(raw, at)) == body
@@ -242,7 +242,7 @@ def test_one_framing_reads_answers_one_after_the_other(row: list[tuple[bytes, by
     st.sampled_from([b"", OK, SSE_HEAD, SSE_HEAD[:-2], b"HTTP/1.1 100 C\r\n"]),
 )
 def test_whatever_comes_nothing_is_raised(pieces: list[bytes], head: bytes) -> None:
-    framing = Framing()
+    framing = ResponseParser()
     framing.take(head)
     for piece in pieces:
         assert isinstance(framing.take(piece), bytes)
@@ -320,7 +320,7 @@ def test_a_head_that_is_not_to_be_trusted_breaks(raw: bytes, step: int) -> None:
     "head", [OK + b"X: ", SSE_HEAD + b"5;", SSE_HEAD + b"0\r\nX: "], ids=["head", "extension", "trailer"]
 )
 def test_what_is_no_body_has_an_end(head: bytes) -> None:
-    framing = Framing()
+    framing = ResponseParser()
     framing.take(head)
     for _ in range(MAX_HEAD_BYTES // 1000 + 2):
         assert framing.take(b"y" * 1000) == b""
@@ -330,12 +330,12 @@ def test_what_is_no_body_has_an_end(head: bytes) -> None:
 def test_sixteen_interim_answers_are_passed_over() -> None:
     seen, framing = read_all([b"HTTP/1.1 100 Continue\r\nX-Early: y\r\n\r\n" * 16 + answer(b"hello")])
     assert (seen.body, framing.complete) == (b"hello", True)
-    assert "x-early" not in Fields(framing.head)
+    assert "x-early" not in Headers(framing.head)
 
 
 def test_fields_are_found_whatever_their_case_and_the_first_of_two_counts() -> None:
     _, framing = read_all([OK + b"X-Name:  caf\xe9\t \r\nX-Empty:\r\nX-NAME: two\r\nContent-Length: 0\r\n\r\n"])
-    fields = Fields(framing.head)
+    fields = Headers(framing.head)
     assert fields["x-nAmE"] == "caf\xe9"
     assert fields["X-Empty"] == ""
     assert fields.get("Café", "none") == fields.get("\ud800", "none") == "none"
@@ -368,7 +368,7 @@ def test_the_fields_of_a_head_are_those_that_llhttp_would_tell(
         fields = Reference(head[: head.index(b"\r\n\r\n") + 4]).fields
         told = dict(reversed(fields))
         assert alone.headed
-        assert dict(Fields(framing.head)) == {
+        assert dict(Headers(framing.head)) == {
             name.decode("latin-1"): said.decode("latin-1") for name, said in told.items()
         }
         assert (framing.length is None) == (b"content-length" not in told)

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.ip_address import Networks, read_networks
-from gateway.errors import UpstreamError, UpstreamFault, UpstreamTimeout
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout
 from gateway.upstream.interface import Fetcher
-from gateway.upstream.safe_fetch import MAX_REDIRECTS, MAX_URL, GuardedFetcher, _read_url
+from gateway.upstream.safe_fetch import MAX_REDIRECTS, MAX_URL, SafeFetcher, _read_url
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 from tests.support.upstream_requests import until
 
@@ -61,8 +61,8 @@ def names() -> Names:
 
 
 @pytest.fixture
-async def fetcher(allowing: Settings, names: Names) -> AsyncIterator[GuardedFetcher]:
-    fetcher = GuardedFetcher(allow=allowing.find, resolver=names)
+async def fetcher(allowing: Settings, names: Names) -> AsyncIterator[SafeFetcher]:
+    fetcher = SafeFetcher(allow=allowing.find, resolver=names)
     yield fetcher
     await fetcher.close()
     del fetcher
@@ -83,7 +83,7 @@ async def fetch(
 
 async def fail(fetcher: Fetcher, url: str, trusted: str | None = None, proxy: str | None = None, **more: float) -> str:
     """What is said of a fetch that must fail: never an address, nor any part of a URL."""
-    with pytest.raises(UpstreamFault) as raised:
+    with pytest.raises(ProviderError) as raised:
         await fetch(fetcher, url, trusted, proxy, **more)  # type: ignore[arg-type]
     said = raised.value.message
     assert not any(part in said for part in ("127.0", "://", ".test", "localhost", "secret"))
@@ -285,13 +285,13 @@ async def test_an_encoding_that_was_not_asked_foris_refused(fetcher: Fetcher, en
 )
 async def test_what_breaks_is_an_upstream_error(fetcher: Fetcher, script: Script) -> None:
     async with ScriptedUpstream(script) as up:
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await fetch(fetcher, up.base_url, up.base_url)
         await until(lambda: up.open_connections == 0)
 
 
 async def test_the_librarys_own_words_are_kept_for_the_log(fetcher: Fetcher) -> None:
-    with pytest.raises(UpstreamError) as raised:
+    with pytest.raises(ProviderBadResponse) as raised:
         await fetch(fetcher, "http://files.test:8080/")
     assert isinstance(raised.value.__cause__, aiohttp.ClientConnectorError)
     assert "127.0.0.1 is not public" in str(raised.value.__cause__)
@@ -312,14 +312,14 @@ async def test_the_librarys_own_words_are_kept_for_the_log(fetcher: Fetcher) -> 
 )
 async def test_everything_together_has_one_deadline(fetcher: Fetcher, scripts: list[Script]) -> None:
     async with ScriptedUpstream(*scripts) as up:
-        with pytest.raises(UpstreamTimeout, match="took too long"):
+        with pytest.raises(ProviderTimeout, match="took too long"):
             await fetch(fetcher, up.base_url, up.base_url, timeout_s=0.1)
         await until(lambda: up.open_connections == 0)
 
 
 async def test_a_name_that_is_not_answered_has_the_same_deadline(fetcher: Fetcher, names: Names) -> None:
     names.delay_s = 60
-    with pytest.raises(UpstreamTimeout):
+    with pytest.raises(ProviderTimeout):
         await fetch(fetcher, "http://files.test/", timeout_s=0.05)
 
 
@@ -333,10 +333,10 @@ async def test_a_fetch_that_is_given_up_leaves_no_connection(fetcher: Fetcher) -
         await until(lambda: up.open_connections == 0)
 
 
-async def test_what_was_closed_fetches_nothing(fetcher: GuardedFetcher) -> None:
+async def test_what_was_closed_fetches_nothing(fetcher: SafeFetcher) -> None:
     async with ScriptedUpstream([FILE]) as up:
         await fetcher.close()
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await fetch(fetcher, up.base_url, up.base_url)
         assert up.connections == 0
 
@@ -388,7 +388,7 @@ def test_any_text_is_a_url_or_an_error(text: str) -> None:
     for read in (lambda: _read_url(text), lambda: _read_url(text, base)):
         try:
             url = read()
-        except UpstreamError:
+        except ProviderBadResponse:
             continue
         assert url.scheme in {"http", "https"}
         assert url.raw_host
@@ -398,7 +398,7 @@ def test_any_text_is_a_url_or_an_error(text: str) -> None:
 def test_a_url_has_a_bound() -> None:
     start = "http://files.test/"
     _read_url(start + "x" * (MAX_URL - len(start)))
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         _read_url(start + "x" * (MAX_URL - len(start) + 1))
 
 

@@ -9,9 +9,9 @@ import attrs
 import pytest
 
 from gateway.domain.ip_address import Networks, read_networks
-from gateway.errors import ContentGone, EgressRefused, UpstreamError, UpstreamFault, UpstreamTimeout
-from gateway.upstream.interface import FileAsk, FileRefused, OpenFile
-from gateway.upstream.safe_fetch import MAX_REDIRECTS, GuardedFetcher
+from gateway.errors import EgressRefused, ProviderBadResponse, ProviderContentGone, ProviderError, ProviderTimeout
+from gateway.upstream.interface import FetchedFile, FileRefused, FileRequest
+from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
 from gateway.upstream.safe_fetch_response import MAX_HEARD, PIECE
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 from tests.support.upstream_requests import until
@@ -30,7 +30,7 @@ class Allowing:
 
     def __init__(self) -> None:
         self.networks: Networks = ()
-        self.fetcher = GuardedFetcher(allow=lambda: self.networks)
+        self.fetcher = SafeFetcher(allow=lambda: self.networks)
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ async def guard() -> AsyncIterator[Allowing]:
     gc.collect(1)  # the young ones: what was not released says so now, in the test that is to blame
 
 
-def ask(up: ScriptedUpstream, path: str = "/1.mp4", **more: object) -> FileAsk:
+def ask(up: ScriptedUpstream, path: str = "/1.mp4", **more: object) -> FileRequest:
     """A file on the channel's own server, asked for with its key."""
-    at = FileAsk(f"http://127.0.0.1:{up.port}{path}", up.base_url, signature=SIGNATURE, connect_s=5, idle_s=5)
+    at = FileRequest(f"http://127.0.0.1:{up.port}{path}", up.base_url, signature=SIGNATURE, connect_s=5, idle_s=5)
     return attrs.evolve(at, **more)  # type: ignore[arg-type]
 
 
-async def read_all(file: OpenFile) -> bytes:
+async def read_all(file: FetchedFile) -> bytes:
     try:
         pieces = []
         while piece := await file.read():
@@ -60,16 +60,16 @@ async def read_all(file: OpenFile) -> bytes:
     return b"".join(pieces)
 
 
-async def fail(guard: Allowing, wanted: FileAsk) -> UpstreamFault:
+async def fail(guard: Allowing, wanted: FileRequest) -> ProviderError:
     """The fault of a file that must not open: it never says an address, nor any part of a URL."""
-    with pytest.raises(UpstreamFault) as raised:
+    with pytest.raises(ProviderError) as raised:
         await guard.fetcher.open(wanted)
     assert not any(part in raised.value.message for part in ("127", "://", "mp4", "key"))
     return raised.value
 
 
-async def fail_to_post(guard: Allowing, url: str, timeout_s: float = 5) -> UpstreamFault:
-    with pytest.raises(UpstreamFault) as raised:
+async def fail_to_post(guard: Allowing, url: str, timeout_s: float = 5) -> ProviderError:
+    with pytest.raises(ProviderError) as raised:
         await guard.fetcher.post(url, b"{}", HEADERS, timeout_s)
     assert raised.value.message.startswith("The webhook's ")
     assert not any(part in raised.value.message for part in ("127", "://", "hook?"))
@@ -191,13 +191,13 @@ async def test_of_a_range_some_other_answers_are_heard(guard: Allowing, status: 
 @pytest.mark.parametrize("wanted", [None, "bytes=0-"])
 async def test_a_file_that_is_not_there_is_told_apart(guard: Allowing, status: int, wanted: str | None) -> None:
     async with ScriptedUpstream([answer({"error": "secret"}, status)]) as up:
-        assert isinstance(await fail(guard, ask(up, wanted=wanted)), ContentGone)
+        assert isinstance(await fail(guard, ask(up, wanted=wanted)), ProviderContentGone)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip"])
 async def test_an_encoded_fileis_refused_for_its_ranges_and_lengths_would_lie(guard: Allowing, encoding: str) -> None:
     async with ScriptedUpstream([answer(gzip.compress(b"x"), content_encoding=encoding)]) as up:
-        assert isinstance(await fail(guard, ask(up)), UpstreamError)
+        assert isinstance(await fail(guard, ask(up)), ProviderBadResponse)
         await until(lambda: up.open_connections == 0)
 
 
@@ -214,18 +214,18 @@ async def test_an_encoded_fileis_refused_for_its_ranges_and_lengths_would_lie(gu
 )
 async def test_a_file_that_breaks_off_is_no_file(guard: Allowing, end: Script) -> None:
     async with ScriptedUpstream(end) as up:
-        with pytest.raises(UpstreamError) as raised:  # noqa: PT012 - what breaks at once may do so at its headers
+        with pytest.raises(ProviderBadResponse) as raised:  # noqa: PT012 - what breaks at once may do so at its headers
             file = await guard.fetcher.open(ask(up))
             while await file.read():
                 pass
-        assert not isinstance(raised.value, UpstreamTimeout)
+        assert not isinstance(raised.value, ProviderTimeout)
         await until(lambda: up.open_connections == 0)
 
 
 @pytest.mark.parametrize("script", [[FIN], [RST], [b"no http\r\n\r\n", FIN], [b"HTTP/1.1 200", FIN]])
 async def test_what_has_no_headers_is_an_upstream_error(guard: Allowing, script: Script) -> None:
     async with ScriptedUpstream(script) as up:
-        assert isinstance(await fail(guard, ask(up)), UpstreamError)
+        assert isinstance(await fail(guard, ask(up)), ProviderBadResponse)
         await until(lambda: up.open_connections == 0)
 
 
@@ -236,7 +236,7 @@ async def test_what_has_no_headers_is_an_upstream_error(guard: Allowing, script:
 )
 async def test_headers_have_one_deadline_with_their_redirects(guard: Allowing, scripts: list[Script]) -> None:
     async with ScriptedUpstream(*scripts) as up:
-        assert isinstance(await fail(guard, ask(up, connect_s=0.1)), UpstreamTimeout)
+        assert isinstance(await fail(guard, ask(up, connect_s=0.1)), ProviderTimeout)
         await until(lambda: up.open_connections == 0)
 
 
@@ -248,11 +248,11 @@ async def test_a_body_has_no_deadline_as_long_as_something_comes(guard: Allowing
 async def test_a_body_that_stops_coming_is_given_up(guard: Allowing) -> None:
     async with ScriptedUpstream([FILE[:-1], STALL]) as up:
         file = await guard.fetcher.open(ask(up, idle_s=0.05))
-        with pytest.raises(UpstreamTimeout):  # noqa: PT012 - after as many pieces as there are
+        with pytest.raises(ProviderTimeout):  # noqa: PT012 - after as many pieces as there are
             while await file.read():
                 pass
         await until(lambda: up.open_connections == 0)
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await file.read()
 
 
@@ -292,7 +292,7 @@ async def test_a_file_that_is_closed_is_not_read_on(guard: Allowing) -> None:
         file.close()
         file.close()
         await until(lambda: up.open_connections == 0)
-        with pytest.raises(UpstreamError):  # noqa: PT012 - whatever had come before
+        with pytest.raises(ProviderBadResponse):  # noqa: PT012 - whatever had come before
             while await file.read():
                 pass
 
@@ -386,7 +386,7 @@ async def test_a_receiver_may_say_what_belongs_to_its_status(guard: Allowing) ->
 async def test_a_receiver_that_does_not_answer_is_an_upstream_error(guard: Allowing, script: Script) -> None:
     guard.networks = LOOPBACK
     async with ScriptedUpstream(script) as up:
-        assert isinstance(await fail_to_post(guard, up.base_url), UpstreamError)
+        assert isinstance(await fail_to_post(guard, up.base_url), ProviderBadResponse)
         await until(lambda: up.open_connections == 0)
 
 
@@ -394,7 +394,7 @@ async def test_a_receiver_that_does_not_answer_is_an_upstream_error(guard: Allow
 async def test_a_receiver_has_a_deadline(guard: Allowing, script: Script) -> None:
     guard.networks = LOOPBACK
     async with ScriptedUpstream(script) as up:
-        assert isinstance(await fail_to_post(guard, up.base_url, timeout_s=0.05), UpstreamTimeout)
+        assert isinstance(await fail_to_post(guard, up.base_url, timeout_s=0.05), ProviderTimeout)
         await until(lambda: up.open_connections == 0)
 
 
@@ -406,6 +406,6 @@ async def test_headers_that_cannot_be_sent_are_not(guard: Allowing, send: str) -
             "open": lambda: guard.fetcher.open(ask(up, wanted="bytes=0-\r\nX: y")),
             "post": lambda: guard.fetcher.post(up.base_url, b"", {"X": "a\r\nb"}, 5),
         }
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await ways[send]()  # type: ignore[misc]
         assert up.received == []

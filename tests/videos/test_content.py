@@ -10,21 +10,21 @@ from structlog.testing import capture_logs
 
 from gateway.domain.video import VideoJob
 from gateway.errors import (
-    ContentGone,
     InvalidRequest,
     NotFound,
+    ProviderBadResponse,
+    ProviderContentGone,
+    ProviderTimeout,
     StoreUnavailable,
-    UpstreamError,
-    UpstreamTimeout,
 )
 from gateway.routing.target import Way
-from gateway.storage.media_files import FileMediaStore
+from gateway.storage.media_files import MediaFiles
 from gateway.videos import content as room
-from gateway.videos.content import Footage
+from gateway.videos.content import VideoContent
 from tests.support.image_providers import draw
 from tests.support.video_services import CLIP, Reel, Stage, play, refuse, run, task
 
-BROKEN = UpstreamError("It broke off", phase="body")
+BROKEN = ProviderBadResponse("It broke off", phase="body")
 
 
 async def begin(stage: Stage) -> tuple[VideoJob, Way]:
@@ -72,7 +72,7 @@ def test_what_is_not_the_whole_video_is_not_kept(reel: Reel) -> None:
         stage = Stage(play(task(), task("completed")))
         stage.files.reels = [attrs.evolve(reel, pieces=list(reel.pieces))]
         job, way = await begin(stage)
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             await stage.footage.fetch(way, job)
         assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
         assert stage.files.reels[0].closed  # type: ignore[union-attr]
@@ -86,7 +86,7 @@ def test_what_is_too_large_by_its_own_word_is_not_begun() -> None:
         reel = Reel(pieces(CLIP), room.MAX_VIDEO_BYTES + 1)
         stage.files.reels = [reel]
         job, way = await begin(stage)
-        with pytest.raises(ContentGone):
+        with pytest.raises(ProviderContentGone):
             await stage.footage.fetch(way, job)
         assert len(reel.pieces) == len(pieces(CLIP)), "not a byte of it is read"
         assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
@@ -124,7 +124,7 @@ def test_a_file_that_trickles_in_is_given_up(piece: bytes, wait_s: float, given_
         if given_up_s is None:
             assert (await stage.footage.fetch(way, job)).size == len(CLIP) + 12 * len(piece)
             return
-        with pytest.raises(UpstreamTimeout):
+        with pytest.raises(ProviderTimeout):
             await stage.footage.fetch(way, job)
         assert stage.loop.time() - began == pytest.approx(given_up_s)
         assert (stage.shelf.files, stage.shelf.open_drafts) == ({}, 0)
@@ -149,9 +149,9 @@ def test_a_disk_that_is_full_keeps_nothing_and_says_so() -> None:
 def test_a_file_that_is_gone_is_said_to_be() -> None:
     async def scene() -> None:
         stage = Stage(play(task(), task("completed")))
-        stage.files.reels = [ContentGone("It is not there")]
+        stage.files.reels = [ProviderContentGone("It is not there")]
         job, way = await begin(stage)
-        with pytest.raises(ContentGone):
+        with pytest.raises(ProviderContentGone):
             await stage.footage.fetch(way, job)
         assert stage.shelf.drafts == []
 
@@ -160,10 +160,10 @@ def test_a_file_that_is_gone_is_said_to_be() -> None:
 
 async def test_on_a_real_disk_nothing_is_left_of_what_broke_off(tmp_path: Path) -> None:
     stage = Stage(play(task(), task("completed")))
-    footage = Footage(FileMediaStore(tmp_path), stage.filming)
+    footage = VideoContent(MediaFiles(tmp_path), stage.filming)
     job, way = await begin(stage)
     stage.files.reels = [Reel([*pieces(CLIP)[:3], BROKEN], len(CLIP)), Reel(pieces(CLIP), len(CLIP))]
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         await footage.fetch(way, job)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     media = await footage.fetch(way, job)
@@ -223,12 +223,12 @@ def test_another_variant_is_the_providers_or_named_as_one_that_is_not() -> None:
     run(scene())
 
 
-@pytest.mark.parametrize("answer", [refuse(404), refuse(500), UpstreamError("It broke"), task("completed")])
+@pytest.mark.parametrize("answer", [refuse(404), refuse(500), ProviderBadResponse("It broke"), task("completed")])
 def test_what_nobody_has_any_more_is_not_found_whatever_is_said_of_its_task(answer: Any) -> None:
     async def scene() -> None:
         stage = Stage(play(task(), answer))
         job, _ = await begin(stage)
-        stage.files.reels = [ContentGone("It is not there")]
+        stage.files.reels = [ProviderContentGone("It is not there")]
         with pytest.raises(NotFound):
             await stage.footage.open(job, "video", None)
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.audit_log import Actor, AuditFilter
-from gateway.domain.request_log import RequestRow
+from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import CANCELLED, TIMEOUT, VideoFilter, VideoJob
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.videos.jobs import CLOSE_TIMEOUT_S, check_completed, write_end
@@ -129,7 +129,7 @@ BEGUN = VideoJob("video_1", RECEIPT, "x", state="processing", seconds="4", cost_
     ids=["completed", "failed", "cancelled", "never asked", "asked", "of unknown length"],
 )  # fmt: skip
 def test_the_row_of_a_job_says_how_it_ended(job: VideoJob, expected: dict[str, Any]) -> None:
-    row: RequestRow = write_end(job, RECEIPT.started_ms + 250)
+    row: RequestRecord = write_end(job, RECEIPT.started_ms + 250)
     assert {name: getattr(row, name) for name in expected} == expected
     assert (row.id, row.total_ms, row.settled_ms) == (RECEIPT.id, 250, RECEIPT.started_ms + 250)
     assert write_end(job, 0).total_ms == 0, "clocks are set back, too"

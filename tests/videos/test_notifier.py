@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from gateway.videos.notifier import Signals
+from gateway.videos.notifier import JobNotifier
 
 
 async def test_everybody_who_listens_for_a_name_hears_it_and_nobody_else() -> None:
-    signals = Signals()
+    signals = JobNotifier()
     async with signals.listen("a") as one, signals.listen("a") as two, signals.listen("b") as other:
         signals.ring("a")
         assert (one.is_set(), two.is_set(), other.is_set()) == (True, True, False)
@@ -18,7 +18,7 @@ async def test_everybody_who_listens_for_a_name_hears_it_and_nobody_else() -> No
 
 
 async def test_what_is_rung_before_somebody_waits_is_heard() -> None:
-    signals = Signals()
+    signals = JobNotifier()
     async with signals.listen("a") as bell:
         signals.ring("a")
         async with asyncio.timeout(1):
@@ -26,7 +26,7 @@ async def test_what_is_rung_before_somebody_waits_is_heard() -> None:
 
 
 async def test_a_bell_that_nobody_hears_costs_nothing() -> None:
-    signals = Signals()
+    signals = JobNotifier()
     signals.ring("a")
     async with signals.listen("a") as bell:
         assert not bell.is_set()
@@ -34,7 +34,7 @@ async def test_a_bell_that_nobody_hears_costs_nothing() -> None:
 
 
 async def test_nothing_is_left_of_who_has_left_however_it_left() -> None:
-    signals = Signals()
+    signals = JobNotifier()
     async with signals.listen("a") as stays:
         with pytest.raises(RuntimeError):
             async with signals.listen("a"):
@@ -56,7 +56,7 @@ async def test_nothing_is_left_of_who_has_left_however_it_left() -> None:
 
 async def test_one_may_leave_while_the_bell_is_rung() -> None:
     """What a bell wakes runs later: nobody's set of bells changes under it."""
-    signals = Signals()
+    signals = JobNotifier()
 
     async def wait() -> bool:
         async with signals.listen("a") as bell:

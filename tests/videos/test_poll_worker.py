@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from gateway.domain.video import Claim, VideoJob
 from gateway.errors import StoreUnavailable
 from gateway.videos.jobs import LEASE_MS
-from gateway.videos.poll_worker import AGAIN_MS, FETCHES, IDLE_S, MOST, RENEW_S, TICK_S, PollVideos
+from gateway.videos.poll_worker import AGAIN_MS, FETCHES, IDLE_S, MOST, RENEW_S, TICK_S, VideoPoller
 from tests.support.video_records import make_job
 from tests.support.video_services import MoodyStore, Stage, play, run, task
 
@@ -81,11 +81,11 @@ class House:
         self.ends: set[str] = set()
         self.wait_s = 5.0
 
-    def make_job(self) -> PollVideos:
-        return PollVideos(self.stage.videos, self, polls=lambda: self.polls)  # type: ignore[arg-type]
+    def make_job(self) -> VideoPoller:
+        return VideoPoller(self.stage.videos, self, polls=lambda: self.polls)  # type: ignore[arg-type]
 
     async def look(self, job: VideoJob) -> VideoJob | None:
-        """As a ``Watch`` does."""
+        """As a ``VideoTracker`` does."""
         assert job.owner == self.stage.videos.owner
         kind = f"{job.channel} fetching" if job.state == "fetching" else job.channel
         self.looked[job.id].append(self.now_s)

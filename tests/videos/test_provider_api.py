@@ -11,18 +11,18 @@ from gateway.domain.capability import Capability
 from gateway.domain.upload import Upload
 from gateway.domain.video import Reference, VideoJob
 from gateway.errors import (
-    ContentGone,
     InvalidRequest,
-    NotExpressible,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
-    UpstreamTimeout,
+    ProviderBadResponse,
+    ProviderContentGone,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderTimeout,
+    UnsupportedByProvider,
 )
-from gateway.formats.video_backend import Take
+from gateway.formats.video_backend import TaskStatus
 from gateway.routing.target import Way
-from gateway.videos.provider_api import POLL_TIMEOUT_S, Polled, SubmitUnknown, must_fetch, write_print
+from gateway.videos.provider_api import POLL_TIMEOUT_S, PollResult, SubmitOutcomeUnknown, must_fetch, write_print
 from tests.support.image_calls import upload
 from tests.support.image_providers import draw
 from tests.support.video_services import ID, Answer, Asked, Reel, Said, Stage, play, refuse, run, task
@@ -107,7 +107,7 @@ def test_what_is_said_of_a_task_is_read_with_how_long_to_wait() -> None:
         stage = Stage(play(task(), task("in_progress", progress=40, headers={"openai-poll-after-ms": "2500"})))
         job, way = await begin(stage)
         polled = await stage.filming.poll(way, job)
-        assert polled == Polled(Take("processing", progress=40), 2.5)
+        assert polled == PollResult(TaskStatus("processing", progress=40), 2.5)
         (asked,) = stage.provider.asked
         assert (asked.method, asked.path, asked.body) == ("GET", f"/videos/{ID}", None)
         assert asked.headers["Authorization"] == "Bearer key-of-up"
@@ -119,25 +119,25 @@ def test_what_is_said_of_a_task_is_read_with_how_long_to_wait() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (refuse(404), UpstreamRefused),
-        (refuse(429, Retry_After="9"), UpstreamLimited),
-        (refuse(500), UpstreamError),
-        (Said(b"<html></html>", 200), UpstreamError),
-        (Said({}, breaks=UpstreamError("The body broke", phase="body")), UpstreamError),
-        (Said({}, 500, breaks=UpstreamError("The body broke", phase="body")), UpstreamError),
-        (UpstreamTimeout("Connecting took too long", phase="connect"), UpstreamTimeout),
+        (refuse(404), ProviderRejected),
+        (refuse(429, Retry_After="9"), ProviderRateLimited),
+        (refuse(500), ProviderBadResponse),
+        (Said(b"<html></html>", 200), ProviderBadResponse),
+        (Said({}, breaks=ProviderBadResponse("The body broke", phase="body")), ProviderBadResponse),
+        (Said({}, 500, breaks=ProviderBadResponse("The body broke", phase="body")), ProviderBadResponse),
+        (ProviderTimeout("Connecting took too long", phase="connect"), ProviderTimeout),
     ],
 )
 def test_an_answer_that_is_none_is_a_fault_and_its_connection_is_given_back(
-    answer: Answer, kind: type[UpstreamFault]
+    answer: Answer, kind: type[ProviderError]
 ) -> None:
     async def scene() -> None:
         stage = Stage(play(task(), answer))
         job, way = await begin(stage)
-        with pytest.raises(UpstreamFault) as met:
+        with pytest.raises(ProviderError) as met:
             await stage.filming.poll(way, job)
         assert type(met.value) is kind
-        assert kind is not UpstreamLimited or met.value.rest_s == 9.0
+        assert kind is not ProviderRateLimited or met.value.rest_s == 9.0
         assert all(reply.closed for reply in stage.provider.replies)
 
     run(scene())
@@ -148,7 +148,7 @@ def test_an_answer_is_not_waited_for_for_ever() -> None:
         stage = Stage(play(task(), Said({}, wait_s=10**9)))
         job, way = await begin(stage)
         began = stage.loop.time()
-        with pytest.raises(UpstreamTimeout):
+        with pytest.raises(ProviderTimeout):
             await stage.filming.poll(way, job)
         assert stage.loop.time() - began == pytest.approx(POLL_TIMEOUT_S)
 
@@ -163,9 +163,9 @@ def test_what_cannot_be_said_is_another_channels_to_say_and_nothing_is_sent() ->
         stage = make_runway(Said({"id": RUNWAY_ID}))
         job, _ = await begin(stage, seconds=5, size="1280x720")
         stage.router.models = (Capability("*", remixes=True),)  # so the operator says, who is wrong
-        with pytest.raises(UpstreamFault) as met:
+        with pytest.raises(ProviderError) as met:
             await stage.submit(remix_of=attrs.evolve(job, state="completed"))
-        assert isinstance(met.value, NotExpressible)
+        assert isinstance(met.value, UnsupportedByProvider)
         assert (met.value.param, met.value.status, met.value.retryable) == ("video_id", 400, True)
         assert stage.provider.asked == []
 
@@ -187,7 +187,7 @@ def test_a_remix_is_asked_for_by_the_providers_own_name_of_the_original() -> Non
 
 
 def test_an_unknown_beginning_says_so_to_its_caller_and_to_whoever_tries_again() -> None:
-    fault = SubmitUnknown(UpstreamTimeout("The provider took too long", phase="headers"))
+    fault = SubmitOutcomeUnknown(ProviderTimeout("The provider took too long", phase="headers"))
     assert (fault.status, fault.public_code, fault.phase) == (504, "upstream_timeout", "headers")
     assert (fault.retryable, fault.should_retry) == (False, False)
     assert fault.message == "The provider took too long; whether the job was begun is not known"
@@ -267,12 +267,12 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
         fresh = FILE.replace("hush", "fresh")
         stage = make_runway(Said({"id": RUNWAY_ID}), Said({"id": RUNWAY_ID, "status": "SUCCEEDED", "output": [fresh]}))
         job, way = await begin(stage, seconds=5, size="1280x720")
-        stage.files.reels = [UpstreamError("The file was answered with status 403"), Reel([b"x"])]
+        stage.files.reels = [ProviderBadResponse("The file was answered with status 403"), Reel([b"x"])]
         found = await stage.filming.open_anew(way, attrs.evolve(job, clue=FILE), "video")
         assert isinstance(found, Reel)
         assert [ask.url for ask in stage.files.asked] == [FILE, fresh]
-        stage.files.reels = [ContentGone("It is not there")]
-        with pytest.raises(ContentGone):
+        stage.files.reels = [ProviderContentGone("It is not there")]
+        with pytest.raises(ProviderContentGone):
             await stage.filming.open_anew(way, attrs.evolve(job, clue=fresh), "video")
         assert len(stage.files.asked) == 3, "the same address is not asked twice"
 
@@ -282,21 +282,21 @@ def test_an_address_that_has_expired_is_asked_for_anew() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (refuse(404), ContentGone),
-        (refuse(410), ContentGone),
-        (refuse(400), UpstreamError),
-        (refuse(429), UpstreamError),
-        (refuse(500), UpstreamError),
+        (refuse(404), ProviderContentGone),
+        (refuse(410), ProviderContentGone),
+        (refuse(400), ProviderBadResponse),
+        (refuse(429), ProviderBadResponse),
+        (refuse(500), ProviderBadResponse),
     ],
 )
-def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(answer: Said, kind: type[UpstreamFault]) -> None:
+def test_who_does_not_say_where_a_file_is_is_not_its_readers_judge(answer: Said, kind: type[ProviderError]) -> None:
     """Where the address of a file has to be asked for, a refusal is the provider's matter, as it is of the file."""
 
     async def scene() -> None:
         stage = Stage(play(Said({"task_id": "1", "base_resp": {"status_code": 0}}), answer), "minimax", models=())
         stage.use(attrs.evolve(stage.channels[0], model_map=(("m", "MiniMax-Hailuo-2.3"),)))
         job, way = await begin(stage, seconds=6)
-        with pytest.raises(UpstreamFault) as met:
+        with pytest.raises(ProviderError) as met:
             await stage.filming.open(way, attrs.evolve(job, clue="205258526306433"), "video")
         assert type(met.value) is kind
         assert stage.files.asked == []
@@ -315,7 +315,7 @@ def test_a_task_is_stopped_and_forgotten_where_that_is_offered_and_nobody_is_tro
         assert stage.provider.asked == []
         assert await stage.filming.delete(way, job)
         assert [(asked.method, asked.path) for asked in stage.provider.asked] == [("DELETE", f"/videos/{ID}")]
-        for answer in (refuse(404), refuse(500), UpstreamError("It broke"), Said({}, wait_s=10**6)):
+        for answer in (refuse(404), refuse(500), ProviderBadResponse("It broke"), Said({}, wait_s=10**6)):
             stage.provider.clerk = play(answer)
             with capture_logs() as lines:
                 assert not await stage.filming.delete(way, job)

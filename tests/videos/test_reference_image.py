@@ -10,8 +10,8 @@ import pytest
 from gateway.domain.image import MAX_PICTURE_BYTES
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.domain.video import Reference
-from gateway.errors import ContentGone, InvalidRequest, UpstreamError, UpstreamTimeout
-from gateway.storage.upload_spool import Spool
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderContentGone, ProviderTimeout
+from gateway.storage.upload_spool import UploadSpool
 from gateway.videos.reference_image import References
 from tests.support.image_providers import draw
 
@@ -49,7 +49,7 @@ def bring_in(folder: Path, reference: Reference, found: Any = None, *, fetch: bo
     """What is to be sent (an address, or the upload's type, name, head and bytes), the table, and what is left held."""
 
     async def scene() -> Any:
-        spool, table = Spool(folder, limit_bytes=256 * MIB), Table(found)
+        spool, table = UploadSpool(folder, limit_bytes=256 * MIB), Table(found)
         references = References(table, spool)  # type: ignore[arg-type]
         async with references.bring_in(reference, 7, fetch=fetch) as brought:
             upload = brought.upload
@@ -137,9 +137,9 @@ def test_nobody_is_sent_to_a_private_place(tmp_path: Path, url: str) -> None:
         (Reference(url=f"data:image/png;base64,{'A' * (MAX_PICTURE_BYTES // 3 * 4 + 8)}"), None, "larger than 32 MB"),
         (Reference(url="https://a.test/1"), [b"<html>"], "no PNG"),
         (Reference(url="https://a.test/1"), [PNG, *[bytes(MIB)] * 32], "larger than 32 MB"),
-        (Reference(url="https://a.test/1"), UpstreamError("refused"), "could not be fetched"),
-        (Reference(url="https://a.test/1"), ContentGone("gone"), "could not be fetched"),
-        (Reference(url="https://a.test/1"), [PNG, UpstreamTimeout("stalled")], "could not be fetched"),
+        (Reference(url="https://a.test/1"), ProviderBadResponse("refused"), "could not be fetched"),
+        (Reference(url="https://a.test/1"), ProviderContentGone("gone"), "could not be fetched"),
+        (Reference(url="https://a.test/1"), [PNG, ProviderTimeout("stalled")], "could not be fetched"),
     ],
 )
 def test_what_is_no_picture_is_the_callers_mistake(tmp_path: Path, reference: Any, found: Any, why: str) -> None:

@@ -15,22 +15,22 @@ from gateway.errors import (
     Conflict,
     ContentBlocked,
     ContentForbidden,
-    Fault,
-    QuotaExhausted,
+    GatewayError,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderTimeout,
+    QuotaExceeded,
     RateLimited,
     ShuttingDown,
     StoreUnavailable,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
-    UpstreamTimeout,
 )
 from gateway.media.word_filter import WordList
 from gateway.videos.jobs import INSIST_S, LEASE_MS
-from gateway.videos.provider_api import SubmitUnknown, write_print
-from gateway.videos.submit import Ticket
+from gateway.videos.provider_api import SubmitOutcomeUnknown, write_print
+from gateway.videos.submit import Submission
 from tests.support.video_services import (
     A_SECOND,
     CALLER,
@@ -48,15 +48,15 @@ from tests.support.video_services import (
     task,
 )
 
-LOST = UpstreamError("The provider broke the connection", phase="headers")
-LATE = UpstreamTimeout("The provider took too long to answer", phase="headers")
-FAR = UpstreamError("The provider could not be reached", phase="connect")
+LOST = ProviderBadResponse("The provider broke the connection", phase="headers")
+LATE = ProviderTimeout("The provider took too long to answer", phase="headers")
+FAR = ProviderBadResponse("The provider could not be reached", phase="connect")
 HELD = 4 * A_SECOND
 
 
-async def see(stage: Stage, **ask: Any) -> Fault:
+async def see(stage: Stage, **ask: Any) -> GatewayError:
     """The fault that a call ends in."""
-    with pytest.raises(Fault) as met:
+    with pytest.raises(GatewayError) as met:
         await stage.submit(**ask)
     return met.value
 
@@ -171,23 +171,23 @@ def test_the_keys_own_webhook_is_told_where_the_call_names_none(asked: str | Non
 # ---- a provider says no
 
 
-REFUSALS: list[tuple[Answer, type[UpstreamFault], bool]] = [
-    (refuse(400), UpstreamRefused, False),
-    (refuse(404), UpstreamRefused, True),
+REFUSALS: list[tuple[Answer, type[ProviderError], bool]] = [
+    (refuse(400), ProviderRejected, False),
+    (refuse(404), ProviderRejected, True),
     (refuse(400, code="moderation_blocked"), ContentBlocked, False),
-    (refuse(401), UpstreamDenied, True),
-    (refuse(402), UpstreamDenied, True),
-    (refuse(429), UpstreamLimited, True),
-    (refuse(500), UpstreamError, True),
-    (refuse(503), UpstreamError, True),
-    (FAR, UpstreamError, True),
-    (UpstreamTimeout("Connecting took too long", phase="connect"), UpstreamTimeout, True),
+    (refuse(401), ProviderAuthError, True),
+    (refuse(402), ProviderAuthError, True),
+    (refuse(429), ProviderRateLimited, True),
+    (refuse(500), ProviderBadResponse, True),
+    (refuse(503), ProviderBadResponse, True),
+    (FAR, ProviderBadResponse, True),
+    (ProviderTimeout("Connecting took too long", phase="connect"), ProviderTimeout, True),
 ]
 
 
 @pytest.mark.parametrize(("answer", "kind", "elsewhere"), REFUSALS)
 def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_may(
-    answer: Answer, kind: type[UpstreamFault], elsewhere: bool
+    answer: Answer, kind: type[ProviderError], elsewhere: bool
 ) -> None:
     async def scene() -> None:
         alone = Stage(play(answer))
@@ -197,7 +197,7 @@ def test_a_refusal_leaves_a_row_and_no_job_and_another_channel_takes_it_if_it_ma
         (row,) = await alone.rows()
         assert (row.cost_nanos, row.reserved_nanos, row.attempts, row.channel) == (0, HELD, 1, "up")
         assert row.error_code == fault.public_code
-        assert row.ending == ("refused" if isinstance(fault, UpstreamRefused) else "upstream_failed")
+        assert row.ending == ("refused" if isinstance(fault, ProviderRejected) else "upstream_failed")
         assert alone.store._jobs == {}
 
         both = Stage(play(answer, task()), "custom", "custom")
@@ -236,7 +236,7 @@ def test_a_channel_that_has_no_words_for_it_is_passed_over_unasked() -> None:
 UNKNOWN: list[Answer] = [
     LOST,
     LATE,
-    UpstreamError("The provider's answer is no HTTP", phase="headers"),
+    ProviderBadResponse("The provider's answer is no HTTP", phase="headers"),
     Said(b"<html>Bad gateway</html>", 502),
     Said({}, 504),
     Said({}, 408),
@@ -245,7 +245,7 @@ UNKNOWN: list[Answer] = [
     Said(b"", 200),
     Said({"status": "queued"}, 200),
     Said({"id": "../x", "status": "queued"}, 201),
-    Said({}, 200, breaks=UpstreamError("The body broke off", phase="body")),
+    Said({}, 200, breaks=ProviderBadResponse("The body broke off", phase="body")),
 ]
 
 
@@ -255,7 +255,7 @@ def test_where_nobody_knows_whether_it_was_begun_it_fails_and_nobody_is_asked_ag
         stage = Stage(play(answer, task()), "custom", "custom")
         with capture_logs() as lines:
             fault = await see(stage)
-        assert isinstance(fault, SubmitUnknown)
+        assert isinstance(fault, SubmitOutcomeUnknown)
         assert (fault.should_retry, fault.retryable) == (False, False)
         assert fault.status in {502, 504}
         assert "not known" in fault.message
@@ -277,7 +277,7 @@ def test_a_provider_that_never_answers_is_waited_for_as_long_as_its_channel_says
     async def scene() -> None:
         stage = Stage(play(Said({}, wait_s=10**9)), "custom", "custom")
         began = stage.loop.time()
-        assert isinstance(await see(stage), SubmitUnknown)
+        assert isinstance(await see(stage), SubmitOutcomeUnknown)
         assert stage.loop.time() - began == pytest.approx(1_800.0)
         assert len(stage.provider.asked) == 1
 
@@ -290,7 +290,7 @@ def test_a_stop_in_the_middle_of_a_submit_is_no_reason_to_believe_that_it_was_no
         submitting = asyncio.create_task(stage.submit())
         await asyncio.sleep(1)
         stage.relay.break_off()
-        with pytest.raises(SubmitUnknown):
+        with pytest.raises(SubmitOutcomeUnknown):
             await submitting
         (job,) = stage.store._jobs.values()
         assert job.error_code == "submit_unknown"
@@ -313,7 +313,7 @@ def test_who_cannot_pay_is_refused_and_nothing_is_asked() -> None:
     async def scene() -> None:
         stage = Stage(play(task()))
         ticket = stage.order(broke())
-        with pytest.raises(QuotaExhausted):
+        with pytest.raises(QuotaExceeded):
             await stage.submissions.submit(ticket)
         assert stage.provider.asked == []
         assert ticket.row is not None
@@ -367,13 +367,13 @@ def test_what_came_to_nothing_is_not_under_way() -> None:
         stage = Stage(play(refuse(400)))
         stage.rules = attrs.evolve(stage.rules, max_open=1)
         for _ in range(3):
-            assert isinstance(await see(stage), UpstreamRefused)
+            assert isinstance(await see(stage), ProviderRejected)
         stage.store.refused = {"create": 2}
         for _ in range(2):
             assert isinstance(await see(stage), StoreUnavailable)
         stage.provider.clerk = play(LOST)
         for _ in range(2):
-            assert isinstance(await see(stage), SubmitUnknown)
+            assert isinstance(await see(stage), SubmitOutcomeUnknown)
         assert stage.videos.count_open(1) == 0
 
     run(scene())
@@ -540,7 +540,7 @@ def test_a_ticket_has_nothing_before_its_call_was_granted() -> None:
     async def scene() -> None:
         ticket = Stage(play(task())).order()
         assert attrs.astuple(ticket, recurse=False)[3:] == (None, None, None, None)
-        assert isinstance(ticket, Ticket)
+        assert isinstance(ticket, Submission)
 
     run(scene())
 

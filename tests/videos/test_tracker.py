@@ -8,12 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.video import LONGEST_HINT_S, VideoJob
-from gateway.errors import ContentGone, StoreUnavailable, UpstreamError, UpstreamTimeout
+from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, StoreUnavailable
 from gateway.videos.tracker import MOST_GONE, MOST_MISSED
 from tests.support.video_services import A_SECOND, CLIP, Answer, Reel, Said, Stage, play, refuse, run, task
 
 HELD = 4 * A_SECOND
-GONE = ContentGone("It is not there")
+GONE = ProviderContentGone("It is not there")
 
 
 async def begin(stage: Stage, state: str = "processing", **changes: Any) -> VideoJob:
@@ -72,9 +72,9 @@ NO_VERDICT: list[Answer] = [
     refuse(500), refuse(502), refuse(503), refuse(400), refuse(401), refuse(403), refuse(404, "Video not found"),
     refuse(410), refuse(400, code="moderation_blocked"), refuse(429), Said(b"<html>Bad gateway</html>", 502),
     Said(b"<html>welcome</html>", 200), Said(b"", 200), Said(b"null", 200), Said({}, 200), Said({"error": "x"}, 200),
-    Said({"status": None}, 200), Said({}, 200, breaks=UpstreamError("It broke off", phase="body")),
-    Said({}, 302), Said({}, wait_s=10**6), UpstreamError("The connection broke", phase="headers"),
-    UpstreamTimeout("Connecting took too long", phase="connect"),
+    Said({"status": None}, 200), Said({}, 200, breaks=ProviderBadResponse("It broke off", phase="body")),
+    Said({}, 302), Said({}, wait_s=10**6), ProviderBadResponse("The connection broke", phase="headers"),
+    ProviderTimeout("Connecting took too long", phase="connect"),
 ]  # fmt: skip
 
 
@@ -202,9 +202,9 @@ def test_where_nothing_is_kept_a_finished_job_is_completed_at_once() -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        UpstreamError("The file was answered with status 500"),
-        UpstreamTimeout("Nothing came", phase="body"),
-        Reel([CLIP[:100], UpstreamError("It broke off", phase="body")], len(CLIP)),
+        ProviderBadResponse("The file was answered with status 500"),
+        ProviderTimeout("Nothing came", phase="body"),
+        Reel([CLIP[:100], ProviderBadResponse("It broke off", phase="body")], len(CLIP)),
         Reel([CLIP[:100]], len(CLIP)),
         Reel([b"<html>Sign in</html>"], 20),
         Reel([], 0),
@@ -295,7 +295,7 @@ def test_a_store_that_fails_at_the_end_leaves_no_file_and_the_job_as_it_was() ->
         ("processing", task("in_progress"), "timeout"),
         ("processing", task("pondering"), "timeout"),
         ("queued", refuse(500), "timeout"),
-        ("processing", UpstreamError("The connection broke"), "timeout"),
+        ("processing", ProviderBadResponse("The connection broke"), "timeout"),
         ("fetching", task("completed"), "content_lost"),
     ],
 )
@@ -303,7 +303,7 @@ def test_after_its_deadline_a_job_of_which_nothing_comes_has_failed(state: str, 
     async def scene() -> None:
         stage = Stage(play(task(), answer))
         job = await begin(stage, state)
-        stage.files.reels = [UpstreamError("not now")]
+        stage.files.reels = [ProviderBadResponse("not now")]
         assert job.deadline_ms == job.created_ms + 24 * 3_600_000
         await asyncio.sleep(24 * 3_600 - 1)
         after = await look(stage, await stage.claim(job))

@@ -17,14 +17,14 @@ from gateway.domain.webhook import (
     MAX_WEBHOOK_URL,
     PATIENCE_S,
     RETRY_AFTER_S,
-    Delivery,
+    WebhookDelivery,
     derive_secret,
     find_webhook_problem,
     write_secret,
 )
-from gateway.errors import EgressRefused, UpstreamError, UpstreamTimeout
-from gateway.upstream.safe_fetch import GuardedFetcher, _read_url
-from gateway.videos.webhook_sender import TIMEOUT_S, USER_AGENT, Teller, write_delivery
+from gateway.errors import EgressRefused, ProviderBadResponse, ProviderTimeout
+from gateway.upstream.safe_fetch import SafeFetcher, _read_url
+from gateway.videos.webhook_sender import TIMEOUT_S, USER_AGENT, WebhookSender, write_delivery
 from tests.conftest import NO_TLS
 from tests.support.request_records import ROW
 from tests.support.scripted_upstream import FIN, RST, Script, ScriptedUpstream, answer
@@ -40,7 +40,7 @@ def find_secret(key_id: int) -> bytes:
     return derive_secret(MASTER, key_id)
 
 
-def make_delivery(url: str) -> Delivery:
+def make_delivery(url: str) -> WebhookDelivery:
     delivery = write_delivery(attrs.evolve(DONE, webhook_url=url), round(time.time() * 1000), "evt_1")
     assert delivery is not None
     return delivery
@@ -51,8 +51,8 @@ class Guarded:
 
     def __init__(self) -> None:
         self.networks: Networks = ()
-        self.fetcher = GuardedFetcher(allow=lambda: self.networks)
-        self.teller = Teller(self.fetcher, find_secret, time.time)
+        self.fetcher = SafeFetcher(allow=lambda: self.networks)
+        self.teller = WebhookSender(self.fetcher, find_secret, time.time)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_completed_video_is_told_of_as_the_convention_has_it() -> None:
         "type": "video.completed",
         "data": {"id": DONE.id},
     }
-    assert attrs.evolve(delivery, body=b"") == Delivery(
+    assert attrs.evolve(delivery, body=b"") == WebhookDelivery(
         "evt_abc", DONE.id, 3, 7, HOOK, "video.completed", b"", NOW_MS, due_ms=NOW_MS
     )
 
@@ -199,7 +199,7 @@ async def test_what_is_told_is_signed_so_that_other_peoples_libraries_take_it(gu
 
 async def test_every_attempt_has_a_time_of_its_own_and_the_same_id(guarded: Guarded) -> None:
     now_s = time.time() - 3600
-    teller = Teller(guarded.fetcher, find_secret, lambda: now_s)
+    teller = WebhookSender(guarded.fetcher, find_secret, lambda: now_s)
     async with ScriptedUpstream([answer(b"no", 500)], [answer(b"")]) as up:
         delivery = await teller.tell(make_delivery(up.base_url))
         assert (delivery.status, delivery.attempts, delivery.answer) == ("pending", 1, 500)
@@ -260,17 +260,17 @@ async def test_a_private_address_is_not_told_and_tried_again_where_it_has_a_name
 
 
 async def test_what_is_refused_for_its_url_is_not_told_again() -> None:
-    teller = Teller(Post(EgressRefused("no")), find_secret, lambda: NOW_MS / 1000)  # type: ignore[arg-type]
+    teller = WebhookSender(Post(EgressRefused("no")), find_secret, lambda: NOW_MS / 1000)  # type: ignore[arg-type]
     told = await teller.tell(make_delivery(HOOK))
     assert (told.status, told.attempts, told.error, told.ended_ms, told.due_ms) == ("failed", 1, "no", NOW_MS, None)
 
 
-@pytest.mark.parametrize("outcome", [500, UpstreamError("no"), UpstreamTimeout("too slow")])
+@pytest.mark.parametrize("outcome", [500, ProviderBadResponse("no"), ProviderTimeout("too slow")])
 async def test_after_a_day_nobody_is_told_any_more(outcome: int | Exception) -> None:
     """The schedule, on a clock that stands still during each attempt."""
     now_s = NOW_MS / 1000
     way = Post(outcome)
-    teller = Teller(way, find_secret, lambda: now_s)  # type: ignore[arg-type]
+    teller = WebhookSender(way, find_secret, lambda: now_s)  # type: ignore[arg-type]
     delivery, waits = attrs.evolve(make_delivery(HOOK), created_ms=NOW_MS, due_ms=NOW_MS), []
     while delivery.due_ms is not None:
         now_s = delivery.due_ms / 1000

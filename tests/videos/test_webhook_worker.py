@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.webhook import PATIENCE_S, RETRY_AFTER_S, Delivery
-from gateway.errors import EgressRefused, StoreUnavailable, UpstreamTimeout
+from gateway.domain.webhook import PATIENCE_S, RETRY_AFTER_S, WebhookDelivery
+from gateway.errors import EgressRefused, ProviderTimeout, StoreUnavailable
 from gateway.storage.memory_videos import MemoryDeliveryStore
-from gateway.videos.webhook_sender import TIMEOUT_S, Teller
-from gateway.videos.webhook_worker import AT_ONE_HOST, EACH, LEASE_MS, LONGEST_REST_S, MOST, REST_S, DeliverWebhooks
+from gateway.videos.webhook_sender import TIMEOUT_S, WebhookSender
+from gateway.videos.webhook_worker import AT_ONE_HOST, EACH, LEASE_MS, LONGEST_REST_S, MOST, REST_S, WebhookWorker
 from tests.support.worker_loop import run_hurried
 
 EPOCH_S = 1_800_000_000.0
@@ -33,7 +33,7 @@ async def take() -> int:
 async def hang() -> int:
     """As one that never answers is given up."""
     await asyncio.sleep(TIMEOUT_S)
-    raise UpstreamTimeout("The webhook's receiver took too long to answer", phase="headers")
+    raise ProviderTimeout("The webhook's receiver took too long to answer", phase="headers")
 
 
 def say(*statuses: int) -> Manner:
@@ -79,11 +79,11 @@ class MoodyStore(MemoryDeliveryStore):
         super().__init__()
         self.claims_fail = self.notes_fail = 0
         self.looked_at: list[float] = []
-        self.noted: list[Delivery] = []
+        self.noted: list[WebhookDelivery] = []
 
     async def claim_deliveries(
         self, owner: str, now_ms: int, *, lease_ms: int, most: int, each: int
-    ) -> Sequence[Delivery]:
+    ) -> Sequence[WebhookDelivery]:
         self.looked_at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0)
         if self.claims_fail:
@@ -91,7 +91,7 @@ class MoodyStore(MemoryDeliveryStore):
             raise StoreUnavailable("not now")
         return await super().claim_deliveries(owner, now_ms, lease_ms=lease_ms, most=most, each=each)
 
-    async def note_delivery(self, delivery: Delivery) -> None:
+    async def note_delivery(self, delivery: WebhookDelivery) -> None:
         await asyncio.sleep(0)
         if self.notes_fail:
             self.notes_fail -= 1
@@ -111,9 +111,9 @@ class House:
         self.job = self.make_job()
         self.running: asyncio.Task[None] | None = None
 
-    def make_job(self, owner: str = "me") -> DeliverWebhooks:
-        teller = Teller(self.receivers, lambda _key_id: b"secret", self.clock)  # type: ignore[arg-type]
-        return DeliverWebhooks(self.store, teller, owner, self.clock)
+    def make_job(self, owner: str = "me") -> WebhookWorker:
+        teller = WebhookSender(self.receivers, lambda _key_id: b"secret", self.clock)  # type: ignore[arg-type]
+        return WebhookWorker(self.store, teller, owner, self.clock)
 
     def clock(self) -> float:
         return EPOCH_S + self.loop.time()
@@ -127,7 +127,7 @@ class House:
         now_ms = round(self.clock() * 1000)
         for name in names:
             self.store.add(
-                Delivery(
+                WebhookDelivery(
                     id=f"evt_{name}",
                     video_id=f"video_{name}",
                     account_id=account,
@@ -140,7 +140,7 @@ class House:
                 )
             )
 
-    async def look(self, name: object) -> Delivery:
+    async def look(self, name: object) -> WebhookDelivery:
         return {one.id: one for one in await self.store.list_deliveries(video_id=None, limit=999)}[f"evt_{name}"]
 
     async def run(self, seconds: float) -> None:

@@ -11,13 +11,13 @@ import orjson
 
 from gateway.formats.chat import (
     Event,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
     RefusalDelta,
     TextDelta,
-    ThoughtDelta,
-    ThoughtRedacted,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
+    ToolCallDelta,
+    ToolCallStart,
 )
 
 ID_BEGINS = "msg_"
@@ -55,7 +55,7 @@ class Block:
         return self.start["type"]
 
 
-class Layout:
+class ContentBlockBuilder:
     """Events in, content blocks out, one after another.
 
     The convention may mix what this dialect may not: a tool call goes on while the next has begun. So a block that was
@@ -82,18 +82,18 @@ class Layout:
             case TextDelta(choice=0) | RefusalDelta(choice=0) if event.text:
                 block = self._continue({"type": "text", "text": ""})
                 self._say(block, {"type": "text_delta", "text": event.text}, event.text)
-            case ThoughtDelta(choice=0) if event.text:
+            case ReasoningDelta(choice=0) if event.text:
                 block = self._continue_thought()
                 self._say(block, {"type": "thinking_delta", "thinking": event.text}, event.text)
-            case ThoughtSigned(choice=0):
+            case ReasoningSignature(choice=0):
                 block = self._continue_thought()
                 self._say(block, {"type": "signature_delta", "signature": event.signature}, event.signature)
                 block.over = True
-            case ThoughtRedacted(choice=0):
+            case RedactedReasoning(choice=0):
                 self._begin(Block({"type": "redacted_thinking", "data": event.data}, over=True))
-            case ToolStarted(choice=0):
+            case ToolCallStart(choice=0):
                 self._call(event)
-            case ToolDelta(choice=0) if event.arguments:
+            case ToolCallDelta(choice=0) if event.arguments:
                 self._add_arguments(event)
 
     def take(self, block: Block) -> list[dict[str, Any]]:
@@ -139,12 +139,12 @@ class Layout:
         self.held += block.kept
         return block
 
-    def _call(self, event: ToolStarted) -> None:
+    def _call(self, event: ToolCallStart) -> None:
         name = event.id or f"toolu_{self._name}_{event.index}"
         self._calls[event.index] = self._begin(Block({"type": "tool_use", "id": name, "name": event.name, "input": {}}))
         self.called = True
 
-    def _add_arguments(self, event: ToolDelta) -> None:
+    def _add_arguments(self, event: ToolCallDelta) -> None:
         block = self._calls.get(event.index)
         if block is not None and not block.over:
             block.arguments.append(event.arguments)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import orjson
 
-from gateway.errors import Fault, QuotaExhausted
+from gateway.errors import GatewayError, QuotaExceeded
 
 _TYPES: Mapping[int, str] = MappingProxyType(
     {
@@ -30,15 +30,15 @@ _TYPES: Mapping[int, str] = MappingProxyType(
 _FORBIDDEN = 403
 
 
-def find_error_type(fault: Fault) -> str:
+def find_error_type(fault: GatewayError) -> str:
     """The ``error.type`` for a fault: told by its status, but for a spent quota, which they call a billing error."""
-    if isinstance(fault, QuotaExhausted) and fault.status == _FORBIDDEN:
+    if isinstance(fault, QuotaExceeded) and fault.status == _FORBIDDEN:
         return "billing_error"
     otherwise = "invalid_request_error" if fault.status < 500 else "api_error"  # noqa: PLR2004
     return _TYPES.get(fault.status, otherwise)
 
 
-def write_messages_error(fault: Fault, request_id: str) -> bytes:
+def write_messages_error(fault: GatewayError, request_id: str) -> bytes:
     """The error object as a JSON body."""
     return orjson.dumps(
         {
@@ -54,6 +54,6 @@ def write_messages_error(fault: Fault, request_id: str) -> bytes:
     )
 
 
-def write_messages_error_event(fault: Fault, request_id: str) -> bytes:
+def write_messages_error_event(fault: GatewayError, request_id: str) -> bytes:
     """The error object as the ``error`` event, with which a stream ends early."""
     return b"event: error\ndata: " + write_messages_error(fault, request_id) + b"\n\n"

@@ -9,14 +9,14 @@ import binascii
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.chat import Blob
+from gateway.formats.chat import MediaPart
 
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _HEAD = 24
 """Characters of base64 that hold the first 18 bytes, more than the signatures below need."""
 
 
-def write_matter(blob: Blob) -> dict[str, Any]:
+def write_matter(blob: MediaPart) -> dict[str, Any]:
     """The block, without its cache mark. Raises ``InvalidRequest`` for sound, and for files that are no PDF or text."""
     blob = _split_data_url(blob)
     match blob.kind:
@@ -29,7 +29,7 @@ def write_matter(blob: Blob) -> dict[str, Any]:
             raise InvalidRequest("This provider takes no sound, only text, pictures and files", param="messages")
 
 
-def _split_data_url(blob: Blob) -> Blob:
+def _split_data_url(blob: MediaPart) -> MediaPart:
     """A ``data:`` URL as what it holds; any other blob as it is. Also in ``data``, where some clients put one."""
     for text in (blob.url, blob.data):
         if text is None or text[:5].lower() != "data:":
@@ -38,11 +38,11 @@ def _split_data_url(blob: Blob) -> Blob:
         if not comma or not head.lower().endswith(";base64"):
             raise InvalidRequest("A data: URL must hold base64", param="messages")
         media_type = head.partition(";")[0].lower() or blob.media_type
-        return Blob(blob.kind, media_type=media_type, data=data, name=blob.name)
+        return MediaPart(blob.kind, media_type=media_type, data=data, name=blob.name)
     return blob
 
 
-def _write_picture(blob: Blob) -> dict[str, Any]:
+def _write_picture(blob: MediaPart) -> dict[str, Any]:
     if blob.data is None:
         return _write_url(blob)
     # The provider compares the two and refuses a picture that is called what it is not.
@@ -53,7 +53,7 @@ def _write_picture(blob: Blob) -> dict[str, Any]:
     return {"type": "base64", "media_type": media_type, "data": blob.data}
 
 
-def _write_document(blob: Blob) -> dict[str, Any]:
+def _write_document(blob: MediaPart) -> dict[str, Any]:
     if blob.data is None:
         return _write_url(blob)
     media_type = (blob.media_type or "").partition(";")[0].strip().lower()
@@ -70,7 +70,7 @@ def _write_document(blob: Blob) -> dict[str, Any]:
     raise InvalidRequest("A file must be a PDF or a text for this provider", param="messages")
 
 
-def _write_url(blob: Blob) -> dict[str, Any]:
+def _write_url(blob: MediaPart) -> dict[str, Any]:
     if not blob.url:
         raise InvalidRequest("A picture or a file has neither data nor an address", param="messages")
     return {"type": "url", "url": blob.url}

@@ -7,7 +7,7 @@ field that a provider says is kept, and so is a block of a kind that nobody know
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.formats.anthropic.response import read_arguments, read_message, read_message_usage, read_text
 from gateway.formats.anthropic.stream import STOP_EVENT, write_event
@@ -17,8 +17,10 @@ _ENDS = ("stop_reason", "stop_sequence")
 _UNTOLD: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
 
 
-def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole message to a call for a stream -> its events and end mark, and what it used. Raises ``UpstreamError``."""
+def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """A whole message to a call for a stream -> its events and end mark, and what it used. Raises
+    ``ProviderBadResponse``.
+    """
     value = read_message(raw, secrets)
     used = read_message_usage(value, call)
     blocks = [block for block in value["content"] if isinstance(block, dict)]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import attrs
 
-from gateway.formats.chat import EFFORT_TOKENS, Conversation, Effort
+from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, Effort
 
 DEFAULT_MAX_TOKENS = 8_192
 """Tokens of an answer where the caller said nothing: the API asks for a number, and no model that is still served takes
@@ -28,7 +28,7 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 
 
 @attrs.frozen
-class Generation:
+class ClaudeFeatures:
     """A model by its name.
 
     Attributes:
@@ -97,20 +97,20 @@ class Generation:
         return "between_tools" if self.family == "sonnet" else None
 
 
-def read_generation(model: str) -> Generation:
+def read_generation(model: str) -> ClaudeFeatures:
     """The generation a provider's name of a model speaks of, in any of the usual spellings."""
     _, claude, rest = model.lower().partition("claude")
     if not claude:
-        return Generation()
+        return ClaudeFeatures()
     family, version = _FAMILY.search(rest), _VERSION.search(rest)
-    return Generation(
+    return ClaudeFeatures(
         claude=True,
         family=family.group() if family else None,
         version=(int(version.group(1)), int(version.group(2) or 0)) if version else None,
     )
 
 
-def write_thinking(conversation: Conversation, generation: Generation, *, may_budget: bool) -> dict[str, Any]:
+def write_thinking(conversation: ChatRequest, generation: ClaudeFeatures, *, may_budget: bool) -> dict[str, Any]:
     """``max_tokens``, and ``thinking`` and ``output_config`` where thinking was asked for or forbidden.
 
     The caller's ``max_tokens`` is a promise about the bill and stays: where a budget does not fit under it with a fifth
@@ -129,7 +129,7 @@ def write_thinking(conversation: Conversation, generation: Generation, *, may_bu
     return _write_budget(budget, conversation.max_tokens, may_budget=may_budget)
 
 
-def _write_off(max_tokens: int | None, generation: Generation) -> dict[str, Any]:
+def _write_off(max_tokens: int | None, generation: ClaudeFeatures) -> dict[str, Any]:
     if generation.off is None:
         room = EFFORT_TOKENS["low"]
         return {"max_tokens": max_tokens or DEFAULT_MAX_TOKENS + room, "output_config": {"effort": "low"}}
@@ -147,7 +147,7 @@ def _write_budget(budget: int, max_tokens: int | None, *, may_budget: bool) -> d
     return {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _write_effort(effort: Effort, max_tokens: int | None, generation: Generation) -> dict[str, Any]:
+def _write_effort(effort: Effort, max_tokens: int | None, generation: ClaudeFeatures) -> dict[str, Any]:
     """Adaptive thinking. Since 4.7 a thought comes without its text unless ``display`` asks for it."""
     if effort == "minimal":
         effort = "low"
@@ -170,7 +170,7 @@ def _find_effort(tokens: int) -> Effort:
     return found
 
 
-def write_dials(conversation: Conversation, generation: Generation, *, thinks: bool) -> dict[str, Any]:
+def write_dials(conversation: ChatRequest, generation: ClaudeFeatures, *, thinks: bool) -> dict[str, Any]:
     """``temperature``, ``top_p`` and ``top_k``, as far as the model takes them; the rest is dropped.
 
     The convention's temperature goes to 2 and is cut at 1, as Anthropic's own layer for that convention does it.

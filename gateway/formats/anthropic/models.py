@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 
 from gateway.domain.account_spec import write_time
-from gateway.domain.model_info import Listed
+from gateway.domain.model_info import ModelInfo
 
 
-def _model(listed: Listed) -> dict[str, Any]:
+def _model(listed: ModelInfo) -> dict[str, Any]:
     return {
         "type": "model",
         "id": listed.id,
@@ -19,12 +19,12 @@ def _model(listed: Listed) -> dict[str, Any]:
     }
 
 
-def write_model(listed: Listed) -> bytes:
+def write_model(listed: ModelInfo) -> bytes:
     """One model object."""
     return orjson.dumps(_model(listed))
 
 
-def write_models(models: Sequence[Listed]) -> bytes:
+def write_models(models: Sequence[ModelInfo]) -> bytes:
     """The list, whole on one page."""
     return orjson.dumps(
         {

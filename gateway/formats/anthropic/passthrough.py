@@ -7,17 +7,17 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.anthropic.response import read_begun, read_said, read_used
 from gateway.formats.anthropic.stream import STOP_EVENT, is_end, read_event, read_failure
-from gateway.formats.head_tail_buffer import Tap
+from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.stream import PassingGate
+from gateway.formats.stream import PassthroughStream
 
 _CONTENT = b"event: content_block_"
 _END = b"}\n\n"
@@ -29,7 +29,7 @@ _SILENT = frozenset({"ping", "message_start"})
 """No answer yet: until there is something of one, another channel may do better."""
 
 
-class MessagesGate(PassingGate):
+class MessagesPassthrough(PassthroughStream):
     """What of a provider's stream may leave: whole events, up to ``message_stop``, and no ``error``.
 
     An event that has not ended is held, so that a stream which breaks in the middle of one can still end in a clean
@@ -43,10 +43,10 @@ class MessagesGate(PassingGate):
 
     __slots__ = ("_begun_usage", "_call", "_finished", "_tap", "_usage")
 
-    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
-        self._tap = Tap()
+        self._tap = HeadTailBuffer()
         self._begun_usage: object = None
         self._finished = False
         self._usage: Usage | None = None
@@ -101,7 +101,8 @@ class MessagesGate(PassingGate):
             self._tap.feed(event)
 
     def finish(self) -> bytes:
-        """The transport has ended; what is still to be written. Raises ``UpstreamError`` where the stream was cut.
+        """The transport has ended; what is still to be written. Raises ``ProviderBadResponse`` where the stream was
+        cut.
 
         A stream is complete at its end mark, or where a reason was given and no block is open. In the second case the
         mark is added: clients wait for it, and nothing is missing.
@@ -114,7 +115,7 @@ class MessagesGate(PassingGate):
         if is_end(rest) or (not rest.strip() and self._finished and _read_sample(self._tap.tail).stopped):
             self.ended = True
             return STOP_EVENT
-        raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def read_usage(self) -> Usage:
         """The provider's word, else what it counted at the beginning and an estimate of the rest."""
@@ -146,7 +147,7 @@ class _Sample:
 def _read_sample(raw: bytes) -> _Sample:
     events, texts = 0, []
     last = "content_block_stop"
-    for event in sse.EventSplitter().split(raw[-_SAMPLE_BYTES:]):
+    for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
         last, value = read_event(event, sse.read_data(event) or b"")
         events += 1
         if isinstance(value, dict):

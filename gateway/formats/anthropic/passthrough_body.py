@@ -8,7 +8,7 @@ from what was returned, or that a different model made), and ids of tool calls w
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.formats.anthropic.model_features import read_generation
 from gateway.formats.anthropic.request_writer import misses_thought, write_call_id
 from gateway.formats.chat import GEMINI_MARK
@@ -17,7 +17,7 @@ Body = dict[str, Any]
 _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 
 
-def write_passed_body(call: Call, model: str) -> Body:
+def write_passed_body(call: InferenceRequest, model: str) -> Body:
     """The call's body under the provider's own name of the model; what is in it is the call's, and not changed.
 
     Where a thought had to go that a turn in progress would have to begin with, this turn does without thinking.

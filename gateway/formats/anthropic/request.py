@@ -7,7 +7,7 @@ here pass: a provider of the same language may know them.
 
 from typing import Any
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.fields import (
@@ -51,7 +51,7 @@ Size = tuple[int, int]
 """Characters of text, and tokens they hardly exceed."""
 
 
-def read_messages_call(body: Body, features: str | None = None) -> Call:
+def read_messages_call(body: Body, features: str | None = None) -> InferenceRequest:
     """A parsed body for ``/v1/messages`` -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     ``max_tokens`` may be 0, which fills the provider's cache and answers nothing. ``features`` is the caller's
@@ -62,7 +62,7 @@ def read_messages_call(body: Body, features: str | None = None) -> Call:
     if max_tokens is None:
         raise InvalidRequest("Missing required field 'max_tokens'", param="max_tokens")
     chars, tokens = _measure_prompt(body)
-    return Call(
+    return InferenceRequest(
         operation="messages",
         model=model,
         body=body,
@@ -77,7 +77,7 @@ def read_messages_call(body: Body, features: str | None = None) -> Call:
     )
 
 
-def read_count_call(body: Body, features: str | None = None) -> Call:
+def read_count_call(body: Body, features: str | None = None) -> InferenceRequest:
     """A parsed body for ``/v1/messages/count_tokens`` -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Nothing is answered, nothing is written into a cache, and nothing has to be set aside: counting is free.
@@ -85,7 +85,7 @@ def read_count_call(body: Body, features: str | None = None) -> Call:
     model = read_model(body)
     _check(body)
     chars, _ = _measure_prompt(body)
-    return Call(
+    return InferenceRequest(
         operation="count_tokens",
         model=model,
         body=body,

@@ -12,20 +12,20 @@ import orjson
 from gateway.domain.usage import read_count
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import (
-    Blob,
-    Conversation,
+    ChatRequest,
     Effort,
-    Format,
+    ForcedTool,
     Json,
-    NamedTool,
+    MediaPart,
+    Message,
     Part,
-    Text,
-    Thought,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
     Tool,
+    ToolCallPart,
     ToolChoice,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolResultPart,
 )
 from gateway.formats.openai.fields import Body, kind_of
 
@@ -42,7 +42,7 @@ _ROLE_OF = {
 }
 
 
-def read_conversation(body: Body) -> Conversation:
+def read_conversation(body: Body) -> ChatRequest:
     """The conversation of a body that ``read_messages_call`` or ``read_count_call`` has checked.
 
     System messages in the middle stay where they are. A plain-text document becomes text, its title and context
@@ -58,7 +58,7 @@ def read_conversation(body: Body) -> Conversation:
         raise _only_there("max_tokens", "'max_tokens' of 0")
     choice, parallel = _read_tool_choice(body.get("tool_choice") or {})
     thinking_tokens, effort = _read_thinking(body)
-    return Conversation(
+    return ChatRequest(
         turns=_read_turns(body),
         max_tokens=body.get("max_tokens"),
         temperature=body.get("temperature"),
@@ -79,19 +79,19 @@ def _only_there(param: str, what: str) -> InvalidRequest:
     return InvalidRequest(f"{what} only works with a channel that speaks Anthropic's own language", param=param)
 
 
-def _read_turns(body: Body) -> tuple[Turn, ...]:
+def _read_turns(body: Body) -> tuple[Message, ...]:
     turns = []
     if body.get("system"):
-        turns.append(Turn("system", tuple(_read_content(body["system"], "system", "system"))))
+        turns.append(Message("system", tuple(_read_content(body["system"], "system", "system"))))
     for index, message in enumerate(body["messages"]):
         role = message["role"]
-        turns.append(Turn(role, tuple(_read_content(message["content"], role, f"messages[{index}].content"))))
+        turns.append(Message(role, tuple(_read_content(message["content"], role, f"messages[{index}].content"))))
     return tuple(turns)
 
 
 def _read_content(content: str | list[Any], role: str, where: str) -> list[Part]:
     if isinstance(content, str):
-        return [Text(content)]
+        return [TextPart(content)]
     parts: list[Part] = []
     for index, block in enumerate(content):
         parts += _read_block(block, role, f"{where}[{index}]")
@@ -104,9 +104,9 @@ def _read_block(block: Any, role: str, where: str) -> list[Part]:
         raise InvalidRequest(f"'{where}': a block of type '{kind}' does not belong to the {role}", param=where)
     match kind:
         case "thinking":
-            return [Thought(_get_text(block, "thinking", where), _find_text(block, "signature"))]
+            return [ReasoningPart(_get_text(block, "thinking", where), _find_text(block, "signature"))]
         case "redacted_thinking":
-            return [Thought(redacted=_get_text(block, "data", where))]
+            return [ReasoningPart(redacted=_get_text(block, "data", where))]
         case "tool_use":
             return [_read_tool_use(block, where)]
         case "tool_result":
@@ -115,12 +115,12 @@ def _read_block(block: Any, role: str, where: str) -> list[Part]:
             return [*_read_matter(block, where)]
 
 
-def _read_matter(block: Any, where: str) -> list[Text | Blob]:
+def _read_matter(block: Any, where: str) -> list[TextPart | MediaPart]:
     """A block that may also stand in a tool's result: text, a picture or a document."""
     kind = _get_text(block, "type", where)
     match kind:
         case "text":
-            return [Text(_get_text(block, "text", where), _find_cache(block))]
+            return [TextPart(_get_text(block, "text", where), _find_cache(block))]
         case "image":
             return [_read_image(block, where)]
         case "document":
@@ -129,52 +129,52 @@ def _read_matter(block: Any, where: str) -> list[Text | Blob]:
             raise _only_there(f"{where}.type", f"'{where}': a block of type '{kind}'")
 
 
-def _read_image(block: Body, where: str) -> Blob:
+def _read_image(block: Body, where: str) -> MediaPart:
     source, kind = _read_source(block, where)
     here = f"{where}.source"
     if kind == "base64":
-        return Blob(
+        return MediaPart(
             "image",
             media_type=_get_text(source, "media_type", here),
             data=_get_text(source, "data", here),
             cache=_find_cache(block),
         )
     if kind == "url":
-        return Blob("image", url=_get_text(source, "url", here), cache=_find_cache(block))
+        return MediaPart("image", url=_get_text(source, "url", here), cache=_find_cache(block))
     raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
 
 
-def _read_document(block: Body, where: str) -> list[Text | Blob]:
+def _read_document(block: Body, where: str) -> list[TextPart | MediaPart]:
     source, kind = _read_source(block, where)
     here = f"{where}.source"
     title, context, cache = _find_text(block, "title"), _find_text(block, "context"), _find_cache(block)
-    before: list[Text | Blob] = [Text(context)] if context else []
+    before: list[TextPart | MediaPart] = [TextPart(context)] if context else []
     match kind:
         case "base64":
             media_type, data = _get_text(source, "media_type", here), _get_text(source, "data", here)
-            return [*before, Blob("file", media_type=media_type, data=data, name=title, cache=cache)]
+            return [*before, MediaPart("file", media_type=media_type, data=data, name=title, cache=cache)]
         case "url":
             url = _get_text(source, "url", here)
-            return [*before, Blob("file", media_type="application/pdf", url=url, name=title, cache=cache)]
+            return [*before, MediaPart("file", media_type="application/pdf", url=url, name=title, cache=cache)]
         case "text":
             words = _get_text(source, "data", here)
-            return [*before, Text(f"{title}\n\n{words}" if title else words, cache)]
+            return [*before, TextPart(f"{title}\n\n{words}" if title else words, cache)]
         case "content":
             return [
                 *before,
-                *([Text(title)] if title else []),
+                *([TextPart(title)] if title else []),
                 *_read_matters(source.get("content"), f"{here}.content"),
             ]
         case _:
             raise _only_there(f"{here}.type", f"'{here}' of type '{kind}'")
 
 
-def _read_matters(content: object, where: str) -> list[Text | Blob]:
+def _read_matters(content: object, where: str) -> list[TextPart | MediaPart]:
     if isinstance(content, str):
-        return [Text(content)]
+        return [TextPart(content)]
     if not isinstance(content, list):
         raise InvalidRequest(f"'{where}' must be a string or an array of blocks, not {kind_of(content)}", param=where)
-    parts: list[Text | Blob] = []
+    parts: list[TextPart | MediaPart] = []
     for index, block in enumerate(content):
         # Only a document can hold blocks in its turn, and they hold text and pictures: a document in one is refused,
         # so that nothing here goes deeper than a body may.
@@ -185,11 +185,11 @@ def _read_matters(content: object, where: str) -> list[Text | Blob]:
     return parts
 
 
-def _read_tool_use(block: Body, where: str) -> ToolUse:
+def _read_tool_use(block: Body, where: str) -> ToolCallPart:
     arguments = block.get("input")
     if not isinstance(arguments, dict):
         raise InvalidRequest(f"'{where}.input' must be an object, not {kind_of(arguments)}", param=f"{where}.input")
-    return ToolUse(
+    return ToolCallPart(
         id=_get_text(block, "id", where),
         name=_get_text(block, "name", where),
         arguments=orjson.dumps(arguments).decode(),
@@ -197,9 +197,9 @@ def _read_tool_use(block: Body, where: str) -> ToolUse:
     )
 
 
-def _read_tool_result(block: Body, where: str) -> ToolResult:
+def _read_tool_result(block: Body, where: str) -> ToolResultPart:
     content = block.get("content")
-    return ToolResult(
+    return ToolResultPart(
         id=_get_text(block, "tool_use_id", where),
         parts=() if content is None else tuple(_read_matters(content, f"{where}.content")),
         failed=block.get("is_error") is True,
@@ -230,7 +230,7 @@ def _read_tool_choice(choice: Body) -> tuple[ToolChoice | None, bool | None]:
         return None, parallel
     kind = _get_text(choice, "type", "tool_choice")
     if kind == "tool":
-        return NamedTool(_get_text(choice, "name", "tool_choice")), parallel
+        return ForcedTool(_get_text(choice, "name", "tool_choice")), parallel
     if kind not in _CHOICES:
         raise InvalidRequest("'tool_choice.type' must be auto, any, tool or none", param="tool_choice.type")
     return _CHOICES[kind], parallel
@@ -256,7 +256,7 @@ def _read_thinking(body: Body) -> tuple[int | None, Effort | None]:
     return tokens, cast("Effort | None", effort)
 
 
-def _read_format(body: Body) -> Format | None:
+def _read_format(body: Body) -> ResponseFormat | None:
     """``output_config.format``; ``output_format`` is what it was called in its beta, and still works."""
     where = "output_config.format"
     form = (body.get("output_config") or {}).get("format")
@@ -266,7 +266,7 @@ def _read_format(body: Body) -> Format | None:
         return None
     if not isinstance(form, dict) or form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
         raise InvalidRequest(f"'{where}' must be an object of type 'json_schema' with a 'schema'", param=where)
-    return Format("schema", form["schema"])
+    return ResponseFormat("schema", form["schema"])
 
 
 def _read_source(block: Body, where: str) -> tuple[Body, str]:

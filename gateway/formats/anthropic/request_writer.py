@@ -15,21 +15,21 @@ import orjson
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.json_schema import narrow_schema
 from gateway.formats.anthropic.media_blocks import write_matter
-from gateway.formats.anthropic.model_features import Generation, read_generation, write_dials, write_thinking
+from gateway.formats.anthropic.model_features import ClaudeFeatures, read_generation, write_dials, write_thinking
 from gateway.formats.chat import (
     GEMINI_MARK,
-    Blob,
-    Conversation,
-    Format,
+    ChatRequest,
+    ForcedTool,
     Json,
-    NamedTool,
+    MediaPart,
+    Message,
     Part,
-    Text,
-    Thought,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
     Tool,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolCallPart,
+    ToolResultPart,
 )
 
 Body = dict[str, Any]
@@ -47,7 +47,7 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
 
 
-def write_body(conversation: Conversation, model: str, *, stream: bool) -> Body:
+def write_body(conversation: ChatRequest, model: str, *, stream: bool) -> Body:
     """The body for ``POST /v1/messages`` under the provider's name of the model; fresh, but for what it quotes.
 
     Every system turn goes to ``system``, in order, wherever it stood; turns of one role that follow each other become
@@ -86,51 +86,51 @@ def write_body(conversation: Conversation, model: str, *, stream: bool) -> Body:
     return body
 
 
-def _write_turns(conversation: Conversation, generation: Generation) -> tuple[list[Block], list[Body]]:
+def _write_turns(conversation: ChatRequest, generation: ClaudeFeatures) -> tuple[list[Block], list[Body]]:
     """``system`` and ``messages``. Where nobody but the system speaks last, its last words are said by the user."""
     turns = [turn for turn in conversation.turns if _says(turn)]
     spoken = [turn for turn in turns if turn.role != "system"]
     if turns and turns[-1].role == "system" and (not spoken or spoken[-1].role != "user"):
-        turns[-1] = Turn("user", turns[-1].parts)
+        turns[-1] = Message("user", turns[-1].parts)
         spoken.append(turns[-1])
     if not spoken:
         raise InvalidRequest("'messages' has nothing in it to answer", param="messages")
     system = _write_system(turn for turn in turns if turn.role == "system")
     if conversation.format is not None and not _holds(conversation.format, generation):
-        system.append(_write_text(Text(_describe(conversation.format))))
+        system.append(_write_text(TextPart(_describe(conversation.format))))
     return system, _write_messages(spoken)
 
 
-def _says(turn: Turn) -> bool:
+def _says(turn: Message) -> bool:
     """Whether anything is left of a turn without its blank texts and its thoughts that nobody signed."""
     return any(_is_sayable(part) for part in turn.parts)
 
 
 def _is_sayable(part: Part) -> bool:
     match part:
-        case Text():
+        case TextPart():
             return bool(part.text.strip())  # the API refuses a text that is empty or blank
-        case Thought():
+        case ReasoningPart():
             own = part.signature and not part.signature.startswith(GEMINI_MARK)
             return bool(own or part.redacted)
         case _:
             return True
 
 
-def _write_system(turns: Iterable[Turn]) -> list[Block]:
+def _write_system(turns: Iterable[Message]) -> list[Block]:
     blocks = []
     for turn in turns:
         for part in filter(_is_sayable, turn.parts):
-            if not isinstance(part, Text):
+            if not isinstance(part, TextPart):
                 raise InvalidRequest("A system message can only be text for this provider", param="messages")
             blocks.append(_write_text(part))
     return blocks
 
 
-def _write_messages(turns: Sequence[Turn]) -> list[Body]:
+def _write_messages(turns: Sequence[Message]) -> list[Body]:
     messages: list[Body] = []
     if turns[0].role == "assistant":
-        messages.append({"role": "user", "content": [_write_text(Text(OPENING))]})
+        messages.append({"role": "user", "content": [_write_text(TextPart(OPENING))]})
     for turn in turns:
         blocks = [_write_part(part, turn.role) for part in turn.parts if _is_sayable(part)]
         if messages and messages[-1]["role"] == turn.role:
@@ -152,7 +152,7 @@ def _shorten(blocks: list[Block]) -> list[Block] | str:
     return blocks
 
 
-def _write_thought(thought: Thought) -> Block:
+def _write_thought(thought: ReasoningPart) -> Block:
     if thought.redacted is not None:
         return {"type": "redacted_thinking", "data": thought.redacted}
     return {"type": "thinking", "thinking": thought.text, "signature": thought.signature}
@@ -160,22 +160,24 @@ def _write_thought(thought: Thought) -> Block:
 
 def _write_part(part: Part, role: str) -> Block:
     match part:
-        case Text():
+        case TextPart():
             return _write_text(part)
-        case Blob() if role == "assistant":  # made by another model, and this one takes none back from an assistant
-            return _write_text(Text(f"[{part.kind}]"))
-        case Blob():
+        case MediaPart() if (
+            role == "assistant"
+        ):  # made by another model, and this one takes none back from an assistant
+            return _write_text(TextPart(f"[{part.kind}]"))
+        case MediaPart():
             return _mark(write_matter(part), part.cache)
-        case Thought():
+        case ReasoningPart():
             return _write_thought(part)
-        case ToolUse():
+        case ToolCallPart():
             block = {"type": "tool_use", "id": write_call_id(part.id), "name": _write_name(part.name)}
             return _mark(block | {"input": _write_arguments(part.arguments)}, part.cache)
-        case ToolResult():
+        case ToolResultPart():
             return _write_result(part)
 
 
-def _write_text(part: Text) -> Block:
+def _write_text(part: TextPart) -> Block:
     return _mark({"type": "text", "text": part.text}, part.cache)
 
 
@@ -183,7 +185,7 @@ def _mark(block: Block, cache: Json | None) -> Block:
     return block if cache is None else block | {"cache_control": cache}
 
 
-def _write_result(result: ToolResult) -> Block:
+def _write_result(result: ToolResultPart) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": write_call_id(result.id)}
     content = [_write_part(part, "user") for part in result.parts if _is_sayable(part)]
     if content:
@@ -237,7 +239,7 @@ def _is_flat(value: Any) -> bool:
     return False
 
 
-def _check_last(messages: list[Body], model: str, generation: Generation) -> None:
+def _check_last(messages: list[Body], model: str, generation: ClaudeFeatures) -> None:
     """An assistant's message at the end is continued, by models that still do; it cannot end in blanks."""
     last = messages[-1]
     if last["role"] != "assistant":
@@ -268,7 +270,7 @@ def misses_thought(messages: list[Body]) -> bool:
     return False
 
 
-def _write_tool(tool: Tool, generation: Generation) -> Body:
+def _write_tool(tool: Tool, generation: ClaudeFeatures) -> Body:
     if not _NAME.fullmatch(tool.name):
         raise InvalidRequest(
             "A tool's name must be 1 to 128 letters, digits, '_' or '-' for this provider", param="tools"
@@ -283,19 +285,19 @@ def _write_tool(tool: Tool, generation: Generation) -> Body:
     return _mark(written, tool.cache)
 
 
-def _is_forced(conversation: Conversation) -> bool:
+def _is_forced(conversation: ChatRequest) -> bool:
     choice = conversation.tool_choice
-    return choice == "required" or isinstance(choice, NamedTool)
+    return choice == "required" or isinstance(choice, ForcedTool)
 
 
-def _write_tool_choice(conversation: Conversation) -> Body:
+def _write_tool_choice(conversation: ChatRequest) -> Body:
     choice = conversation.tool_choice
     if not conversation.tools:  # the API takes a choice only beside tools
         if _is_forced(conversation):
             raise InvalidRequest("'tool_choice' asks for a tool, and 'tools' has none", param="tool_choice")
         return {}
     written: Body = {"type": "auto"}
-    if isinstance(choice, NamedTool):
+    if isinstance(choice, ForcedTool):
         written = {"type": "tool", "name": choice.name}
     elif choice is not None:
         written = {"type": _CHOICES[choice]}
@@ -304,7 +306,7 @@ def _write_tool_choice(conversation: Conversation) -> Body:
     return {"tool_choice": written} if choice is not None or len(written) > 1 else {}
 
 
-def _holds(form: Format, generation: Generation) -> bool:
+def _holds(form: ResponseFormat, generation: ClaudeFeatures) -> bool:
     """Whether the model is held to the format. Raises where it would have to be and cannot."""
     if form.kind == "json" or form.schema is None:
         return False
@@ -313,13 +315,13 @@ def _holds(form: Format, generation: Generation) -> bool:
     return generation.structures
 
 
-def _describe(form: Format) -> str:
+def _describe(form: ResponseFormat) -> str:
     if form.schema is None:
         return _JSON_ONLY
     return f"{_JSON_ONLY} It must satisfy this JSON schema: {orjson.dumps(form.schema).decode()}"
 
 
-def _write_format(form: Format | None, generation: Generation, thinking: Body) -> Body:
+def _write_format(form: ResponseFormat | None, generation: ClaudeFeatures, thinking: Body) -> Body:
     """``output_config`` with the schema, beside what it says about thinking; nothing where there is none to keep to."""
     if form is None or not _holds(form, generation):
         return {}

@@ -10,26 +10,26 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage, read_count
-from gateway.errors import UpstreamError
-from gateway.formats.anthropic.content_blocks import ID_BEGINS, Block, Layout
+from gateway.errors import ProviderBadResponse
+from gateway.formats.anthropic.content_blocks import ID_BEGINS, Block, ContentBlockBuilder
 from gateway.formats.chat import (
     ENDED,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
     Json,
+    MessageStart,
     Reason,
-    Started,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ThoughtRedacted,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 from gateway.formats.openai.chat import read_answer_object
 from gateway.formats.openai.errors import Secrets
@@ -83,7 +83,7 @@ def read_begun(raw: object) -> Usage | None:
     return usage if usage is not None and usage.prompt_tokens else None
 
 
-def read_used(begun: object, raw: object) -> Used | None:
+def read_used(begun: object, raw: object) -> UsageReport | None:
     """The usage of a ``message_delta`` over that of ``message_start``, as the client libraries lay them.
 
     Every count is a total and replaces; what is not said stays, and so does a prompt that is said to be 0.
@@ -97,13 +97,13 @@ def read_used(begun: object, raw: object) -> Used | None:
     return _read_used({**before, "output_tokens": None, **said})
 
 
-def _read_used(raw: Mapping[str, Any]) -> Used | None:
+def _read_used(raw: Mapping[str, Any]) -> UsageReport | None:
     usage = read_usage(raw)
     if usage is None:
         return None
     details = raw.get("output_tokens_details")
     thinking = read_count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None
-    return Used(usage, min(thinking or 0, usage.completion_tokens))
+    return UsageReport(usage, min(thinking or 0, usage.completion_tokens))
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def write_written(usage: Usage) -> dict[str, Any]:
     return {"cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long}}
 
 
-def write_reasoning(used: Used) -> dict[str, Any]:
+def write_reasoning(used: UsageReport) -> dict[str, Any]:
     """How much of the completion was thought, where that is known."""
     return {"output_tokens_details": {"thinking_tokens": used.reasoning_tokens}} if used.reasoning_tokens else {}
 
@@ -131,18 +131,18 @@ def write_reasoning(used: Used) -> dict[str, Any]:
 # Why an answer ended.
 
 
-def read_finish(reason: object, sequence: object, *, called: bool = False) -> Finished:
+def read_finish(reason: object, sequence: object, *, called: bool = False) -> ChoiceFinished:
     """``stop_reason`` and ``stop_sequence`` -> the end; one that is not said, or unknown, is a ``stop``.
 
     ``called``: there were tool calls, which is the reason where none is said.
     """
     if not isinstance(reason, str):
-        return Finished("tool_calls" if called else "stop")
+        return ChoiceFinished("tool_calls" if called else "stop")
     stopped_at = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None
-    return Finished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
+    return ChoiceFinished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
 
 
-def write_finish(finished: Finished | None, *, called: bool) -> dict[str, Any]:
+def write_finish(finished: ChoiceFinished | None, *, called: bool) -> dict[str, Any]:
     """The end -> ``stop_reason`` and ``stop_sequence``.
 
     A client runs its tools only at ``tool_use``, and servers of the convention say ``stop`` there now and then.
@@ -158,23 +158,23 @@ def write_finish(finished: Finished | None, *, called: bool) -> dict[str, Any]:
 # Blocks, in.
 
 
-def read_tool(block: Json, index: int, message_id: str) -> ToolStarted:
-    """A ``tool_use`` block -> the call it begins. Raises ``UpstreamError`` where it has no name."""
+def read_tool(block: Json, index: int, message_id: str) -> ToolCallStart:
+    """A ``tool_use`` block -> the call it begins. Raises ``ProviderBadResponse`` where it has no name."""
     name = block.get("name")
     if not isinstance(name, str) or not name:
-        raise UpstreamError("The provider's answer calls a tool without a name")
+        raise ProviderBadResponse("The provider's answer calls a tool without a name")
     said = block.get("id")
     made = f"toolu_{message_id.removeprefix(ID_BEGINS)}_{index}"
-    return ToolStarted(index, said if isinstance(said, str) and said else made, name)
+    return ToolCallStart(index, said if isinstance(said, str) and said else made, name)
 
 
 def read_arguments(block: Json) -> str:
-    """The input of a ``tool_use`` block as JSON text, ``{}`` where it has none. Raises ``UpstreamError``."""
+    """The input of a ``tool_use`` block as JSON text, ``{}`` where it has none. Raises ``ProviderBadResponse``."""
     value = block.get("input")
     try:
         return orjson.dumps(value if isinstance(value, dict) else {}).decode()
     except orjson.JSONEncodeError:  # nested deeper than we can write
-        raise UpstreamError("The provider's answer calls a tool with arguments that cannot be read") from None
+        raise ProviderBadResponse("The provider's answer calls a tool with arguments that cannot be read") from None
 
 
 def read_text(block: Json, name: str) -> str:
@@ -190,43 +190,43 @@ def read_words(block: Json) -> list[Event]:
         case "text" if text := read_text(block, "text"):
             events.append(TextDelta(text))
         case "thinking" if text := read_text(block, "thinking"):
-            events.append(ThoughtDelta(text))
+            events.append(ReasoningDelta(text))
         case "redacted_thinking" if data := read_text(block, "data"):
-            events.append(ThoughtRedacted(data))
+            events.append(RedactedReasoning(data))
     return events
 
 
 def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
-    """A whole message -> what happens in it. Raises ``UpstreamError`` for anything but a message.
+    """A whole message -> what happens in it. Raises ``ProviderBadResponse`` for anything but a message.
 
     ``answer_id`` is what the ids of tool calls are made of where the provider has none.
     """
     value = read_message(raw, secrets)
     message_id = read_text(value, "id")
-    events: list[Event] = [Started(message_id, read_text(value, "model"))]
+    events: list[Event] = [MessageStart(message_id, read_text(value, "model"))]
     calls = 0
     for block in value["content"]:
         if not isinstance(block, dict):
             continue
         if block.get("type") == "tool_use":
-            events += [read_tool(block, calls, message_id or answer_id), ToolDelta(calls, read_arguments(block))]
+            events += [read_tool(block, calls, message_id or answer_id), ToolCallDelta(calls, read_arguments(block))]
             calls += 1
             continue
         events += read_words(block)
         if block.get("type") == "thinking" and (signature := read_text(block, "signature")):
-            events.append(ThoughtSigned(signature))
+            events.append(ReasoningSignature(signature))
     events.append(read_finish(value.get("stop_reason"), value.get("stop_sequence"), called=calls > 0))
     usage = value.get("usage")
     used = _read_used(usage) if isinstance(usage, dict) else None
     return [*events, used, ENDED] if used is not None else [*events, ENDED]
 
 
-def read_passed_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
-    """A whole message that goes to the caller as it lies -> its usage. Raises ``UpstreamError`` where it is none."""
+def read_passed_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
+    """A whole message that goes to the caller as it lies -> its usage. Raises ``ProviderBadResponse`` where it is none."""
     return read_message_usage(read_message(raw, secrets), call)
 
 
-def read_message_usage(value: Mapping[str, Any], call: Call) -> Usage:
+def read_message_usage(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
     """What a parsed message says it used, else an estimate."""
     usage = read_usage(value.get("usage"))
     if usage is not None:
@@ -246,25 +246,25 @@ def read_said(part: object) -> str:
     said = "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + sealed[: len(sealed) // 2]
     try:
         return said + (read_arguments(part) if part.get("input") else "")
-    except UpstreamError:
+    except ProviderBadResponse:
         return said
 
 
 def read_message(raw: bytes, secrets: Secrets) -> dict[str, Any]:
-    """A whole message, parsed; its content is a list. Raises ``UpstreamError`` for anything else."""
+    """A whole message, parsed; its content is a list. Raises ``ProviderBadResponse`` for anything else."""
     value = read_answer_object(raw, secrets)
     if value.get("type") == "error":
-        raise UpstreamError("The provider reported an error: The provider gave no reason")
+        raise ProviderBadResponse("The provider reported an error: The provider gave no reason")
     if not isinstance(value.get("content"), list):
-        raise UpstreamError("The provider's answer has no content")
+        raise ProviderBadResponse("The provider's answer has no content")
     return value
 
 
 def read_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
-    """The answer to a count of tokens. Raises ``UpstreamError`` where it is none."""
+    """The answer to a count of tokens. Raises ``ProviderBadResponse`` where it is none."""
     tokens = read_count(read_answer_object(raw, secrets).get("input_tokens"))
     if tokens is None:
-        raise UpstreamError("The provider's answer has no count of tokens")
+        raise ProviderBadResponse("The provider's answer has no count of tokens")
     return tokens
 
 
@@ -298,20 +298,20 @@ def write_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[st
 
 
 def write_answer(events: Iterable[Event], *, model: str, message_id: str) -> bytes:
-    """What happened in an answer -> a whole message. Raises the fault of a ``Failed``."""
-    layout = Layout(message_id)
-    finished: Finished | None = None
-    used = Used(Usage())
+    """What happened in an answer -> a whole message. Raises the fault of a ``StreamError``."""
+    layout = ContentBlockBuilder(message_id)
+    finished: ChoiceFinished | None = None
+    used = UsageReport(Usage())
     said = ""
     for event in events:
         match event:
-            case Started():
+            case MessageStart():
                 said = event.id
-            case Finished():
+            case ChoiceFinished():
                 finished = event if event.choice == 0 else finished
-            case Used():
+            case UsageReport():
                 used = event
-            case Failed():
+            case StreamError():
                 raise event.fault
             case _:
                 layout.place(event)

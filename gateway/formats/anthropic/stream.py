@@ -13,9 +13,9 @@ import attrs
 import orjson
 
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError, UpstreamFault
+from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
-from gateway.formats.anthropic.content_blocks import Block, Layout
+from gateway.formats.anthropic.content_blocks import Block, ContentBlockBuilder
 from gateway.formats.anthropic.response import (
     read_arguments,
     read_begun,
@@ -33,17 +33,17 @@ from gateway.formats.anthropic.response import (
 )
 from gateway.formats.chat import (
     ENDED,
-    Ended,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
     Json,
-    Started,
+    MessageStart,
+    ReasoningDelta,
+    ReasoningSignature,
+    StreamEnd,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ThoughtSigned,
-    ToolDelta,
-    Used,
+    ToolCallDelta,
+    UsageReport,
 )
 from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
 
@@ -73,7 +73,7 @@ def read_event(event: bytes, payload: bytes) -> tuple[str, object]:
     return (names[-1].decode(errors="replace") if names else ""), value
 
 
-def read_failure(value: object, secrets: Secrets) -> UpstreamError:
+def read_failure(value: object, secrets: Secrets) -> ProviderBadResponse:
     """The data of an ``error`` event -> the fault it reports."""
     error = read_error_value(value, secrets)
     reason = "The provider gave no reason" if error is None else error.message
@@ -95,7 +95,7 @@ class _Open:
     signature: str = ""
 
 
-class MessagesReader:
+class MessagesStreamParser:
     """A provider's stream as events; see ``gate.Reader``.
 
     Args:
@@ -109,7 +109,7 @@ class MessagesReader:
 
     def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
         self._secrets = secrets
-        self._splitter = sse.EventSplitter()
+        self._splitter = sse.SseSplitter()
         self._begun = False
         self._begun_usage: object = None
         self._id = answer_id
@@ -117,7 +117,7 @@ class MessagesReader:
         self._calls = 0
         self._finished = False
         self._closed = False
-        self._fault: UpstreamFault | None = None
+        self._fault: ProviderError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
         """What the events that ``data`` completes say."""
@@ -126,7 +126,7 @@ class MessagesReader:
         try:
             pieces = self._splitter.split(data)
         except sse.EventTooLong as error:
-            return [self._fail(UpstreamError(str(error), phase="stream"))]
+            return [self._fail(ProviderBadResponse(str(error), phase="stream"))]
         return [event for piece in pieces for event in self._read(piece)]
 
     def finish(self) -> list[Event]:
@@ -138,7 +138,7 @@ class MessagesReader:
         rest = self._splitter.take()
         if is_end(rest) or (not rest.strip() and self._finished and not self._open):
             return self._end()
-        raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     @property
     def held_bytes(self) -> int:
@@ -160,10 +160,10 @@ class MessagesReader:
         if kind == "error":
             return [self._fail(read_failure(value, self._secrets))]
         if not isinstance(value, dict):
-            return [self._fail(UpstreamError("The provider sent an event that makes no sense", phase="stream"))]
+            return [self._fail(ProviderBadResponse("The provider sent an event that makes no sense", phase="stream"))]
         try:
             return self._tell(kind, value)
-        except UpstreamError as fault:
+        except ProviderBadResponse as fault:
             fault.phase = "stream"
             return [self._fail(fault)]
 
@@ -192,7 +192,7 @@ class MessagesReader:
         self._begun_usage = message.get("usage")
         said = read_text(message, "id")
         self._id = said or self._id
-        return [Started(said, read_text(message, "model"), usage=read_begun(self._begun_usage))]
+        return [MessageStart(said, read_text(message, "model"), usage=read_begun(self._begun_usage))]
 
     def _start(self, value: Json) -> list[Event]:
         block = value.get("content_block")
@@ -202,7 +202,7 @@ class MessagesReader:
         before = self._stop(_index(value))  # one that was not stopped
         self._open[_index(value)] = opened
         if len(self._open) > MAX_OPEN:
-            raise UpstreamError("The provider's answer has too many content blocks open at once")
+            raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
         if opened.kind != "tool_use":
             return before + read_words(block)
         opened.call = self._calls
@@ -219,13 +219,13 @@ class MessagesReader:
             case "text_delta" if text := read_text(delta, "text"):
                 return [TextDelta(text)]
             case "thinking_delta" if text := read_text(delta, "thinking"):
-                return [ThoughtDelta(text)]
+                return [ReasoningDelta(text)]
             case "signature_delta" if opened is not None:
                 opened.signature = read_text(delta, "signature")
             case "input_json_delta" if opened is not None and opened.call >= 0:
                 if text := read_text(delta, "partial_json"):
                     opened.arguments = ""  # what it began with was not yet all
-                    return [ToolDelta(opened.call, text)]
+                    return [ToolCallDelta(opened.call, text)]
         return []
 
     def _stop(self, index: int) -> list[Event]:
@@ -234,8 +234,8 @@ class MessagesReader:
         if opened is None:
             return []
         if opened.call >= 0 and opened.arguments:
-            return [ToolDelta(opened.call, opened.arguments)]
-        return [ThoughtSigned(opened.signature)] if opened.kind == "thinking" and opened.signature else []
+            return [ToolCallDelta(opened.call, opened.arguments)]
+        return [ReasoningSignature(opened.signature)] if opened.kind == "thinking" and opened.signature else []
 
     def _close_message(self, value: Json) -> list[Event]:
         events: list[Event] = []
@@ -261,10 +261,10 @@ class MessagesReader:
         self._closed = True
         return [ENDED] if self._finished else [*self._finish_with(None, None), ENDED]
 
-    def _fail(self, fault: UpstreamFault) -> Failed:
+    def _fail(self, fault: ProviderError) -> StreamError:
         self._closed = True
         self._fault = fault
-        return Failed(fault)
+        return StreamError(fault)
 
 
 def _index(value: Json) -> int:
@@ -277,12 +277,12 @@ def write_event(kind: str, body: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **body}))
 
 
-class MessagesWriter:
+class MessagesStreamSerializer:
     """Events as a stream for a client of this dialect; see ``gate.Writer``.
 
     ``message_delta`` carries the reason and the usage at once, and the convention says the usage last: so it waits for
-    the end. Tool calls that other dialects mix are written one after another; see ``Layout``. Where too much would have
-    to wait for that, ``write`` raises ``UpstreamError``.
+    the end. Tool calls that other dialects mix are written one after another; see ``ContentBlockBuilder``. Where too
+    much would have to wait for that, ``write`` raises ``ProviderBadResponse``.
 
     Args:
         model: as the caller named it.
@@ -294,35 +294,35 @@ class MessagesWriter:
     def __init__(self, model: str, message_id: str) -> None:
         self._model = model
         self._message_id = message_id
-        self._layout = Layout(message_id)
+        self._layout = ContentBlockBuilder(message_id)
         self._begun = False
         self._index = 0
-        self._finished: Finished | None = None
-        self._used: Used | None = None
+        self._finished: ChoiceFinished | None = None
+        self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
         """The bytes that say ``event``."""
         written = b""
         match event:
-            case Started():
+            case MessageStart():
                 written = self._begin(event)
-            case Used():
+            case UsageReport():
                 self._used = event
-            case Ended():
+            case StreamEnd():
                 written = self._end()
-            case Failed():
+            case StreamError():
                 pass
-            case Finished():
+            case ChoiceFinished():
                 if event.choice == 0 and self._finished is None:
                     written = self._finish(event)
             case _ if self._finished is None:
                 self._layout.place(event)
                 written = self._write_blocks()
                 if self._layout.held > MAX_HELD:
-                    raise UpstreamError("The provider's answer has tool calls without an end", phase="stream")
+                    raise ProviderBadResponse("The provider's answer has tool calls without an end", phase="stream")
         return written if self._begun or not written else self._begin() + written
 
-    def _begin(self, event: Started | None = None) -> bytes:
+    def _begin(self, event: MessageStart | None = None) -> bytes:
         if self._begun:
             return b""
         self._begun = True
@@ -352,7 +352,7 @@ class MessagesWriter:
             written.append(write_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
         return written
 
-    def _finish(self, event: Finished) -> bytes:
+    def _finish(self, event: ChoiceFinished) -> bytes:
         self._finished = event
         self._layout.close()
         return self._write_blocks()
@@ -364,6 +364,6 @@ class MessagesWriter:
         return blocks + write_event("message_delta", {"delta": delta, "usage": _write_totals(self._used)}) + STOP_EVENT
 
 
-def _write_totals(used: Used | None) -> Mapping[str, Any]:
+def _write_totals(used: UsageReport | None) -> Mapping[str, Any]:
     """The totals. Where nobody counted only the completion is said, for the client keeps the rest of the beginning."""
     return {"output_tokens": 0} if used is None else write_usage(used.usage) | write_reasoning(used)

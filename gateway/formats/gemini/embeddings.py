@@ -8,16 +8,16 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, read_count
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import read_answer_object
 from gateway.formats.openai.embeddings import write_base64
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.prompt_tokens import estimate_prompt
 
 
-def write_embeddings_body(call: Call, model: str) -> dict[str, Any]:
+def write_embeddings_body(call: InferenceRequest, model: str) -> dict[str, Any]:
     """The body of ``:batchEmbedContents`` for a checked call. Raises ``InvalidRequest`` for token ids."""
     name = f"models/{model.removeprefix('models/')}"
     dimensions = call.body.get("dimensions")
@@ -38,15 +38,17 @@ def _list_texts(body: dict[str, Any]) -> list[str]:
     return texts
 
 
-def read_embeddings_answer(raw: bytes, call: Call, model: str, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def read_embeddings_answer(
+    raw: bytes, call: InferenceRequest, model: str, secrets: Secrets = ()
+) -> tuple[bytes, Usage]:
     """Gemini's answer -> the convention's, in the encoding the caller asked for, and the usage.
 
-    Raises ``UpstreamError`` where there is not one vector of numbers for every text.
+    Raises ``ProviderBadResponse`` where there is not one vector of numbers for every text.
     """
     value = read_answer_object(raw, secrets)
     items = value.get("embeddings")
     if not isinstance(items, list) or len(items) != len(_list_texts(call.body)):
-        raise UpstreamError("The provider's answer has not one embedding for every input")
+        raise ProviderBadResponse("The provider's answer has not one embedding for every input")
     usage = _read_usage(value.get("usageMetadata")) or Usage(estimate_prompt(call), source="estimate")
     data = [
         {"object": "embedding", "index": index, "embedding": _read_vector(item, call.encoding)}
@@ -59,7 +61,7 @@ def read_embeddings_answer(raw: bytes, call: Call, model: str, secrets: Secrets 
 def _read_vector(item: object, encoding: str) -> list[float] | str:
     values = item.get("values") if isinstance(item, dict) else None
     if not isinstance(values, list) or not values or not all(type(value) in {int, float} for value in values):
-        raise UpstreamError("The provider's answer has an embedding that is not made of numbers")
+        raise ProviderBadResponse("The provider's answer has an embedding that is not made of numbers")
     return write_base64(values) if encoding == "base64" else values
 
 

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.chat import EFFORT_TOKENS, Conversation, Effort, Format
+from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, Effort, ResponseFormat
 from gateway.formats.gemini.json_schema import write_schema
 
 MAX_STOPS = 5
@@ -44,7 +44,7 @@ def wants_signatures(model: str) -> bool:
     return version is not None and version >= _LEVELS
 
 
-def write_config(conversation: Conversation, model: str) -> dict[str, Any]:
+def write_config(conversation: ChatRequest, model: str) -> dict[str, Any]:
     """The ``generationConfig``, empty where nothing was asked. Raises ``InvalidRequest``."""
     if len(conversation.stop) > MAX_STOPS:
         raise InvalidRequest(f"Gemini takes at most {MAX_STOPS} stop sequences", param="stop")
@@ -70,7 +70,7 @@ def _fold_seed(seed: int | None) -> int | None:
     return seed if seed is None or -_SEED_RANGE <= seed < _SEED_RANGE else seed % _SEED_RANGE
 
 
-def _write_format(wanted: Format | None) -> dict[str, Any]:
+def _write_format(wanted: ResponseFormat | None) -> dict[str, Any]:
     if wanted is None:
         return {}
     written: dict[str, Any] = {"responseMimeType": "application/json"}
@@ -79,7 +79,7 @@ def _write_format(wanted: Format | None) -> dict[str, Any]:
     return written
 
 
-def write_thinking(conversation: Conversation, model: str) -> dict[str, Any] | None:
+def write_thinking(conversation: ChatRequest, model: str) -> dict[str, Any] | None:
     """The ``thinkingConfig``; None where nothing was asked, or the model leaves no choice.
 
     Where thinking is forbidden and the model cannot do without (2.5 Pro, Gemini 3), it thinks as little as it can:
@@ -99,7 +99,7 @@ def write_thinking(conversation: Conversation, model: str) -> dict[str, Any] | N
     return thinking if effort == "none" else {**thinking, "includeThoughts": True}
 
 
-def _find_effort(conversation: Conversation) -> Effort | None:
+def _find_effort(conversation: ChatRequest) -> Effort | None:
     """How hard to think, in a word: the caller's own, unless its number forbids it."""
     tokens = conversation.thinking_tokens
     if tokens is not None and tokens <= 0:

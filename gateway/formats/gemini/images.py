@@ -11,14 +11,14 @@ from typing import Any
 import orjson
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import Picture, PictureAsk, Pictures
-from gateway.domain.inference_request import Call
+from gateway.domain.image import Image, ImageRequest, Images
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, read_count
-from gateway.errors import ImageBlocked, InvalidRequest, UpstreamError
+from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, read_shape
 from gateway.formats.content_filter import find_block, write_block
-from gateway.formats.image_backend import Ask
-from gateway.formats.image_data import Found, estimate_usage, read_base64, read_media_type, write_told
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_data import FoundImage, estimate_usage, read_base64, read_media_type, write_told
 from gateway.formats.openai.errors import Secrets, mask, read_error_value
 from gateway.formats.request_body import Inline
 
@@ -35,18 +35,18 @@ _UNSAYABLE = ("svg", "frame_count", "frame_duration_ms")
 _SHOWN_CHARS = 300
 
 
-class GeminiPainter:
+class GeminiImageBackend:
     """See ``painting.Painter``."""
 
     __slots__ = ("_call", "_capability", "_count", "_picture")
 
-    def __init__(self, call: Call, _model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, call: InferenceRequest, _model: str, _mark: str, capability: Capability) -> None:
         self._call = call
-        self._picture = call.picture or PictureAsk("")
+        self._picture = call.picture or ImageRequest("")
         self._capability = capability
         self._count = 1
 
-    def begin(self, count: int) -> Ask:
+    def begin(self, count: int) -> ProviderCall:
         """Ask for a picture. Raises ``InvalidRequest``: for several, a mask, another format, a size it has not."""
         check_expressible(self._call, count)
         self._count = count
@@ -62,17 +62,17 @@ class GeminiPainter:
             config["imageConfig"] = {"aspectRatio": shape.ratio}
             if shape.tier != DEFAULT_TIER:  # models of one tier refuse the field
                 config["imageConfig"]["imageSize"] = shape.tier
-        return Ask({"contents": [{"role": "user", "parts": parts}], "generationConfig": config})
+        return ProviderCall({"contents": [{"role": "user", "parts": parts}], "generationConfig": config})
 
-    def read(self, raw: bytes, secrets: Secrets) -> Pictures:
+    def read(self, raw: bytes, secrets: Secrets) -> Images:
         """The pictures; what the model says beside them is left out."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
-            raise UpstreamError("The provider's answer is not JSON") from None
+            raise ProviderBadResponse("The provider's answer is not JSON") from None
         _check_error(value, secrets)
         if not isinstance(value, dict):
-            raise UpstreamError("The provider's answer is not a JSON object")
+            raise ProviderBadResponse("The provider's answer is not a JSON object")
         _check_prompt(value.get("promptFeedback"), secrets)
         candidates = _list_objects(value.get("candidates"))
         # A model may paint drafts on the way; the last is what it meant.
@@ -80,7 +80,7 @@ class GeminiPainter:
         if not found:
             raise _find_reason(candidates, secrets)
         usage = _read_usage(value.get("usageMetadata"), len(found))
-        return Pictures(
+        return Images(
             tuple(one.picture for one in found),
             usage or estimate_usage(self._call, len(found)),
             write_told(found),
@@ -90,7 +90,7 @@ class GeminiPainter:
         """Nothing goes on there once the connection is closed."""
 
 
-def check_expressible(call: Call, count: int) -> None:
+def check_expressible(call: InferenceRequest, count: int) -> None:
     """Raise ``InvalidRequest`` for what a model that answers with pictures has no words for.
 
     Shades of how (quality, style, moderation…) are left to the model.
@@ -114,7 +114,7 @@ def _check_error(value: object, secrets: Secrets) -> None:
     error = read_error_value(value, secrets)
     if error is None:
         return
-    raise find_block(value, secrets) or UpstreamError(f"The provider reported an error: {error.message}")
+    raise find_block(value, secrets) or ProviderBadResponse(f"The provider reported an error: {error.message}")
 
 
 def _check_prompt(feedback: object, secrets: Secrets) -> None:
@@ -123,18 +123,18 @@ def _check_prompt(feedback: object, secrets: Secrets) -> None:
         raise write_block(reason, secrets)
 
 
-def _find_pictures(candidates: list[Body]) -> Iterator[Found]:
-    """Every picture that is not a thought. Raises ``UpstreamError`` for one that is none."""
+def _find_pictures(candidates: list[Body]) -> Iterator[FoundImage]:
+    """Every picture that is not a thought. Raises ``ProviderBadResponse`` for one that is none."""
     for part in _list_parts(candidates):
         blob = part.get("inlineData", part.get("inline_data"))
         if part.get("thought") is True or not isinstance(blob, dict):
             continue
         media_type = read_media_type(blob.get("mimeType", blob.get("mime_type")))
         if media_type is not None:
-            yield Found(Picture(data=read_base64(blob.get("data"))), media_type)
+            yield FoundImage(Image(data=read_base64(blob.get("data"))), media_type)
 
 
-def _find_reason(candidates: list[Body], secrets: Secrets) -> UpstreamError | ImageBlocked:
+def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
     """Why there is no picture."""
     reasons = [_text(candidate.get("finishReason")) for candidate in candidates]
     explained = next(filter(None, (_text(candidate.get("finishMessage")) for candidate in candidates)), "")
@@ -155,9 +155,9 @@ def write_words(said: str, secrets: Secrets) -> str:
     return "The provider's answer has no pictures"
 
 
-def write_unpainted(message: str) -> UpstreamError:
+def write_unpainted(message: str) -> ProviderBadResponse:
     """A fault of the model's, which says nothing against the channel."""
-    fault = UpstreamError(message)
+    fault = ProviderBadResponse(message)
     fault.blame = "nobody"
     fault.answered = True
     return fault

@@ -7,8 +7,8 @@ Shape: ai.google.dev/api/models, ``models.list``: ``{"models": [{"name": "models
 
 from typing import Any
 
-from gateway.domain.model_info import Listed
-from gateway.errors import UpstreamError
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.chat import read_answer_object
 
 _METHODS = frozenset(
@@ -17,16 +17,16 @@ _METHODS = frozenset(
 """What a model must know one of to be of use here; the others make pictures in another way, or talk over a socket."""
 
 
-def read_models(raw: bytes, *, owned_by: str, now_s: int) -> list[Listed]:
+def read_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
     """The list -> what of it can be called; Gemini says neither when a model was made nor by whom.
 
-    Raises ``UpstreamError`` where the answer is no list: a failed listing must not look like an empty one.
+    Raises ``ProviderBadResponse`` where the answer is no list: a failed listing must not look like an empty one.
     """
     items = read_answer_object(raw).get("models")
     if not isinstance(items, list):
-        raise UpstreamError("The provider's model list has no 'models' array")
+        raise ProviderBadResponse("The provider's model list has no 'models' array")
     names = dict.fromkeys(_read_name(item) for item in items if isinstance(item, dict) and _is_callable(item))
-    return [Listed(name, now_s, owned_by) for name in names if name]
+    return [ModelInfo(name, now_s, owned_by) for name in names if name]
 
 
 def _is_callable(item: dict[str, Any]) -> bool:

@@ -15,19 +15,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.domain.usage import read_count
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat import (
     GEMINI_MARK,
-    Blob,
-    Conversation,
-    NamedTool,
+    ChatRequest,
+    ForcedTool,
+    MediaPart,
+    Message,
     Part,
-    Text,
-    Thought,
+    ReasoningPart,
+    TextPart,
     Tool,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolCallPart,
+    ToolResultPart,
 )
 from gateway.formats.gemini.generation_config import wants_signatures, write_config
 from gateway.formats.gemini.json_schema import write_schema
@@ -50,7 +50,7 @@ _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/p
 Json = dict[str, Any]
 
 
-def write_body(conversation: Conversation, model: str) -> Json:
+def write_body(conversation: ChatRequest, model: str) -> Json:
     """The body of ``:generateContent`` and ``:streamGenerateContent``. Raises ``InvalidRequest``."""
     body = _write_prompt(conversation, model)
     if config := write_config(conversation, model):
@@ -58,7 +58,7 @@ def write_body(conversation: Conversation, model: str) -> Json:
     return body
 
 
-def write_count_body(conversation: Conversation, model: str) -> Json:
+def write_count_body(conversation: ChatRequest, model: str) -> Json:
     """The body of ``:countTokens``. Raises ``InvalidRequest``.
 
     ``contents`` alone would leave out the instructions and the tools; the request in a request has them.
@@ -68,14 +68,14 @@ def write_count_body(conversation: Conversation, model: str) -> Json:
 
 
 def read_count_answer(raw: bytes, secrets: Secrets = ()) -> int:
-    """The answer of ``:countTokens`` -> tokens. Raises ``UpstreamError``."""
+    """The answer of ``:countTokens`` -> tokens. Raises ``ProviderBadResponse``."""
     tokens = read_count(read_answer_object(raw, secrets).get("totalTokens"))
     if tokens is None:
-        raise UpstreamError("The provider's answer has no token count")
+        raise ProviderBadResponse("The provider's answer has no token count")
     return tokens
 
 
-def _write_prompt(conversation: Conversation, model: str) -> Json:
+def _write_prompt(conversation: ChatRequest, model: str) -> Json:
     turns = _end_with_user(conversation.turns)
     instructions = _write_instructions(turns)
     contents = _write_contents(turns, model)
@@ -93,28 +93,28 @@ def _write_prompt(conversation: Conversation, model: str) -> Json:
     return body
 
 
-def _end_with_user(turns: Sequence[Turn]) -> Sequence[Turn]:
+def _end_with_user(turns: Sequence[Message]) -> Sequence[Message]:
     """The turns; where the system alone speaks after the model, its last words are the user's.
 
     A request that ends with the model's turn is refused ("Requests ending with a model turn are not supported").
     """
     spoken = [turn.role for turn in turns if turn.role != "system"]
     if spoken and spoken[-1] == "assistant" and turns[-1].role == "system":
-        return [*turns[:-1], Turn("user", turns[-1].parts)]
+        return [*turns[:-1], Message("user", turns[-1].parts)]
     return turns
 
 
-def _write_instructions(turns: Iterable[Turn]) -> list[Json]:
+def _write_instructions(turns: Iterable[Message]) -> list[Json]:
     written = []
     for part in (part for turn in turns if turn.role == "system" for part in turn.parts):
-        if not isinstance(part, Text):
+        if not isinstance(part, TextPart):
             raise InvalidRequest("Gemini takes only text as instructions", param="messages")
         if part.text:
             written.append({"text": part.text})
     return written
 
 
-def _write_contents(turns: Iterable[Turn], model: str) -> list[Json]:
+def _write_contents(turns: Iterable[Message], model: str) -> list[Json]:
     """The turns but the system's, those of one side in a row as one, but for tools' answers: see ``_set_apart``."""
     signs = wants_signatures(model)
     names: dict[str, str] = {}
@@ -158,35 +158,35 @@ def _write_parts(parts: Iterable[Part], names: dict[str, str], *, modern: bool) 
     thought: str | None = None  # the signature of the thought that led to the next call
     for part in parts:
         match part:
-            case Text():
+            case TextPart():
                 written += [{"text": part.text}] if part.text else []
-            case Blob():
+            case MediaPart():
                 written.append(_write_blob(part))
-            case Thought():
+            case ReasoningPart():
                 thought = _find_signature(part) or thought
-            case ToolUse():
+            case ToolCallPart():
                 names[part.id] = part.name
                 written.append(_write_call(part, part.signature or thought))
                 thought = None
-            case ToolResult():
+            case ToolResultPart():
                 written += _write_result(part, names, modern=modern)
     return written
 
 
-def _find_signature(thought: Thought) -> str | None:
+def _find_signature(thought: ReasoningPart) -> str | None:
     """Gemini's own signature of a thought; another provider's would be refused."""
     signature = thought.signature or ""
     return signature.removeprefix(GEMINI_MARK) if signature.startswith(GEMINI_MARK) else None
 
 
-def _write_call(call: ToolUse, signature: str | None) -> Json:
+def _write_call(call: ToolCallPart, signature: str | None) -> Json:
     part: Json = {"functionCall": {"id": call.id, "name": call.name, "args": _read_arguments(call)}}
     if signature:
         part["thoughtSignature"] = signature
     return part
 
 
-def _read_arguments(call: ToolUse) -> Json:
+def _read_arguments(call: ToolCallPart) -> Json:
     if not call.arguments.strip():
         return {}
     try:
@@ -196,16 +196,16 @@ def _read_arguments(call: ToolUse) -> Json:
         raise InvalidRequest(message, param="messages") from None
 
 
-def _write_result(result: ToolResult, names: Mapping[str, str], *, modern: bool) -> list[Json]:
+def _write_result(result: ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
     """A tool's answer, and behind it what cannot be inside it. "output" and "error" are names the API knows."""
     name = names.get(result.id)
     if name is None:
         raise InvalidRequest(f"No tool call before it has the id {result.id!r}", param="messages")
-    text = "\n".join([part.text for part in result.parts if isinstance(part, Text)])
+    text = "\n".join([part.text for part in result.parts if isinstance(part, TextPart)])
     response: Json = {"id": result.id, "name": name, "response": {"error" if result.failed else "output": text}}
     inside: list[Json] = []
     behind: list[Json] = []
-    for blob in (_write_blob(part) for part in result.parts if isinstance(part, Blob)):
+    for blob in (_write_blob(part) for part in result.parts if isinstance(part, MediaPart)):
         fits = modern and blob.get("inlineData", {}).get("mimeType") in _IN_RESULTS
         (inside if fits else behind).append(blob)
     if inside:
@@ -213,7 +213,7 @@ def _write_result(result: ToolResult, names: Mapping[str, str], *, modern: bool)
     return [{"functionResponse": response}, *behind]
 
 
-def _write_blob(blob: Blob) -> Json:
+def _write_blob(blob: MediaPart) -> Json:
     if blob.data is not None:
         if not blob.media_type:
             raise InvalidRequest(f"Gemini must be told the media type of this {blob.kind}", param="messages")
@@ -246,11 +246,11 @@ def _write_tool(tool: Tool) -> Json:
     return written
 
 
-def _write_choice(conversation: Conversation) -> Json | None:
+def _write_choice(conversation: ChatRequest) -> Json | None:
     choice = conversation.tool_choice
     if choice is None or (choice in {"auto", "none"} and not conversation.tools):
         return None
-    if isinstance(choice, NamedTool):
+    if isinstance(choice, ForcedTool):
         if choice.name not in {tool.name for tool in conversation.tools}:
             raise InvalidRequest(f"There is no tool {choice.name!r} to choose", param="tool_choice")
         return {"mode": "ANY", "allowedFunctionNames": [choice.name]}

@@ -15,23 +15,23 @@ import attrs
 import orjson
 
 from gateway.domain.usage import Usage, read_count
-from gateway.errors import UpstreamError, UpstreamFault, UpstreamRefused
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.chat import (
     ENDED,
     GEMINI_MARK,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
     Reason,
-    Started,
+    ReasoningDelta,
+    ReasoningSignature,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 from gateway.formats.openai.chunk_reader import MAX_CALLS
 from gateway.formats.openai.errors import Secrets, mask, read_error_value, write_reported
@@ -52,8 +52,9 @@ _UNSAID = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"
 _CUT = "The provider's stream ended before it was complete"
 
 
-class GenerateReader:
-    """A stream as events; see ``gate.Reader``. Every ``Finished`` comes with the end: until then there may be more.
+class GenerateContentParser:
+    """A stream as events; see ``gate.Reader``. Every ``ChoiceFinished`` comes with the end: until then there may be
+    more.
 
     Args:
         answer_id: the answer's id where Gemini gives none, and what the ids of its tool calls are made of.
@@ -65,12 +66,12 @@ class GenerateReader:
 
     def __init__(self, answer_id: str, model: str, secrets: Secrets = ()) -> None:
         self._answer = _Answer(answer_id, model, secrets, "stream")
-        self._splitter = sse.EventSplitter()
+        self._splitter = sse.SseSplitter()
         self._begun = False
         self._closed = False
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the events that ``data`` completes say. Never raises, and never gives ``Ended``."""
+        """What the events that ``data`` completes say. Never raises, and never gives ``StreamEnd``."""
         if self._closed:
             return []
         events: list[Event] = []
@@ -79,14 +80,14 @@ class GenerateReader:
                 events.extend(self._read(event))
         except sse.EventTooLong as error:
             self._closed = True
-            events.append(Failed(UpstreamError(str(error), phase="stream")))
-        except UpstreamFault as fault:
+            events.append(StreamError(ProviderBadResponse(str(error), phase="stream")))
+        except ProviderError as fault:
             self._closed = True
-            events.append(Failed(fault))
+            events.append(StreamError(fault))
         return events
 
     def finish(self) -> list[Event]:
-        """The transport has ended. Raises ``UpstreamError`` where the stream was cut."""
+        """The transport has ended. Raises ``ProviderBadResponse`` where the stream was cut."""
         if self._closed:
             return []
         self._closed = True
@@ -113,7 +114,7 @@ class GenerateReader:
                 value = orjson.loads(payload)
             except orjson.JSONDecodeError:
                 message = _CUT if last else "The provider's stream has an event that is not JSON"
-                raise UpstreamError(message, phase="stream") from None
+                raise ProviderBadResponse(message, phase="stream") from None
             yield from self._answer.read(value)
             return
         self._splitter.noise += len(event)
@@ -128,21 +129,21 @@ class GenerateReader:
             value = orjson.loads(text)
         except orjson.JSONDecodeError:
             if last:
-                raise UpstreamError(_CUT, phase="stream") from None
+                raise ProviderBadResponse(_CUT, phase="stream") from None
             return
         if read_error_value(value) is not None:
             yield from self._answer.read(value)
 
 
 def read_answer(raw: bytes, *, answer_id: str, model: str, secrets: Secrets = ()) -> list[Event]:
-    """A whole answer as events, up to ``Ended``.
+    """A whole answer as events, up to ``StreamEnd``.
 
-    Raises ``UpstreamRefused`` where the prompt was blocked, ``UpstreamError`` where it is no answer.
+    Raises ``ProviderRejected`` where the prompt was blocked, ``ProviderBadResponse`` where it is no answer.
     """
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        raise UpstreamError("The provider's answer is not JSON") from None
+        raise ProviderBadResponse("The provider's answer is not JSON") from None
     answer = _Answer(answer_id, model, secrets, "answer")
     # A stream that is not asked for as events, or not understood so, is an array of chunks.
     chunks = value if isinstance(value, list) and value else [value]
@@ -167,7 +168,7 @@ class _Candidate:
 
 
 class _Answer:
-    """Chunks of one answer as events; ``phase`` is for the faults. Both methods raise ``UpstreamFault``."""
+    """Chunks of one answer as events; ``phase`` is for the faults. Both methods raise ``ProviderError``."""
 
     __slots__ = ("_begun", "_candidates", "_id", "_model", "_phase", "_secrets", "_silent")
 
@@ -192,7 +193,7 @@ class _Answer:
         used = _read_usage(metadata)
         if not self._begun:
             self._begun = True
-            yield Started(
+            yield MessageStart(
                 _text(value.get("responseId")) or self._id,
                 _text(value.get("modelVersion")) or self._model,
                 usage=used.usage if used else None,
@@ -209,7 +210,7 @@ class _Answer:
         if not self._candidates:
             raise self._fault("The provider's answer has no candidates")
         finished = [
-            Finished(self._find_reason(candidate), index) for index, candidate in sorted(self._candidates.items())
+            ChoiceFinished(self._find_reason(candidate), index) for index, candidate in sorted(self._candidates.items())
         ]
         return [*finished, ENDED]
 
@@ -232,7 +233,7 @@ class _Answer:
         reason = feedback.get("blockReason") if isinstance(feedback, dict) else None
         if not isinstance(reason, str) or reason in _UNSAID:
             return
-        raise UpstreamRefused(
+        raise ProviderRejected(
             f"The provider blocked the prompt: {mask(reason, self._secrets)}",
             status=400,
             type="upstream_error",
@@ -265,7 +266,7 @@ class _Answer:
         if part.get("thought") is True and "functionCall" not in part:
             if text:
                 candidate.thinking = True
-                yield ThoughtDelta(text, index)
+                yield ReasoningDelta(text, index)
             yield from _sign(signature, index, candidate)
             return
         # Google signs what a thought led to; in the hub the thought itself is signed, while it is the last thing said.
@@ -291,8 +292,8 @@ class _Answer:
         if candidate.tools > MAX_CALLS:
             raise self._fault("The provider's answer has too many tool calls")
         call_id = _text(call.get("id")) or f"call_{self._id}_{index}_{number}"
-        yield ToolStarted(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
-        yield ToolDelta(number, self._write_arguments(call.get("args")), index)
+        yield ToolCallStart(number, call_id, name, index, _text(part.get("thoughtSignature")) or None)
+        yield ToolCallDelta(number, self._write_arguments(call.get("args")), index)
 
     def _write_arguments(self, args: object) -> str:
         try:
@@ -311,10 +312,10 @@ class _Answer:
             return value or []
         raise self._fault("The provider's answer has something else where an array should be")
 
-    def _fault(self, message: str) -> UpstreamError:
-        return UpstreamError(message, phase=self._phase)
+    def _fault(self, message: str) -> ProviderBadResponse:
+        return ProviderBadResponse(message, phase=self._phase)
 
-    def _spoiled(self, message: str) -> UpstreamError:
+    def _spoiled(self, message: str) -> ProviderBadResponse:
         """A fault of the model's, which says nothing against the channel."""
         fault = self._fault(message)
         fault.blame = "nobody"
@@ -325,7 +326,7 @@ class _Answer:
 def _sign(signature: str, index: int, candidate: _Candidate) -> Iterator[Event]:
     if signature and candidate.thinking:
         candidate.thinking = False
-        yield ThoughtSigned(GEMINI_MARK + signature, index)
+        yield ReasoningSignature(GEMINI_MARK + signature, index)
 
 
 def _read_picture(part: Mapping[str, Any], index: int) -> Iterator[Event]:
@@ -335,14 +336,14 @@ def _read_picture(part: Mapping[str, Any], index: int) -> Iterator[Event]:
         return
     media_type, data = _text(blob.get("mimeType")), _text(blob.get("data"))
     if media_type.startswith("image/") and data:
-        yield PictureMade(media_type, data, index)
+        yield ImageOutput(media_type, data, index)
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _read_usage(raw: object) -> Used | None:
+def _read_usage(raw: object) -> UsageReport | None:
     """The totals so far; None where they cannot be believed. A count of zero is left out of the JSON."""
     if not isinstance(raw, dict) or raw.get("promptTokenCount") is None:
         return None
@@ -354,7 +355,7 @@ def _read_usage(raw: object) -> Used | None:
     cached = read_count(raw.get("cachedContentTokenCount")) or 0
     prompt = asked + found
     usage = Usage(prompt, answered + thought, min(cached, prompt), "upstream", reasoning_tokens=thought)
-    return Used(usage, thought)
+    return UsageReport(usage, thought)
 
 
 def _has_completion(raw: object) -> bool:

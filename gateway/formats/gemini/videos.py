@@ -24,16 +24,25 @@ from gateway.domain.video import Reference
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamRefused,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRejected,
 )
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import read_field
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
-from gateway.formats.video_backend import Place, Shot, Take, Task, Variant, read_object, read_video_fault, write_error
+from gateway.formats.video_backend import (
+    ContentLocation,
+    ProviderTask,
+    TaskStatus,
+    Variant,
+    VideoSpec,
+    read_object,
+    read_video_fault,
+    write_error,
+)
 
 SECONDS = (8, 4, 6)
 """Lengths of Veo 3.1; the first is that of whoever names none."""
@@ -60,14 +69,14 @@ _MAX_URL = 4_096
 _HTTP = range(400, 600)
 
 
-class GeminiFilmmaker:
-    """``Filmmaker``; see there. A task's id is its operation's name with ``~`` for every ``/``."""
+class GeminiVideoBackend:
+    """``VideoBackend``; see there. A task's id is its operation's name with ``~`` for every ``/``."""
 
     __slots__ = ()
 
     takes_urls = False
 
-    def submit(self, shot: Shot) -> Ask:
+    def submit(self, shot: VideoSpec) -> ProviderCall:
         """One video. Raises ``InvalidRequest``."""
         stray = next((name for name in _UNSAYABLE if shot.extra.get(name) not in (None, "")), None)
         if stray is not None:
@@ -79,56 +88,56 @@ class GeminiFilmmaker:
         parameters = _write_parameters(shot)
         if parameters:
             said["parameters"] = parameters
-        return Ask(said, begins=True)
+        return ProviderCall(said, begins=True)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """An operation; it may have come to its end already."""
         value = read_object(raw)
         if "name" not in value:
             raise _find_error(value, raw, secrets)
         name = value["name"]
         if not isinstance(name, str) or not _NAME.match(name):
-            raise UpstreamError("The provider gave its task no usable id")
+            raise ProviderBadResponse("The provider gave its task no usable id")
         return attrs.evolve(_read_operation(value, secrets), id=name.replace("/", "~"))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """Google's error object; a block is said in words alone."""
         fault = read_video_fault(status, raw, secrets, rest_s=rest_s)
-        if type(fault) is UpstreamRefused and _is_block(fault.message):
+        if type(fault) is ProviderRejected and _is_block(fault.message):
             return ContentBlocked(fault.message)
         return fault
 
-    def poll(self, task: Task) -> Ask:
+    def poll(self, task: ProviderTask) -> ProviderCall:
         """Ask after the operation."""
         name = "/".join(quote(part, safe="") for part in task.id.split("~"))
-        return Ask(method="GET", path=f"/{name}", passing=True)
+        return ProviderCall(method="GET", path=f"/{name}", passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What has become of it."""
         value = read_object(raw)
         if "name" not in value and "done" not in value:
-            raise UpstreamError("The provider's answer says nothing of the task")
+            raise ProviderBadResponse("The provider's answer says nothing of the task")
         return _read_operation(value, secrets)
 
-    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """At an address that wants the key."""
         if variant != "video" or task.clue is None:
             return None
-        return Place(url=task.clue, signed=True)
+        return ContentLocation(url=task.clue, signed=True)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> Place:  # noqa: ARG002 - nothing is asked
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - nothing is asked
         """Never: the place is known."""
-        raise UpstreamError("The provider was not asked where its video is")
+        raise ProviderBadResponse("The provider was not asked where its video is")
 
-    def remix(self, task: Task, shot: Shot) -> Ask | None:  # noqa: ARG002 - nothing is offered
+    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
         """A video is lengthened here, not made anew."""
         return None
 
-    def cancel(self, task: Task) -> Ask | None:  # noqa: ARG002 - nothing is offered
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
         """Not described."""
         return None
 
-    def delete(self, task: Task) -> Ask | None:  # noqa: ARG002 - nothing is offered
+    def delete(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
         """Not described; videos are gone after two days."""
         return None
 
@@ -143,7 +152,7 @@ def _write_image(reference: Reference) -> Body:
     return {"bytesBase64Encoded": data, "mimeType": "image/jpeg" if media_type == "image/jpg" else media_type}
 
 
-def _write_parameters(shot: Shot) -> Body:
+def _write_parameters(shot: VideoSpec) -> Body:
     said: Body = {name: shot.extra[name] for name in _TEXTS if shot.extra.get(name) is not None}
     said |= {name: read_field(shot.extra[name]) for name in _NUMBERS if shot.extra.get(name) is not None}
     tier = _SMALL
@@ -161,28 +170,28 @@ def _write_parameters(shot: Shot) -> Body:
     return said
 
 
-def _read_operation(value: Body, secrets: Secrets) -> Take:
+def _read_operation(value: Body, secrets: Secrets) -> TaskStatus:
     if value.get("done") is not True:
-        return Take("processing")
+        return TaskStatus("processing")
     error, response = value.get("error"), value.get("response")
     if isinstance(error, dict):
         return _write_failure(error.get("message"), secrets, blocked=_is_block(error.get("message")))
     if not isinstance(response, dict):
-        raise UpstreamError("The provider's task is done, and nothing is said of how")
+        raise ProviderBadResponse("The provider's task is done, and nothing is said of how")
     made: Any = response.get("generateVideoResponse")
     made = made if isinstance(made, dict) else {}
     url = _find_url(made.get("generatedSamples"))
     if url is not None:
-        return Take("completed", progress=100, clue=url)
+        return TaskStatus("completed", progress=100, clue=url)
     reasons = made.get("raiMediaFilteredReasons")
     told = [text for text in reasons if isinstance(text, str)] if isinstance(reasons, list) else []
     count = made.get("raiMediaFilteredCount")
     return _write_failure(" ".join(told), secrets, blocked=bool(told) or (type(count) is int and count > 0))
 
 
-def _write_failure(message: object, secrets: Secrets, *, blocked: bool) -> Take:
+def _write_failure(message: object, secrets: Secrets, *, blocked: bool) -> TaskStatus:
     error = write_error("content_filter" if blocked else None, message, secrets)
-    return Take("failed", error=error)
+    return TaskStatus("failed", error=error)
 
 
 def _find_url(samples: object) -> str | None:
@@ -196,10 +205,10 @@ def _is_block(message: object) -> bool:
     return isinstance(message, str) and any(words in message.lower() for words in _BLOCKS)
 
 
-def _find_error(value: Body, raw: bytes, secrets: Secrets) -> UpstreamFault:
+def _find_error(value: Body, raw: bytes, secrets: Secrets) -> ProviderError:
     """The fault of an answer that is no operation, though its status was a good one."""
     error = value.get("error")
     code = error.get("code") if isinstance(error, dict) else None
     if type(code) is int and code in _HTTP:
-        return GeminiFilmmaker().read_refused(code, raw, secrets)
-    return UpstreamError("The provider gave its task no usable id")
+        return GeminiVideoBackend().read_refused(code, raw, secrets)
+    return ProviderBadResponse("The provider gave its task no usable id")

@@ -4,15 +4,15 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
 from gateway.formats.openai.stream_tail import DONE
-from gateway.formats.stream import PassingGate
+from gateway.formats.stream import PassthroughStream
 
 _WHOLE = (b"}", DONE)
 
 
-class SoundEventsGate(PassingGate):
+class AudioEventsPassthrough(PassthroughStream):
     """What of a provider's stream may leave: whole events, as they lie, up to the one that ends it.
 
     Attributes:
@@ -33,7 +33,7 @@ class SoundEventsGate(PassingGate):
     def finish(self) -> bytes:
         """The transport has ended; an end that only lacks its blank line is completed.
 
-        Raises ``UpstreamError`` where the stream was cut, or what it reported.
+        Raises ``ProviderBadResponse`` where the stream was cut, or what it reported.
         """
         events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
         written = self._pass(rest + b"\n\n") if rest.endswith(_WHOLE) and not self.closed else b""
@@ -41,7 +41,7 @@ class SoundEventsGate(PassingGate):
             raise self.fault
         if not self.ended:
             self.events = events  # what was cut is none
-            raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+            raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
         return written
 
     def _judge(self, event: bytes, payload: bytes) -> bytes:
@@ -72,7 +72,7 @@ def _read_event(payload: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _find_fault(value: dict[str, Any], secrets: Secrets) -> UpstreamError | None:
+def _find_fault(value: dict[str, Any], secrets: Secrets) -> ProviderBadResponse | None:
     """The error an event reports: in an ``error`` of its own, or as a whole where its type says so."""
     error = read_error_value(value, secrets)
     if error is None and value.get("type") == "error":

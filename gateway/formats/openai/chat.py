@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, read_usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.head_tail_buffer import Tap
+from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
 from gateway.formats.openai.fields import (
     MAX_CHOICES,
@@ -39,7 +39,7 @@ from gateway.formats.openai.stream_tail import (
 )
 from gateway.formats.openai.token_bounds import bound_output
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.stream import PassingGate
+from gateway.formats.stream import PassthroughStream
 
 DONE_EVENT = b"data: [DONE]\n\n"
 MAX_STICKY_CHARS = 256
@@ -73,7 +73,7 @@ _ERROR_KEY = re.compile(rb'"error"\s*:\s*(?!null\b|\s)')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
-def read_chat_call(body: Body) -> Call:
+def read_chat_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
@@ -89,7 +89,7 @@ def read_chat_call(body: Body) -> Call:
     if "user" in body:
         read_text(body, "user")
     choices = read_integer(body, "n", 1, MAX_CHOICES) if "n" in body else None
-    return Call(  # in the order of its fields: named, they cost more than all of it
+    return InferenceRequest(  # in the order of its fields: named, they cost more than all of it
         "chat",
         model,
         body,
@@ -130,7 +130,7 @@ def find_sticky(body: Body) -> str | None:
     return None
 
 
-def write_chat_body(call: Call, model: str) -> Body:
+def write_chat_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed.
 
     A fresh dict of the call's own values; ``read_completions_call`` makes calls for it too.
@@ -141,7 +141,7 @@ def write_chat_body(call: Call, model: str) -> Body:
     return body
 
 
-class ChatGate(PassingGate):
+class ChatPassthrough(PassthroughStream):
     """What of a provider's stream may leave: whole events, up to the end mark, without a usage frame nobody asked for.
 
     An event that has not ended is held, so that a stream which breaks in the middle of one can still end in a clean
@@ -156,16 +156,16 @@ class ChatGate(PassingGate):
 
     __slots__ = ("_beginning", "_call", "_strip", "_tap")
 
-    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
         self._strip = not call.wants_usage
         self._beginning = _UNKNOWN  # of the last chunk, up to its first choice; there is no error in it
-        self._tap = Tap()
+        self._tap = HeadTailBuffer()
 
     def feed(self, data: bytes) -> bytes:
         """A piece in, what may leave out."""
-        # Every piece of every stream comes here: this is ``Tap.feed``, without a call of its own.
+        # Every piece of every stream comes here: this is ``HeadTailBuffer.feed``, without a call of its own.
         tap = self._tap
         tap.pieces.append(data)
         tap.room -= len(data)
@@ -230,7 +230,8 @@ class ChatGate(PassingGate):
         return event
 
     def finish(self) -> bytes:
-        """The stream has ended at its transport; what is still to be written. Raises ``UpstreamError`` if it was cut.
+        """The stream has ended at its transport; what is still to be written. Raises ``ProviderBadResponse`` if it was
+        cut.
 
         A stream is complete at its end mark, or where every choice has given its finish reason. In the second case
         the mark is added: clients wait for it, and nothing is missing.
@@ -242,7 +243,7 @@ class ChatGate(PassingGate):
         if marked or (not rest.strip() and read_tail(self._tap.tail).finished >= self._call.choices):
             self.ended = True
             return DONE_EVENT
-        raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def read_usage(self) -> Usage:
         """The usage of what was streamed: the provider's word, else an estimate from a sample of the text."""
@@ -261,7 +262,7 @@ class ChatGate(PassingGate):
         return Usage(estimate_prompt(self._call), completion, 0, "estimate")
 
 
-def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> UpstreamError | None:
+def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderBadResponse | None:
     """The error an event reports: an ``error`` in its data, or data under the name ``error``."""
     try:
         value = orjson.loads(payload)
@@ -278,13 +279,14 @@ def _is_usage_frame(payload: bytes) -> bool:
     return value is not None and value.get("choices") == [] and isinstance(value.get("usage"), dict)
 
 
-def read_chat_answer(value: Mapping[str, Any], call: Call) -> Usage:
-    """A whole (not streamed) answer, of ``read_answer_object`` -> its usage. Raises ``UpstreamError``: no completion.
+def read_chat_answer(value: Mapping[str, Any], call: InferenceRequest) -> Usage:
+    """A whole (not streamed) answer, of ``read_answer_object`` -> its usage. Raises ``ProviderBadResponse``: no
+    completion.
 
     A legacy completion is one too. The bytes themselves go to the caller as they are.
     """
     if not isinstance(value.get("choices"), list):
-        raise UpstreamError("The provider's answer has no choices")
+        raise ProviderBadResponse("The provider's answer has no choices")
     usage = read_usage(value.get("usage"), completes=True)
     if usage is not None:
         return usage
@@ -293,11 +295,13 @@ def read_chat_answer(value: Mapping[str, Any], call: Call) -> Usage:
 
 
 def read_answer_object(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
-    """A provider's JSON answer with status 200. Raises ``UpstreamError`` for anything but an object without error."""
+    """A provider's JSON answer with status 200. Raises ``ProviderBadResponse`` for anything but an object without
+    error.
+    """
     value = read_any_object(raw)
     error = read_error_value(value, secrets) if value.get("error") else None
     if error is not None:
-        raise UpstreamError(f"The provider reported an error: {error.message}")
+        raise ProviderBadResponse(f"The provider reported an error: {error.message}")
     return value
 
 
@@ -306,7 +310,7 @@ def read_any_object(raw: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        raise UpstreamError("The provider's answer is not JSON") from None
+        raise ProviderBadResponse("The provider's answer is not JSON") from None
     if not isinstance(value, dict):
-        raise UpstreamError("The provider's answer is not a JSON object")
+        raise ProviderBadResponse("The provider's answer is not a JSON object")
     return value

@@ -14,15 +14,15 @@ import attrs
 import orjson
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import MAX_PICTURES, Picture, PictureAsk, Pictures
-from gateway.domain.inference_request import Call
+from gateway.domain.image import MAX_PICTURES, Image, ImageRequest, Images
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import read_usage
-from gateway.errors import ImageBlocked, UpstreamError
+from gateway.errors import ImageBlocked, ProviderBadResponse
 from gateway.formats.aspect_ratios import DEFAULT_TIER, read_shape
 from gateway.formats.content_filter import find_block, write_block
 from gateway.formats.gemini.images import BLOCKED, check_expressible, write_unpainted, write_words
-from gateway.formats.image_backend import Ask
-from gateway.formats.image_data import Found, estimate_usage, is_web_url, read_base64, read_url, write_told
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.image_data import FoundImage, estimate_usage, is_web_url, read_base64, read_url, write_told
 from gateway.formats.openai.errors import Secrets, read_error_value
 from gateway.formats.request_body import write_data_url
 
@@ -37,19 +37,19 @@ _BLOCKED_TYPES = frozenset({"content_policy_violation", "refusal"})
 _PICTURE_PARTS = frozenset({"image_url", "output_image", "image"})
 
 
-class ChatPainter:
+class ChatImageBackend:
     """See ``painting.Painter``."""
 
     __slots__ = ("_call", "_capability", "_count", "_model", "_picture")
 
-    def __init__(self, call: Call, model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
         self._call = call
         self._model = model
-        self._picture = call.picture or PictureAsk("")
+        self._picture = call.picture or ImageRequest("")
         self._capability = capability
         self._count = 1
 
-    def begin(self, count: int) -> Ask:
+    def begin(self, count: int) -> ProviderCall:
         """Ask for a picture. Raises ``InvalidRequest``: for several, a mask, another format, a size it has not."""
         check_expressible(self._call, count)
         self._count = count
@@ -66,7 +66,7 @@ class ChatPainter:
         user = self._call.body.get("user")
         if isinstance(user, str) and user:
             body["user"] = user
-        return Ask(body)
+        return ProviderCall(body)
 
     def _write_content(self) -> str | list[Body]:
         sources = [file for file in self._call.files if file.field == "image"]
@@ -75,22 +75,22 @@ class ChatPainter:
         pictures = ({"type": "image_url", "image_url": {"url": write_data_url(file)}} for file in sources)
         return [{"type": "text", "text": self._picture.prompt}, *pictures]
 
-    def read(self, raw: bytes, secrets: Secrets) -> Pictures:
+    def read(self, raw: bytes, secrets: Secrets) -> Images:
         """The pictures; what the model says beside them is left out."""
         try:
             value = orjson.loads(raw)
         except orjson.JSONDecodeError:
-            raise UpstreamError("The provider's answer is not JSON") from None
+            raise ProviderBadResponse("The provider's answer is not JSON") from None
         _check_error(value, secrets)
         if not isinstance(value, dict):
-            raise UpstreamError("The provider's answer is not a JSON object")
+            raise ProviderBadResponse("The provider's answer is not a JSON object")
         choices = _list_objects(value.get("choices"))
         messages = [message for choice in choices if isinstance(message := choice.get("message"), dict)]
         found = tuple(one for message in messages for one in _find_pictures(message))[-self._count :]
         if not found:
             raise _find_reason(choices, messages, secrets)
         usage = read_usage(value.get("usage"), completes=True)
-        return Pictures(
+        return Images(
             tuple(one.picture for one in found),
             attrs.evolve(usage, images=len(found)) if usage else estimate_usage(self._call, len(found)),
             write_told(found),
@@ -107,7 +107,7 @@ def _check_error(value: object, secrets: Secrets) -> None:
         return
     if _read_error_type(value) in _BLOCKED_TYPES:
         raise write_block(error.message, secrets)
-    raise find_block(value, secrets) or UpstreamError(f"The provider reported an error: {error.message}")
+    raise find_block(value, secrets) or ProviderBadResponse(f"The provider reported an error: {error.message}")
 
 
 def _read_error_type(value: object) -> str:
@@ -117,7 +117,7 @@ def _read_error_type(value: object) -> str:
     return _text(value.get("error_type")) if isinstance(value, dict) else ""
 
 
-def _find_pictures(message: Mapping[str, Any]) -> list[Found]:
+def _find_pictures(message: Mapping[str, Any]) -> list[FoundImage]:
     """The pictures of a message, from where it has any: several places tell of the same ones."""
     listed = [one for item in _list(message.get("images")) for one in _read_part(item)]
     if listed:
@@ -128,7 +128,7 @@ def _find_pictures(message: Mapping[str, Any]) -> list[Found]:
     return [one for part in _list(content) for one in _read_content_part(part)]
 
 
-def _read_content_part(part: object) -> Iterator[Found]:
+def _read_content_part(part: object) -> Iterator[FoundImage]:
     if not isinstance(part, dict):
         return
     if _text(part.get("type")) in _PICTURE_PARTS:
@@ -137,7 +137,7 @@ def _read_content_part(part: object) -> Iterator[Found]:
         yield from _find_in_text(part["text"])
 
 
-def _read_part(part: object) -> Iterator[Found]:
+def _read_part(part: object) -> Iterator[FoundImage]:
     """A picture as ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or an address."""
     url: object = part
     if isinstance(part, dict):
@@ -145,12 +145,12 @@ def _read_part(part: object) -> Iterator[Found]:
         if isinstance(url, dict):
             url = url.get("url")
         if url is None and part.get("b64_json") is not None:
-            yield Found(Picture(data=read_base64(part["b64_json"])))
+            yield FoundImage(Image(data=read_base64(part["b64_json"])))
     if isinstance(url, str) and url:
         yield read_url(url)
 
 
-def _find_in_text(text: str) -> Iterator[Found]:
+def _find_in_text(text: str) -> Iterator[FoundImage]:
     """At most ``MAX_PICTURES`` that are shown in a text. A link to one is none."""
     found = 0
     for match in _IN_TEXT.finditer(text):
@@ -170,7 +170,7 @@ def _is_shown(text: str, end: int) -> bool:
     return opened >= 0 and text.find("](", opened, end) < 0
 
 
-def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) -> UpstreamError | ImageBlocked:
+def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
     """Why there is no picture. Raises what a choice says went wrong."""
     for choice in choices:
         _check_error(choice, secrets)

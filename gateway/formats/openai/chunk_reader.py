@@ -14,21 +14,21 @@ from typing import Any
 import orjson
 
 from gateway.domain.usage import read_count, read_usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
     ENDED,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
     Reason,
+    ReasoningDelta,
     RefusalDelta,
-    Started,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 from gateway.formats.openai.content_parts import find_signature, split_data_url
 from gateway.formats.openai.errors import Secrets, read_error_value, write_reported
@@ -113,13 +113,13 @@ class _Choice:
         self.keys[index if type(index) is int else identity] = call
         return call
 
-    def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> ToolStarted:
+    def begin(self, call: _ToolCall, name: str, choice: int, signature: str | None) -> ToolCallStart:
         """The event that begins ``call``."""
         call.name = name
-        return ToolStarted(call.index, call.id or f"call_{self.prefix}{choice}_{call.index}", name, choice, signature)
+        return ToolCallStart(call.index, call.id or f"call_{self.prefix}{choice}_{call.index}", name, choice, signature)
 
 
-class ChunkReader:
+class ChunkParser:
     """Parsed chunks of one answer as events.
 
     Args:
@@ -137,7 +137,7 @@ class ChunkReader:
         self._secrets = secrets
         self._choices: dict[int, _Choice] = {}
         self._prefix = _make_prefix(answer_id)
-        self._used: Used | None = None
+        self._used: UsageReport | None = None
         self._late = False  # a choice has finished since the usage was said
         self.begun = False
         self.finished = 0
@@ -149,7 +149,7 @@ class ChunkReader:
             return
         error = read_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
         if error is not None:
-            yield Failed(write_reported(error.message))
+            yield StreamError(write_reported(error.message))
             return
         listed = value.get("choices")
         choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
@@ -170,13 +170,13 @@ class ChunkReader:
             yield self._used
         yield ENDED
 
-    def _start(self, value: dict[str, Any]) -> Started:
+    def _start(self, value: dict[str, Any]) -> MessageStart:
         self.begun = True
         name, model, created = value.get("id"), value.get("model"), value.get("created")
         name = name if isinstance(name, str) else ""
         self._prefix = _make_prefix(name) or self._prefix
         believable = type(created) is int and 0 < created < 2**53
-        return Started(name, model if isinstance(model, str) else "", created if believable else None)
+        return MessageStart(name, model if isinstance(model, str) else "", created if believable else None)
 
     def _read_choice(self, value: dict[str, Any]) -> Iterator[Event]:
         at = value.get("index")
@@ -200,7 +200,7 @@ class ChunkReader:
         for name in _THOUGHTS:
             thought = delta.get(name)
             if isinstance(thought, str) and thought:
-                yield ThoughtDelta(thought, index)
+                yield ReasoningDelta(thought, index)
                 break
         content = delta.get("content")
         if isinstance(content, str):
@@ -218,20 +218,20 @@ class ChunkReader:
         if delta.get("function_call"):
             yield from _read_fragments([{"index": 0, "function": delta["function_call"]}], index, choice)
 
-    def _finish(self, index: int, choice: _Choice, reason: Reason) -> Finished:
+    def _finish(self, index: int, choice: _Choice, reason: Reason) -> ChoiceFinished:
         choice.finished = self._late = True
         self.finished += 1
         # A tool the caller insisted on ends with a plain "stop" in the convention, and any call does with some vendors.
         called = any(call.started for call in choice.calls)
-        return Finished("tool_calls" if reason == "stop" and called else reason, index)
+        return ChoiceFinished("tool_calls" if reason == "stop" and called else reason, index)
 
-    def _use(self, value: object) -> Iterator[Used]:
+    def _use(self, value: object) -> Iterator[UsageReport]:
         usage = read_usage(value, completes=True)
         if usage is None:
             return
         details: Any = value.get("completion_tokens_details") if isinstance(value, dict) else None
         reasoning = read_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
-        used = Used(usage, min(reasoning or 0, usage.completion_tokens))
+        used = UsageReport(usage, min(reasoning or 0, usage.completion_tokens))
         if used != self._used or self._late:
             self._used, self._late = used, False
             yield used
@@ -241,9 +241,9 @@ def _make_prefix(answer_id: str) -> str:
     return f"{_NO_ID.sub('', answer_id)[-_LONGEST_ID:]}_" if answer_id else ""
 
 
-def fail(message: str) -> Failed:
+def fail(message: str) -> StreamError:
     """The event of a stream that makes no sense."""
-    return Failed(UpstreamError(message, phase="stream"))
+    return StreamError(ProviderBadResponse(message, phase="stream"))
 
 
 def _read_parts(content: list[Any], index: int) -> Iterator[Event]:
@@ -257,17 +257,17 @@ def _read_parts(content: list[Any], index: int) -> Iterator[Event]:
         for inner in part["thinking"] if isinstance(part.get("thinking"), list) else ():
             thought = inner.get("text") if isinstance(inner, dict) else None
             if isinstance(thought, str) and thought:
-                yield ThoughtDelta(thought, index)
+                yield ReasoningDelta(thought, index)
 
 
-def _read_images(images: object, index: int) -> Iterator[PictureMade]:
+def _read_images(images: object, index: int) -> Iterator[ImageOutput]:
     """Pictures as data URLs. A picture at an address cannot be passed on: the hub has no place for one."""
     for image in images if isinstance(images, list) else ():
         address = image.get("image_url") if isinstance(image, dict) else None
         url = address.get("url") if isinstance(address, dict) else None
         found = split_data_url(url) if isinstance(url, str) else None
         if found is not None:
-            yield PictureMade(found[0], found[1], index)
+            yield ImageOutput(found[0], found[1], index)
 
 
 def _read_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[Event]:
@@ -290,7 +290,7 @@ def _read_fragments(fragments: object, index: int, choice: _Choice) -> Iterator[
             arguments = "".join([*call.early, arguments])
             call.early.clear()
         if arguments:
-            yield ToolDelta(call.index, arguments, index)
+            yield ToolCallDelta(call.index, arguments, index)
 
 
 def _read_arguments(value: object) -> str:

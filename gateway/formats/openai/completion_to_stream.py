@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.chat import DONE_EVENT, read_answer_object, read_chat_answer
 from gateway.formats.openai.errors import Secrets
 
@@ -18,8 +18,9 @@ _CHUNK = "chat.completion.chunk"
 _OUTER = frozenset({"choices", "usage"})
 
 
-def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole answer to a call for a stream -> its chunks and end mark, and what it used. Raises ``UpstreamError``.
+def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """A whole answer to a call for a stream -> its chunks and end mark, and what it used. Raises
+    ``ProviderBadResponse``.
 
     Each choice is one chunk that says all of it and one with its finish reason; the usage frame follows if the caller
     asked for it.
@@ -42,7 +43,7 @@ def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for index, choice in enumerate(choices):
         if not isinstance(choice, dict):
-            raise UpstreamError("The provider's answer has a choice that is no object")
+            raise ProviderBadResponse("The provider's answer has a choice that is no object")
         said = {name: told for name, told in choice.items() if name != "message"} | {"index": index}
         delta = _make_delta(choice.get("message")) if chat else {}
         reason = choice.get("finish_reason") or ("tool_calls" if delta.get("tool_calls") else "stop")
@@ -55,7 +56,7 @@ def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
 def _make_delta(message: object) -> dict[str, Any]:
     """A message as the delta that says all of it: tool calls are counted, and what is null is not said."""
     if not isinstance(message, dict):
-        raise UpstreamError("The provider's answer has a choice without a message")
+        raise ProviderBadResponse("The provider's answer has a choice without a message")
     said = {name: value for name, value in message.items() if value is not None or name == "content"}
     calls = said.pop("tool_calls", None)
     if isinstance(calls, list) and calls:

@@ -6,11 +6,11 @@ frames are answers too, ended by the same mark as a chat's.
 
 from typing import Any
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import CHARS_PER_TOKEN, MAX_TOKENS
 from gateway.errors import InvalidRequest
 from gateway.formats.openai.chat import (
-    ChatGate,
+    ChatPassthrough,
     check_sampling,
     find_sticky,
     read_stream,
@@ -19,11 +19,11 @@ from gateway.formats.openai.chat import (
 from gateway.formats.openai.fields import MAX_CHOICES, Body, kind_of, read_integer, read_model, read_text
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, bound_text
 
-CompletionsGate = ChatGate
+CompletionsGate = ChatPassthrough
 """What of a stream may leave; see there."""
 
 
-def read_completions_call(body: Body) -> Call:
+def read_completions_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. Every prompt
@@ -37,7 +37,7 @@ def read_completions_call(body: Body) -> Call:
     read_text(body, "user")
     suffix = read_text(body, "suffix") or ""
     answers = read_integer(body, "n", 1, MAX_CHOICES) or 1
-    return Call(
+    return InferenceRequest(
         operation="completions",
         model=model,
         body=body,
@@ -89,6 +89,6 @@ def _bound_output(body: Body, answers: int) -> int:
     return -(-longest * tries // answers)
 
 
-def write_completions_body(call: Call, model: str) -> Body:
+def write_completions_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider: the call's, under the provider's name of the model, asking for usage when streamed."""
     return write_chat_body(call, model)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.chat import Blob, Json, Text
+from gateway.formats.chat import Json, MediaPart, TextPart
 from gateway.formats.openai.fields import Body, kind_of
 
 _DATA_URL = re.compile(r"data:([A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+)(?:;[^;,]*)*?;base64,", re.IGNORECASE)
@@ -85,29 +85,29 @@ def split_data_url(url: str) -> tuple[str, str] | None:
     return ("image/jpeg" if media_type == "image/jpg" else media_type), url[found.end() :]
 
 
-def read_parts(content: str | Iterable[Any], where: str, role: str) -> tuple[Text | Blob, ...]:
+def read_parts(content: str | Iterable[Any], where: str, role: str) -> tuple[TextPart | MediaPart, ...]:
     """A message's content -> its parts, without empty text. Raises ``InvalidRequest`` naming the part's field."""
     if isinstance(content, str):
-        return (Text(content),) if content else ()
+        return (TextPart(content),) if content else ()
     parts = [
         _read_part(expect_object(part, f"{where}[{at}]"), f"{where}[{at}]", role) for at, part in enumerate(content)
     ]
-    return tuple([part for part in parts if not isinstance(part, Text) or part.text])
+    return tuple([part for part in parts if not isinstance(part, TextPart) or part.text])
 
 
-def _read_part(part: Body, where: str, role: str) -> Text | Blob:
+def _read_part(part: Body, where: str, role: str) -> TextPart | MediaPart:
     kind = part.get("type")
     allowed = _ALLOWED[role]
     if not isinstance(kind, str) or kind not in allowed:
         raise refuse(f"{where}.type", f"'{where}.type' must be one of {', '.join(sorted(allowed))}")
     if kind in {"text", "refusal"}:
-        return Text(expect_text(part.get(kind), f"{where}.{kind}"), read_cache(part, where))
+        return TextPart(expect_text(part.get(kind), f"{where}.{kind}"), read_cache(part, where))
     if kind == "image_url":
         return _read_picture(part, where)
     return _read_audio(part, where) if kind == "input_audio" else _read_file(part, where)
 
 
-def _read_picture(part: Body, where: str) -> Blob:
+def _read_picture(part: Body, where: str) -> MediaPart:
     cache = read_cache(part, where)
     picture = part.get("image_url")
     if isinstance(picture, str):  # not the convention's form, but what a good many write
@@ -120,25 +120,25 @@ def _read_picture(part: Body, where: str) -> Blob:
     return _read_address(url, f"{where}.image_url.url", detail=detail, cache=cache)
 
 
-def _read_address(url: str, where: str, *, detail: str | None, cache: Json | None) -> Blob:
+def _read_address(url: str, where: str, *, detail: str | None, cache: Json | None) -> MediaPart:
     if url[:8].lower().startswith(_WEB):
-        return Blob("image", url=url, detail=detail, cache=cache)
+        return MediaPart("image", url=url, detail=detail, cache=cache)
     found = split_data_url(url)
     if found is None:
         raise refuse(where, f"'{where}' must be an http(s) address or a data URL in base64")
-    return Blob("image", found[0], found[1], detail=detail, cache=cache)
+    return MediaPart("image", found[0], found[1], detail=detail, cache=cache)
 
 
-def _read_audio(part: Body, where: str) -> Blob:
+def _read_audio(part: Body, where: str) -> MediaPart:
     audio = expect_object(part.get("input_audio"), f"{where}.input_audio")
     data = expect_text(audio.get("data"), f"{where}.input_audio.data")
     form = expect_text(audio.get("format"), f"{where}.input_audio.format")
     if form not in AUDIO_TYPES:
         raise refuse(f"{where}.input_audio.format", f"'{where}.input_audio.format' must be wav or mp3")
-    return Blob("audio", AUDIO_TYPES[form], data, cache=read_cache(part, where))
+    return MediaPart("audio", AUDIO_TYPES[form], data, cache=read_cache(part, where))
 
 
-def _read_file(part: Body, where: str) -> Blob:
+def _read_file(part: Body, where: str) -> MediaPart:
     file = expect_object(part.get("file"), f"{where}.file")
     if file.get("file_id") is not None:
         raise refuse(
@@ -151,10 +151,10 @@ def _read_file(part: Body, where: str) -> Blob:
         name = expect_text(name, f"{where}.file.filename")
     cache = read_cache(part, where)
     if data[:8].lower().startswith(_WEB):
-        return Blob("file", url=data, name=name, cache=cache)
+        return MediaPart("file", url=data, name=name, cache=cache)
     if not data.startswith("data:"):
-        return Blob("file", _PDF, data, name=name, cache=cache)
+        return MediaPart("file", _PDF, data, name=name, cache=cache)
     found = split_data_url(data)
     if found is None:
         raise refuse(f"{where}.file.file_data", f"'{where}.file.file_data' must be base64 or a data URL in base64")
-    return Blob("file", found[0], found[1], name=name, cache=cache)
+    return MediaPart("file", found[0], found[1], name=name, cache=cache)

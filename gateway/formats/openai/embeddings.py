@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import CHARS_PER_TOKEN, Usage, read_usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import read_answer_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, kind_of, read_integer, read_model, read_text
@@ -25,7 +25,7 @@ MAX_DIMENSIONS = 65_536
 _FLOAT32 = 4
 
 
-def read_embeddings_call(body: Body) -> Call:
+def read_embeddings_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
     model = read_model(body)
     chars = _count_input(body.get("input"))
@@ -34,7 +34,7 @@ def read_embeddings_call(body: Body) -> Call:
     encoding = read_text(body, "encoding_format")
     if encoding not in {None, "float", "base64"}:
         raise InvalidRequest("'encoding_format' must be 'float' or 'base64'", param="encoding_format")
-    return Call(
+    return InferenceRequest(
         operation="embeddings",
         model=model,
         body=body,
@@ -81,20 +81,20 @@ def _bound_input(value: Any) -> int:
     )
 
 
-def write_embeddings_body(call: Call, model: str) -> Body:
+def write_embeddings_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
     return call.body | {"model": model}
 
 
-def read_embeddings_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def read_embeddings_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A provider's answer -> the bytes for the caller, in the encoding it asked for, and the usage.
 
-    Bytes that need no conversion pass untouched. Raises ``UpstreamError`` where it is no embedding answer.
+    Bytes that need no conversion pass untouched. Raises ``ProviderBadResponse`` where it is no embedding answer.
     """
     value = read_answer_object(raw, secrets)
     items = value.get("data")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise UpstreamError("The provider's answer has no embeddings")
+        raise ProviderBadResponse("The provider's answer has no embeddings")
     usage = read_usage(value.get("usage")) or Usage(estimate_prompt(call), 0, 0, "estimate")
     wanted = str if call.encoding == "base64" else list
     if all(isinstance(item.get("embedding"), wanted) for item in items):
@@ -111,13 +111,15 @@ def _convert(vector: Any, encoding: str) -> Any:
 
 
 def write_base64(vector: object) -> str:
-    """Numbers as base64 of little-endian float32. Raises ``UpstreamError`` where ``vector`` is no array of numbers."""
+    """Numbers as base64 of little-endian float32. Raises ``ProviderBadResponse`` where ``vector`` is no array of
+    numbers.
+    """
     if not isinstance(vector, list):
-        raise UpstreamError("The provider's answer has an embedding that is neither numbers nor base64")
+        raise ProviderBadResponse("The provider's answer has an embedding that is neither numbers nor base64")
     try:
         floats = array.array("f", vector)
     except (TypeError, OverflowError):
-        raise UpstreamError("The provider's answer has an embedding that is not made of numbers") from None
+        raise ProviderBadResponse("The provider's answer has an embedding that is not made of numbers") from None
     if sys.byteorder == "big":
         floats.byteswap()
     return base64.b64encode(floats.tobytes()).decode()
@@ -129,10 +131,10 @@ def _read_base64(text: object) -> list[float]:
     except (binascii.Error, ValueError):
         raw = b"\0"
     if len(raw) % _FLOAT32:
-        raise UpstreamError("The provider's answer has an embedding that is neither numbers nor base64")
+        raise ProviderBadResponse("The provider's answer has an embedding that is neither numbers nor base64")
     floats = array.array("f", raw)
     if sys.byteorder == "big":
         floats.byteswap()
     if not all(map(math.isfinite, floats)):
-        raise UpstreamError("The provider's answer has an embedding with a number that is none")
+        raise ProviderBadResponse("The provider's answer has an embedding with a number that is none")
     return floats.tolist()

@@ -18,12 +18,12 @@ import orjson
 from gateway.error_status import STATUS
 from gateway.errors import (
     ContextExceeded,
-    Fault,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    GatewayError,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
 
 _MAX_MESSAGE = 2_000
@@ -79,7 +79,7 @@ _DAY_S = 86_400.0
 
 
 @attrs.frozen
-class ProviderError:
+class ErrorBody:
     """A provider's error as it may be shown: ``message`` is masked; the rest is None where it did not say."""
 
     message: str
@@ -88,7 +88,7 @@ class ProviderError:
     code: str | None = None
 
 
-def write_error(fault: Fault, request_id: str) -> bytes:
+def write_error(fault: GatewayError, request_id: str) -> bytes:
     """The error object as a JSON body."""
     return orjson.dumps(
         {
@@ -102,7 +102,7 @@ def write_error(fault: Fault, request_id: str) -> bytes:
     )
 
 
-def write_error_event(fault: Fault, request_id: str) -> bytes:
+def write_error_event(fault: GatewayError, request_id: str) -> bytes:
     """The error object as one event of a stream, the form the client libraries raise ``APIError`` from."""
     return b"data: " + write_error(fault, request_id) + b"\n\n"
 
@@ -121,7 +121,7 @@ def mask(text: str, secrets: Secrets = ()) -> str:
     return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + "…"
 
 
-def read_error(raw: bytes, secrets: Secrets = ()) -> ProviderError | None:
+def read_error(raw: bytes, secrets: Secrets = ()) -> ErrorBody | None:
     """A provider's error answer -> what it said, or None where it is not an error object at all."""
     try:
         value = orjson.loads(raw)
@@ -130,7 +130,7 @@ def read_error(raw: bytes, secrets: Secrets = ()) -> ProviderError | None:
     return read_error_value(value, secrets)
 
 
-def read_error_value(value: object, secrets: Secrets = ()) -> ProviderError | None:
+def read_error_value(value: object, secrets: Secrets = ()) -> ErrorBody | None:
     """The same for parsed JSON. ``{"error": {...}}``, ``{"error": "text"}`` and ``[{"error": ...}]`` count."""
     if isinstance(value, list) and value:
         value = value[0]
@@ -138,12 +138,12 @@ def read_error_value(value: object, secrets: Secrets = ()) -> ProviderError | No
         return None
     error: Any = value.get("error")
     if isinstance(error, str) and error:
-        return ProviderError(mask(error, secrets))
+        return ErrorBody(mask(error, secrets))
     if not isinstance(error, dict) or not error:
         return None
     message = error.get("message")
     code = error.get("code")
-    return ProviderError(
+    return ErrorBody(
         message=mask(message, secrets) if isinstance(message, str) and message else "The provider gave no reason",
         type=_word(error.get("type"), secrets),
         param=_word(error.get("param"), secrets),
@@ -157,7 +157,7 @@ def _word(value: object, secrets: Secrets) -> str | None:
 
 def read_fault(
     status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None, path: str | None = None
-) -> UpstreamFault:
+) -> ProviderError:
     """A provider's answer outside 2xx -> the fault it is.
 
     The caller's own mistakes (4xx) go to the caller with the provider's words; the provider's trouble (5xx, a
@@ -167,9 +167,9 @@ def read_fault(
     """
     if status == _BAD_REQUEST and _NO_KEY.search(raw):
         status = _UNAUTHORIZED
-    fault = _find_fault(status, read_error(raw, secrets) or ProviderError(_find_reason(status, path)))
+    fault = _find_fault(status, read_error(raw, secrets) or ErrorBody(_find_reason(status, path)))
     fault.rest_s = rest_s
-    if isinstance(fault, UpstreamLimited):
+    if isinstance(fault, ProviderRateLimited):
         fault.retry_after_s = min(max(math.ceil(rest_s or 1), 1), _MAX_RETRY_AFTER_S)
     return fault
 
@@ -181,41 +181,41 @@ def _find_reason(status: int, path: str | None) -> str:
     return "The provider gave no reason"
 
 
-def _find_fault(status: int, error: ProviderError) -> UpstreamFault:
+def _find_fault(status: int, error: ErrorBody) -> ProviderError:
     message, code = error.message, error.code
     if code is None or code == str(status):
         code = _CODES.get(status)
     if status in _CREDENTIALS or (status == _TOO_MANY_REQUESTS and _USED_UP & {error.code, error.type}):
-        return UpstreamDenied("The provider refused the gateway's credentials", should_retry=False)
+        return ProviderAuthError("The provider refused the gateway's credentials", should_retry=False)
     if status == _TOO_MANY_REQUESTS:
-        return UpstreamLimited(message, status=status, type=error.type, param=error.param, code=code)
+        return ProviderRateLimited(message, status=status, type=error.type, param=error.param, code=code)
     if _exceeds_context(status, error):
         code = error.code or "context_length_exceeded"
         return ContextExceeded(message, status=status, type=error.type, param=error.param, code=code)
     if 400 <= status < 500 and status not in _PASSING_TROUBLE:  # noqa: PLR2004
-        refused = UpstreamRefused(message, status=status, type=error.type, param=error.param, code=code)
+        refused = ProviderRejected(message, status=status, type=error.type, param=error.param, code=code)
         refused.retryable = status == _NOT_FOUND
         return refused
     if status < 500:  # noqa: PLR2004
-        fault = UpstreamError(f"The provider answered with status {status}")
+        fault = ProviderBadResponse(f"The provider answered with status {status}")
         fault.passing = status in _PASSING_TROUBLE
         return fault
-    fault = UpstreamError(f"The provider failed with status {status}: {message}")
+    fault = ProviderBadResponse(f"The provider failed with status {status}: {message}")
     fault.passing = status not in _LASTING_TROUBLE
     fault.may_be_prompt = status == _BROKE_DOWN
     return fault
 
 
-def _exceeds_context(status: int, error: ProviderError) -> bool:
+def _exceeds_context(status: int, error: ErrorBody) -> bool:
     """Whether a provider says that the prompt is longer than the context of the model that it runs."""
     if status not in _TOO_LONG:
         return False
     return error.code in _CONTEXT_CODES or _CONTEXT.search(error.message[:_MOST_SEARCHED]) is not None
 
 
-def write_reported(message: str, phase: str = "stream") -> UpstreamError:
+def write_reported(message: str, phase: str = "stream") -> ProviderBadResponse:
     """The fault of an answer that began as a good one and says itself that it failed."""
-    fault = UpstreamError(f"The provider reported an error: {message}", phase=phase)
+    fault = ProviderBadResponse(f"The provider reported an error: {message}", phase=phase)
     fault.declined = True
     return fault
 

@@ -3,16 +3,16 @@
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import PictureForm, Pictures
-from gateway.domain.inference_request import Call
-from gateway.formats.image_backend import Ask
+from gateway.domain.image import Images, PictureForm
+from gateway.domain.inference_request import InferenceRequest
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body
 from gateway.formats.openai.images import read_images_answer, write_edits_form, write_images_body
 from gateway.formats.request_body import Form
 
 
-class OpenAiPainter:
+class OpenAiImageBackend:
     """One call for pictures, as JSON or, for an edit, as a form; see ``painting.Painter``.
 
     Args:
@@ -22,14 +22,14 @@ class OpenAiPainter:
         capability: what the model can be asked to answer with.
     """
 
-    def __init__(self, call: Call, model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
         self._call = call
         self._model = model
         self._form = _choose_form(call, capability)
         self._shaped = capability.sizes == ()
         self._count = 1
 
-    def begin(self, count: int) -> Ask:
+    def begin(self, count: int) -> ProviderCall:
         """The one request. How many is not said where it is one, and the caller did not say it either.
 
         Raises ``InvalidRequest`` where a size is said in a vendor's own words.
@@ -37,8 +37,8 @@ class OpenAiPainter:
         self._count = count
         if self._call.operation == "image_edits":
             form = write_edits_form(self._call, self._model, shaped=self._shaped)
-            return Ask(Form(self._shape(form.fields), form.files))
-        return Ask(self._shape(write_images_body(self._call, self._model, shaped=self._shaped)))
+            return ProviderCall(Form(self._shape(form.fields), form.files))
+        return ProviderCall(self._shape(write_images_body(self._call, self._model, shaped=self._shaped)))
 
     def _shape(self, body: Body) -> Body:
         """The body without what is for streams, in the form and number that are wanted of this provider."""
@@ -51,7 +51,7 @@ class OpenAiPainter:
             body["response_format"] = self._form
         return body
 
-    def read(self, raw: bytes, secrets: Secrets) -> Pictures:
+    def read(self, raw: bytes, secrets: Secrets) -> Images:
         """The answer: no more pictures than were asked for."""
         pictures = read_images_answer(raw, self._call, secrets)
         items = pictures.items[: self._count]
@@ -61,7 +61,7 @@ class OpenAiPainter:
         """Nothing goes on once the request has been broken off."""
 
 
-def _choose_form(call: Call, capability: Capability) -> PictureForm | None:
+def _choose_form(call: InferenceRequest, capability: Capability) -> PictureForm | None:
     """What the provider is asked to answer with; None: it is not asked. The caller's own form saves a conversion."""
     wanted: PictureForm = "b64_json" if call.stream or call.picture is None else call.picture.form
     formats = capability.response_formats

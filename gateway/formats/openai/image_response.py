@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.image import AUTO, Picture, PictureForm, Pictures
-from gateway.domain.inference_request import Call
+from gateway.domain.image import AUTO, Image, Images, PictureForm
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_picture
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.chat import DONE_EVENT
 from gateway.formats.openai.images import is_size, read_details
 
@@ -29,8 +29,9 @@ _HEAD_CHARS = 64
 """Of base64: a picture's first 48 bytes, which say what it is."""
 
 
-def write_answer(pictures: Pictures, form: PictureForm, *, created_s: int) -> bytes:
-    """The answer; every picture has to be there in the ``form`` that is wanted, or an ``UpstreamError`` is raised.
+def write_answer(pictures: Images, form: PictureForm, *, created_s: int) -> bytes:
+    """The answer; every picture has to be there in the ``form`` that is wanted, or an ``ProviderBadResponse`` is
+    raised.
 
     ``created_s`` is Unix time. An estimate of what was used is not told.
     """
@@ -42,10 +43,10 @@ def write_answer(pictures: Pictures, form: PictureForm, *, created_s: int) -> by
     return orjson.dumps(answer)
 
 
-def _write_picture(picture: Picture, form: PictureForm) -> dict[str, str]:
+def _write_picture(picture: Image, form: PictureForm) -> dict[str, str]:
     value = picture.url if form == "url" else picture.data
     if value is None:
-        raise UpstreamError("The provider's picture is not in the form that was asked for")
+        raise ProviderBadResponse("The provider's picture is not in the form that was asked for")
     written: dict[str, str] = {form: value}
     if picture.revised_prompt is not None:
         written["revised_prompt"] = picture.revised_prompt
@@ -62,7 +63,7 @@ def _find_word(value: object, words: frozenset[str]) -> str | None:
     return value if isinstance(value, str) and value in words else None
 
 
-def _find_usage(pictures: Pictures) -> dict[str, Any] | None:
+def _find_usage(pictures: Images) -> dict[str, Any] | None:
     used = pictures.usage
     if used.source != "upstream":
         return None
@@ -79,11 +80,11 @@ def _write_usage(used: Usage) -> dict[str, Any]:
     }
 
 
-def write_completed(pictures: Pictures, call: Call, created_s: int) -> bytes:
+def write_completed(pictures: Images, call: InferenceRequest, created_s: int) -> bytes:
     """The stream that says what a whole answer does: a ``completed`` event for each picture, and the end mark.
 
-    What was used is in the last event; the others say that they used nothing. Raises ``UpstreamError`` where a picture
-    is there as an address only.
+    What was used is in the last event; the others say that they used nothing. Raises ``ProviderBadResponse`` where a
+    picture is there as an address only.
     """
     kind = "image_edit.completed" if call.operation == "image_edits" else "image_generation.completed"
     last = len(pictures.items) - 1
@@ -103,7 +104,7 @@ def write_completed(pictures: Pictures, call: Call, created_s: int) -> bytes:
     return b"".join((*written, DONE_EVENT))
 
 
-def _describe(pictures: Pictures, call: Call, data: str) -> dict[str, str]:
+def _describe(pictures: Images, call: InferenceRequest, data: str) -> dict[str, str]:
     """What a picture is: by its provider's word, else as it was asked for."""
     told = _list_told(pictures.told)
     asked = {name: _find_word(call.body.get(name), words) for name, words in _WORDS.items()}

@@ -10,9 +10,9 @@ import attrs
 import orjson
 
 from gateway.domain.image import MAX_PICTURE_BYTES
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import UpstreamError, UpstreamFault
+from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats import sse
 from gateway.formats.content_filter import find_block, read_words
 from gateway.formats.image_data import check_whole
@@ -26,7 +26,7 @@ from gateway.formats.openai.images import (
     read_images_usage,
 )
 from gateway.formats.openai.stream_tail import DONE
-from gateway.formats.stream import PassingGate
+from gateway.formats.stream import PassthroughStream
 
 _PARTIAL = ".partial_image"
 _COMPLETED = ".completed"
@@ -42,7 +42,7 @@ _UNNUMBERED = 10
 """Where partial pictures are counted that do not say which of their picture's they are; those that do, from 0 to 9."""
 
 
-class ImagesGate(PassingGate):
+class ImagesPassthrough(PassthroughStream):
     """What of a provider's stream may leave: whole events, until as many pictures are done as were asked for.
 
     A partial picture is not looked into. The end mark is written by us, right behind the last picture: whatever else
@@ -51,9 +51,9 @@ class ImagesGate(PassingGate):
 
     __slots__ = ("_call", "_completed", "_failed", "_under_way", "_usage")
 
-    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
-        self._splitter = sse.EventSplitter(MAX_IMAGE_EVENT_BYTES)
+        self._splitter = sse.SseSplitter(MAX_IMAGE_EVENT_BYTES)
         self._call = call
         self._under_way = [0] * (_UNNUMBERED + 1)
         self._completed = 0
@@ -104,18 +104,18 @@ class ImagesGate(PassingGate):
         if self._completed:
             self.ended = True
             return event + DONE_EVENT
-        self.fault = UpstreamError("The provider's stream ended without a picture", phase="stream")
+        self.fault = ProviderBadResponse("The provider's stream ended without a picture", phase="stream")
         return b""
 
     def finish(self) -> bytes:
-        """The transport has ended; the end mark, where pictures are done. Raises an ``UpstreamFault`` otherwise."""
+        """The transport has ended; the end mark, where pictures are done. Raises an ``ProviderError`` otherwise."""
         if self.ended:
             return b""
         rest = self._splitter.take().strip()
         if self.fault is None and self._completed and (not rest or (sse.read_data(rest) or b"").startswith(DONE)):
             return self._end(b"")
         self._failed = True
-        raise self.fault or UpstreamError("The provider's stream ended before it was complete", phase="stream")
+        raise self.fault or ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def read_usage(self) -> Usage:
         """The provider's word, else an estimate.
@@ -164,7 +164,7 @@ def _read_kind(event: bytes, value: object) -> str:
     return kind if isinstance(kind, str) else _find_kind(event)
 
 
-def _read_failure(value: object, secrets: Secrets) -> UpstreamFault:
+def _read_failure(value: object, secrets: Secrets) -> ProviderError:
     block = find_block(value, secrets)
     if block is not None:
         return block
@@ -180,11 +180,11 @@ def _add(one: Usage, other: Usage) -> Usage:
     )
 
 
-def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole answer to a call for a stream -> the stream that says the same, and what was used.
 
-    No more pictures than were asked for. Raises ``ImageBlocked``, or ``UpstreamError`` where one is none, or is there
-    as an address only.
+    No more pictures than were asked for. Raises ``ImageBlocked``, or ``ProviderBadResponse`` where one is none, or is
+    there as an address only.
     """
     pictures = read_images_answer(raw, call, secrets)
     items = pictures.items[: call.choices]

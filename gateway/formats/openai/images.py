@@ -8,12 +8,12 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.image import AUTO, MAX_INPUT_PICTURES, MAX_PICTURES, Picture, PictureAsk, PictureForm, Pictures
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.image import AUTO, MAX_INPUT_PICTURES, MAX_PICTURES, Image, ImageRequest, Images, PictureForm
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, read_count, read_usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.content_filter import find_block, read_words
 from gateway.formats.form import Kinds, ReceivedForm, check_files, read_fields, read_files
 from gateway.formats.openai.chat import read_any_object
@@ -77,7 +77,7 @@ _TOLD = {
 _LAST_SECOND = 2**40
 
 
-def read_images_call(body: Body) -> Call:
+def read_images_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is.
@@ -86,7 +86,7 @@ def read_images_call(body: Body) -> Call:
     return _read_call("images", body)
 
 
-def read_edits_call(form: ReceivedForm) -> Call:
+def read_edits_call(form: ReceivedForm) -> InferenceRequest:
     """A form -> the checked call: one picture to sixteen, perhaps a mask or a markup, and fields as of a generation."""
     check_files(form, _FILES)
     body = read_fields(form, _KINDS)
@@ -108,7 +108,7 @@ def read_edits_call(form: ReceivedForm) -> Call:
     )
 
 
-def _read_call(operation: Operation, body: Body) -> Call:
+def _read_call(operation: Operation, body: Body) -> InferenceRequest:
     model = read_model(body)
     prompt = _read_prompt(body)
     for name in _TEXTS:
@@ -117,13 +117,13 @@ def _read_call(operation: Operation, body: Body) -> Call:
         read_integer(body, name, low, high)
     size = _read_size(body)
     check_fields(body, sized=size is not None)
-    ask = PictureAsk(
+    ask = ImageRequest(
         prompt,
         count=read_integer(body, "n", 1, MAX_PICTURES) or 1,
         size=size,
         form=_read_form(body),
     )
-    return Call(
+    return InferenceRequest(
         operation=operation,
         model=model,
         body=body,
@@ -177,16 +177,16 @@ def _check_picture(file: Upload) -> None:
         raise InvalidRequest(f"'{file.field}' must be a picture: a PNG, a JPEG or a WebP file", param=file.field)
 
 
-def _get_ask(call: Call) -> PictureAsk:
-    return call.picture or PictureAsk("")
+def _get_ask(call: InferenceRequest) -> ImageRequest:
+    return call.picture or ImageRequest("")
 
 
-def write_images_body(call: Call, model: str, *, shaped: bool = False) -> Body:
+def write_images_body(call: InferenceRequest, model: str, *, shaped: bool = False) -> Body:
     """The body of a generation for the provider, under its own name of the model.
 
     The form that the caller wants is not in it: a stream has its pictures in it, and what a provider can be asked for
-    otherwise is ``OpenAiPainter``'s to know. Raises ``InvalidRequest`` where a size is said in a vendor's words; for
-    ``shaped`` see ``check_size``.
+    otherwise is ``OpenAiImageBackend``'s to know. Raises ``InvalidRequest`` where a size is said in a vendor's words;
+    for ``shaped`` see ``check_size``.
     """
     check_size(call.body, shaped=shaped)
     body = call.body | {"model": model}
@@ -196,7 +196,7 @@ def write_images_body(call: Call, model: str, *, shaped: bool = False) -> Body:
     return body
 
 
-def write_edits_form(call: Call, model: str, *, shaped: bool = False) -> Form:
+def write_edits_form(call: InferenceRequest, model: str, *, shaped: bool = False) -> Form:
     """The form of an edit for the provider. Several pictures are ``image[]``, as the client libraries say it.
 
     Raises ``InvalidRequest``; see ``write_images_body``.
@@ -206,12 +206,12 @@ def write_edits_form(call: Call, model: str, *, shaped: bool = False) -> Form:
     return Form(write_images_body(call, model, shaped=shaped), tuple(named))
 
 
-def read_images_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Pictures:
+def read_images_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Images:
     """A provider's answer with status 200 -> its pictures.
 
-    Raises ``ImageBlocked`` where a filter took them away, ``UpstreamError`` where there are none for another reason.
-    SiliconFlow calls the list ``images`` (docs.siliconflow.com, "Image Generation"); xAI's base64 may be a ``data:``
-    URL (docs.x.ai, "Image generations").
+    Raises ``ImageBlocked`` where a filter took them away, ``ProviderBadResponse`` where there are none for another
+    reason. SiliconFlow calls the list ``images`` (docs.siliconflow.com, "Image Generation"); xAI's base64 may be a
+    ``data:`` URL (docs.x.ai, "Image generations").
     """
     value = read_any_object(raw)
     items = value.get("data")
@@ -221,15 +221,15 @@ def read_images_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Picture
     pictures = tuple(picture for picture in found if picture is not None)
     if not pictures or value.get("error"):
         raise find_block(value, secrets) or _write_failure(value, secrets)
-    return Pictures(pictures, _read_usage(value.get("usage"), call, len(pictures)), _read_told(value))
+    return Images(pictures, _read_usage(value.get("usage"), call, len(pictures)), _read_told(value))
 
 
-def _write_failure(value: Body, secrets: Secrets) -> UpstreamError:
+def _write_failure(value: Body, secrets: Secrets) -> ProviderBadResponse:
     words = read_words(value, secrets)
-    return UpstreamError(f"The provider reported an error: {words}" if words else "The provider made no picture")
+    return ProviderBadResponse(f"The provider reported an error: {words}" if words else "The provider made no picture")
 
 
-def _read_picture(item: object) -> Picture | None:
+def _read_picture(item: object) -> Image | None:
     if not isinstance(item, dict):
         return None
     data, url = _read_string(item.get("b64_json")), _read_string(item.get("url"))
@@ -241,7 +241,7 @@ def _read_picture(item: object) -> Picture | None:
         data = _read_data_url(data)
     if data is None and url is None:
         return None
-    return Picture(data, url, _read_string(item.get("revised_prompt")))
+    return Image(data, url, _read_string(item.get("revised_prompt")))
 
 
 def _read_data_url(text: str) -> str | None:
@@ -254,14 +254,14 @@ def _read_string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _read_usage(raw: object, call: Call, images: int) -> Usage:
+def _read_usage(raw: object, call: InferenceRequest, images: int) -> Usage:
     used = read_images_usage(raw)
     if used is not None:
         return attrs.evolve(used, images=images)
     return estimate_usage(call, images)
 
 
-def estimate_usage(call: Call, images: int) -> Usage:
+def estimate_usage(call: InferenceRequest, images: int) -> Usage:
     """What so many pictures used, where their provider does not say."""
     return Usage(estimate_prompt(call), ESTIMATED_PICTURE_TOKENS * images, 0, "estimate", images)
 

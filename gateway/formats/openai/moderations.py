@@ -3,9 +3,9 @@
 Shapes: the convention's OpenAPI document, ``CreateModerationRequest`` and ``CreateModerationResponse``.
 """
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage, read_usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import read_answer_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, kind_of, read_model
@@ -16,11 +16,11 @@ DEFAULT_MODEL = "omni-moderation-latest"
 """What the convention takes where the caller names no model."""
 
 
-def read_moderations_call(body: Body) -> Call:
+def read_moderations_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
     model = DEFAULT_MODEL if body.get("model") is None else read_model(body)
     counts = [_count_item(item, where) for item, where in _list_input(body.get("input"))]
-    return Call(
+    return InferenceRequest(
         operation="moderations",
         model=model,
         body=body,
@@ -54,17 +54,17 @@ def _count_item(item: object, where: str) -> tuple[int, int]:
     return len(text), 1 + bound_text(text)
 
 
-def write_moderations_body(call: Call, model: str) -> Body:
+def write_moderations_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
     return call.body | {"model": model}
 
 
-def read_moderations_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
+def read_moderations_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """An answer -> its usage: an estimate of what was looked at, for the convention reports none.
 
-    Raises ``UpstreamError`` where it is no answer. The bytes go to the caller as they are.
+    Raises ``ProviderBadResponse`` where it is no answer. The bytes go to the caller as they are.
     """
     value = read_answer_object(raw, secrets)
     if not isinstance(value.get("results"), list):
-        raise UpstreamError("The provider's answer has no results")
+        raise ProviderBadResponse("The provider's answer has no results")
     return read_usage(value.get("usage")) or Usage(estimate_prompt(call), source="estimate")

@@ -6,7 +6,7 @@ Source: the OpenAI API reference, "Rate limits in headers". A reset is a duratio
 
 import math
 
-from gateway.domain.rate_limit import Standing
+from gateway.domain.rate_limit import RateLimitStatus
 
 _MS_PER_S = 1_000
 _S_PER_MINUTE = 60
@@ -14,7 +14,7 @@ _MINUTES_PER_HOUR = 60
 _MAX_RESET_S = 99 * 3_600  # a debt of absurd size is told as this
 
 
-def write_limits(standing: Standing) -> dict[str, str]:
+def write_limits(standing: RateLimitStatus) -> dict[str, str]:
     """``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, for the rates that are limited.
 
     The limit is a minute's, the remaining what would pass at this moment (at most the burst), the reset the time until

@@ -1,4 +1,4 @@
-"""A chat body of the convention as a ``Conversation``, for a channel that speaks another language.
+"""A chat body of the convention as a ``ChatRequest``, for a channel that speaks another language.
 
 Shapes: the convention's OpenAPI document, ``CreateChatCompletionRequest``. Extensions, each as its vendor documents it:
 ``cache_control``, ``reasoning`` and pictures in an assistant's message (OpenRouter: prompt caching, reasoning tokens,
@@ -19,19 +19,19 @@ import orjson
 
 from gateway.domain.usage import MAX_TOKENS
 from gateway.formats.chat import (
-    Conversation,
+    ChatRequest,
     Effort,
-    Format,
+    ForcedTool,
     Json,
-    NamedTool,
+    Message,
     Part,
-    Text,
-    Thought,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
     Tool,
+    ToolCallPart,
     ToolChoice,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolResultPart,
 )
 from gateway.formats.openai.content_parts import (
     expect_list,
@@ -51,7 +51,7 @@ _ENABLED: Effort = "medium"
 """What ``enabled`` comes to where nothing says how hard to think (OpenRouter: reasoning tokens)."""
 
 
-def read_conversation(body: Body) -> Conversation:
+def read_conversation(body: Body) -> ChatRequest:
     """A checked body (see ``read_chat_call``) -> what it says. Raises ``InvalidRequest`` naming the field."""
     _refuse_what_nobody_else_does(body)
     turns = tuple(_read_turns(body["messages"]))
@@ -59,7 +59,7 @@ def read_conversation(body: Body) -> Conversation:
         raise refuse("messages", "'messages' say nothing")
     tools, choice = _read_tools(body)
     effort, thinking = _read_thinking(body)
-    return Conversation(
+    return ChatRequest(
         turns=turns,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         temperature=read_number(body, "temperature", 0, 2),
@@ -89,7 +89,7 @@ def _refuse_what_nobody_else_does(body: Body) -> None:
         raise refuse("modalities", "Audio answers only work with a channel that speaks the convention")
 
 
-def _read_turns(messages: list[Body]) -> Iterator[Turn]:
+def _read_turns(messages: list[Body]) -> Iterator[Message]:
     """The messages as turns. What is empty says nothing, and some languages refuse it: it is left out."""
     results: list[Part] = []
     legacy: list[str] = []
@@ -100,22 +100,22 @@ def _read_turns(messages: list[Body]) -> Iterator[Turn]:
             results.append(_read_result(message, where, legacy))
             continue
         if results:
-            yield Turn("user", tuple(results))
+            yield Message("user", tuple(results))
             results = []
         if role == "assistant":
             parts = (*_read_thoughts(message, where), *_read_said(message, where), *_read_calls(message, where, legacy))
-            turn = Turn("assistant", parts)
+            turn = Message("assistant", parts)
         elif role == "user":
-            turn = Turn("user", _read_content(message, where, "user"))
+            turn = Message("user", _read_content(message, where, "user"))
         else:
-            turn = Turn("system", _read_content(message, where, "system"))
+            turn = Message("system", _read_content(message, where, "system"))
         if turn.parts:
             yield turn
     if results:
-        yield Turn("user", tuple(results))
+        yield Message("user", tuple(results))
 
 
-def _read_content(message: Body, where: str, role: str) -> tuple[Text | Any, ...]:
+def _read_content(message: Body, where: str, role: str) -> tuple[TextPart | Any, ...]:
     if message.get("content") is None:
         raise refuse(f"{where}.content", f"Missing required field '{where}.content'")
     return read_parts(message["content"], f"{where}.content", role)
@@ -124,7 +124,7 @@ def _read_content(message: Body, where: str, role: str) -> tuple[Text | Any, ...
 def _read_thoughts(message: Body, where: str) -> Iterator[Part]:
     for name in ("reasoning_content", "reasoning"):
         if message.get(name):
-            yield Thought(expect_text(message[name], f"{where}.{name}"))
+            yield ReasoningPart(expect_text(message[name], f"{where}.{name}"))
             return
 
 
@@ -133,12 +133,12 @@ def _read_said(message: Body, where: str) -> Iterator[Part]:
         raise refuse(f"{where}.audio", "An earlier audio answer only works with a channel that speaks the convention")
     yield from read_parts(message.get("content") or (), f"{where}.content", "assistant")
     if message.get("refusal"):
-        yield Text(expect_text(message["refusal"], f"{where}.refusal"))
+        yield TextPart(expect_text(message["refusal"], f"{where}.refusal"))
     if message.get("images"):
         yield from read_parts(expect_list(message["images"], f"{where}.images"), f"{where}.images", "pictures")
 
 
-def _read_calls(message: Body, where: str, legacy: list[str]) -> Iterator[ToolUse]:
+def _read_calls(message: Body, where: str, legacy: list[str]) -> Iterator[ToolCallPart]:
     calls = message.get("tool_calls")
     for index, call in enumerate(expect_list(calls, f"{where}.tool_calls") if calls else ()):
         yield _read_call(call, f"{where}.tool_calls[{index}]")
@@ -147,10 +147,10 @@ def _read_calls(message: Body, where: str, legacy: list[str]) -> Iterator[ToolUs
         # A call of the deprecated kind has no id: its place among them is one, and the result after it means the last.
         legacy.append(f"call_{len(legacy)}")
         name, arguments = _read_function(called, f"{where}.function_call")
-        yield ToolUse(legacy[-1], name, arguments)
+        yield ToolCallPart(legacy[-1], name, arguments)
 
 
-def _read_call(call: object, where: str) -> ToolUse:
+def _read_call(call: object, where: str) -> ToolCallPart:
     values = expect_object(call, where)
     name = expect_text(values.get("id"), f"{where}.id")
     cache = read_cache(values, where)
@@ -158,9 +158,9 @@ def _read_call(call: object, where: str) -> ToolUse:
         custom = expect_object(values.get("custom"), f"{where}.custom")
         spoken = expect_text(custom.get("input"), f"{where}.custom.input")
         tool = expect_text(custom.get("name"), f"{where}.custom.name")
-        return ToolUse(name, tool, orjson.dumps({"input": spoken}).decode(), cache=cache)
+        return ToolCallPart(name, tool, orjson.dumps({"input": spoken}).decode(), cache=cache)
     tool, arguments = _read_function(values.get("function"), f"{where}.function")
-    return ToolUse(name, tool, arguments, find_signature(values), cache)
+    return ToolCallPart(name, tool, arguments, find_signature(values), cache)
 
 
 def _read_function(value: object, where: str) -> tuple[str, str]:
@@ -172,14 +172,14 @@ def _read_function(value: object, where: str) -> tuple[str, str]:
     )
 
 
-def _read_result(message: Body, where: str, legacy: list[str]) -> ToolResult:
+def _read_result(message: Body, where: str, legacy: list[str]) -> ToolResultPart:
     parts = read_parts(message.get("content") or (), f"{where}.content", "tool")
     if message["role"] == "tool":
         name = expect_text(message.get("tool_call_id"), f"{where}.tool_call_id")
-        return ToolResult(name, parts, cache=read_cache(message, where))
+        return ToolResultPart(name, parts, cache=read_cache(message, where))
     if not legacy:
         raise refuse(where, f"'{where}' answers a function call that no message before it makes")
-    return ToolResult(legacy[-1], parts)
+    return ToolResultPart(legacy[-1], parts)
 
 
 def _read_tools(body: Body) -> tuple[tuple[Tool, ...], ToolChoice | None]:
@@ -191,7 +191,7 @@ def _read_tools(body: Body) -> tuple[tuple[Tool, ...], ToolChoice | None]:
     if not isinstance(choice, dict):
         raise refuse("tool_choice", "'tool_choice' must be auto, none, required or an object")
     if choice.get("type") == "function":
-        return tools, NamedTool(_read_name(choice, "tool_choice"))
+        return tools, ForcedTool(_read_name(choice, "tool_choice"))
     if choice.get("type") == "allowed_tools":
         return _read_allowed(choice, tools)
     raise refuse(
@@ -251,22 +251,22 @@ def _read_stop(body: Body) -> tuple[str, ...]:
     return tuple([expect_text(word, f"stop[{index}]") for index, word in enumerate(stop)])
 
 
-def _read_format(body: Body) -> Format | None:
+def _read_format(body: Body) -> ResponseFormat | None:
     wanted = read_object(body, "response_format")
     kind = wanted.get("type") if wanted else None
     if wanted is None or kind == "text":
         return None
     if kind == "json_object":
-        return Format("json")
+        return ResponseFormat("json")
     if kind != "json_schema":
         raise refuse("response_format.type", "'response_format.type' must be text, json_object or json_schema")
     where = "response_format.json_schema"
     described = expect_object(wanted.get("json_schema"), where)
     schema: Json | None = described.get("schema")
     if schema is None:
-        return Format("json")
+        return ResponseFormat("json")
     strict = described.get("strict")
-    return Format(
+    return ResponseFormat(
         "schema",
         expect_object(schema, f"{where}.schema"),
         expect_text(described.get("name"), f"{where}.name"),

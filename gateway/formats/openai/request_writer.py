@@ -1,4 +1,4 @@
-"""A ``Conversation`` as a chat body of the convention, for a caller of another language over a channel that speaks it.
+"""A ``ChatRequest`` as a chat body of the convention, for a caller of another language over a channel that speaks it.
 
 Shapes: the convention's OpenAPI document, ``CreateChatCompletionRequest``. What every vendor of the convention takes is
 preferred to what only the first one does: text alone is a string, not an array of parts.
@@ -16,18 +16,18 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import (
     EFFORT_TOKENS,
-    Blob,
-    Conversation,
-    Format,
-    NamedTool,
+    ChatRequest,
+    ForcedTool,
+    MediaPart,
+    Message,
     Part,
-    Text,
-    Thought,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
     Tool,
+    ToolCallPart,
     ToolChoice,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolResultPart,
 )
 from gateway.formats.openai.content_parts import AUDIO_TYPES
 
@@ -37,10 +37,10 @@ _JOINT = "\n\n"
 _ORDINARY_EFFORTS = ("low", "medium", "high")
 """What every model that thinks understands. The words above and below are known to some, and refused by the others."""
 
-Message = dict[str, Any]
+JsonMessage = dict[str, Any]
 
 
-def write_body(conversation: Conversation, model: str, *, stream: bool) -> dict[str, Any]:
+def write_body(conversation: ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
     """The body for the provider, under its own name of the model.
 
     Raises ``InvalidRequest`` where the convention cannot say what was asked for.
@@ -70,7 +70,7 @@ def write_body(conversation: Conversation, model: str, *, stream: bool) -> dict[
     return {"model": model, "messages": messages} | {name: value for name, value in said.items() if value is not None}
 
 
-def _write_messages(turns: Iterable[Turn]) -> Iterator[Message]:
+def _write_messages(turns: Iterable[Message]) -> Iterator[JsonMessage]:
     """Turns of one role that follow each other are one message: many a model's template takes turn and turn about."""
     for role, group in groupby(turns, key=lambda turn: turn.role):
         parts = tuple([part for turn in group for part in turn.parts])
@@ -83,65 +83,65 @@ def _write_messages(turns: Iterable[Turn]) -> Iterator[Message]:
 
 
 def _join(parts: Iterable[Part]) -> str:
-    return _JOINT.join([part.text for part in parts if isinstance(part, Text)])
+    return _JOINT.join([part.text for part in parts if isinstance(part, TextPart)])
 
 
-def _write_assistant(parts: Sequence[Part]) -> Message:
+def _write_assistant(parts: Sequence[Part]) -> JsonMessage:
     """What the assistant said.
 
     Thoughts without a signature go back under the name they came by: DeepSeek refuses a tool's result without them
     (Thinking Mode: tool calls), and only a provider that thinks aloud in the convention has given any. Signed ones are
     another language's, and meant for nobody else.
     """
-    message: Message = {"role": "assistant", "content": _join(parts)}
-    thoughts = [part.text for part in parts if isinstance(part, Thought) and part.text and not part.signature]
+    message: JsonMessage = {"role": "assistant", "content": _join(parts)}
+    thoughts = [part.text for part in parts if isinstance(part, ReasoningPart) and part.text and not part.signature]
     if thoughts:
         message["reasoning_content"] = _JOINT.join(thoughts)
-    calls = [_write_call(part) for part in parts if isinstance(part, ToolUse)]
+    calls = [_write_call(part) for part in parts if isinstance(part, ToolCallPart)]
     if calls:
         message["content"] = message["content"] or None
         message["tool_calls"] = calls
     return message
 
 
-def _write_call(call: ToolUse) -> dict[str, Any]:
+def _write_call(call: ToolCallPart) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
 
 
-def _write_user(parts: Sequence[Part]) -> Iterator[Message]:
+def _write_user(parts: Sequence[Part]) -> Iterator[JsonMessage]:
     """Tool results first, each a message: the convention wants them right after the calls. Then the user's own words.
 
     A result takes text only; its pictures and files stand before the user's words, each lot with a word of where it
     belongs.
     """
-    shown: list[Text | Blob] = []
+    shown: list[TextPart | MediaPart] = []
     for part in parts:
-        if isinstance(part, ToolResult):
-            blobs = [inner for inner in part.parts if isinstance(inner, Blob)]
+        if isinstance(part, ToolResultPart):
+            blobs = [inner for inner in part.parts if isinstance(inner, MediaPart)]
             yield {"role": "tool", "tool_call_id": part.id, "content": _write_result(part, shown=bool(blobs))}
             if blobs:
-                shown += [Text(f"From the result of the tool call {part.id}:"), *blobs]
-    shown += [part for part in parts if isinstance(part, Text | Blob)]
+                shown += [TextPart(f"From the result of the tool call {part.id}:"), *blobs]
+    shown += [part for part in parts if isinstance(part, TextPart | MediaPart)]
     if shown:
         yield {"role": "user", "content": _write_content(shown)}
 
 
-def _write_result(result: ToolResult, *, shown: bool) -> str:
+def _write_result(result: ToolResultPart, *, shown: bool) -> str:
     text = _join(result.parts)
     if shown:
         text = _JOINT.join([*filter(None, [text]), "(More of this result is in the user's next message.)"])
     return f"The tool failed: {text}" if result.failed else text
 
 
-def _write_content(parts: Sequence[Text | Blob]) -> str | list[dict[str, Any]]:
+def _write_content(parts: Sequence[TextPart | MediaPart]) -> str | list[dict[str, Any]]:
     written = [_write_part(part) for part in parts]
     if all(part["type"] == "text" for part in written):
         return _JOINT.join([part["text"] for part in written])
     return written
 
 
-def _write_part(part: Text | Blob) -> dict[str, Any]:
-    if isinstance(part, Text):
+def _write_part(part: TextPart | MediaPart) -> dict[str, Any]:
+    if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     if part.kind == "image":
         detail = {"detail": part.detail} if part.detail else {}
@@ -149,18 +149,18 @@ def _write_part(part: Text | Blob) -> dict[str, Any]:
     return _write_audio(part) if part.kind == "audio" else _write_file(part)
 
 
-def _write_address(blob: Blob, media_type: str) -> str:
+def _write_address(blob: MediaPart, media_type: str) -> str:
     return blob.url or f"data:{blob.media_type or media_type};base64,{blob.data or ''}"
 
 
-def _write_audio(blob: Blob) -> dict[str, Any]:
+def _write_audio(blob: MediaPart) -> dict[str, Any]:
     for form, media_type in AUDIO_TYPES.items():
         if blob.media_type == media_type and blob.data is not None:
             return {"type": "input_audio", "input_audio": {"data": blob.data, "format": form}}
     raise InvalidRequest(f"Audio of the type {blob.media_type} does not work with this model", param="messages")
 
 
-def _write_file(blob: Blob) -> dict[str, Any]:
+def _write_file(blob: MediaPart) -> dict[str, Any]:
     """A file as a data URL, or its address (OpenRouter: PDF inputs). A text's words: the convention takes PDF alone."""
     media_type = blob.media_type or "application/pdf"
     if blob.data is not None and media_type.startswith("text/"):
@@ -184,12 +184,12 @@ def _write_tool(tool: Tool) -> dict[str, Any]:
 
 
 def _write_choice(choice: ToolChoice | None) -> str | dict[str, Any] | None:
-    if isinstance(choice, NamedTool):
+    if isinstance(choice, ForcedTool):
         return {"type": "function", "function": {"name": choice.name}}
     return choice
 
 
-def _write_format(wanted: Format | None) -> dict[str, Any] | None:
+def _write_format(wanted: ResponseFormat | None) -> dict[str, Any] | None:
     if wanted is None:
         return None
     if wanted.kind == "json" or wanted.schema is None:
@@ -200,7 +200,7 @@ def _write_format(wanted: Format | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": described}
 
 
-def _write_effort(conversation: Conversation) -> str | None:
+def _write_effort(conversation: ChatRequest) -> str | None:
     """The word that was said; a number as the ordinary word nearest to it."""
     tokens = conversation.thinking_tokens
     if conversation.effort is not None or tokens is None:

@@ -9,49 +9,49 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import (
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
+    ReasoningDelta,
     RefusalDelta,
-    Started,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 from gateway.formats.openai.chat import read_answer_object
-from gateway.formats.openai.chunk_reader import ChunkReader
+from gateway.formats.openai.chunk_reader import ChunkParser
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.stream import write_call, write_picture, write_usage
 
 
 def read_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list[Event]:
-    """A provider's answer -> its events, ``Started`` first and ``Ended`` last. Raises ``UpstreamError``.
+    """A provider's answer -> its events, ``MessageStart`` first and ``StreamEnd`` last. Raises ``ProviderBadResponse``.
 
     ``answer_id`` is what the ids of tool calls are made of where the provider has none.
     """
     value = read_answer_object(raw, secrets)
     listed = value.get("choices")
     if not isinstance(listed, list) or not listed:
-        raise UpstreamError("The provider's answer has no choices")
+        raise ProviderBadResponse("The provider's answer has no choices")
     # A message is a delta that says everything at once.
     choices = [_read_choice(choice, index) for index, choice in enumerate(listed)]
-    reader = ChunkReader(secrets, answer_id)
+    reader = ChunkParser(secrets, answer_id)
     events = [*reader.read(value | {"choices": choices}), *reader.end()]
     for event in events:
-        if isinstance(event, Failed):
-            raise UpstreamError(event.fault.message)
+        if isinstance(event, StreamError):
+            raise ProviderBadResponse(event.fault.message)
     return events
 
 
 def _read_choice(choice: object, index: int) -> dict[str, Any]:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise UpstreamError("The provider's answer has a choice without a message")
+        raise ProviderBadResponse("The provider's answer has a choice without a message")
     calls = message.get("tool_calls")
     if isinstance(calls, list):  # each is one by itself, whatever its id says
         calls = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
@@ -67,8 +67,8 @@ class _Message:
         self.text: list[str] = []
         self.refusal: list[str] = []
         self.thoughts: list[str] = []
-        self.calls: dict[int, tuple[ToolStarted, list[str]]] = {}
-        self.pictures: list[PictureMade] = []
+        self.calls: dict[int, tuple[ToolCallStart, list[str]]] = {}
+        self.pictures: list[ImageOutput] = []
         self.reason = "stop"
 
     def take(self, event: Event) -> None:
@@ -76,17 +76,17 @@ class _Message:
         match event:
             case TextDelta():
                 self.text.append(event.text)
-            case ThoughtDelta():
+            case ReasoningDelta():
                 self.thoughts.append(event.text)
             case RefusalDelta():
                 self.refusal.append(event.text)
-            case ToolStarted():
+            case ToolCallStart():
                 self.calls[event.index] = (event, [])
-            case ToolDelta() if event.index in self.calls:
+            case ToolCallDelta() if event.index in self.calls:
                 self.calls[event.index][1].append(event.arguments)
-            case PictureMade():
+            case ImageOutput():
                 self.pictures.append(event)
-            case Finished():
+            case ChoiceFinished():
                 self.reason = event.reason
 
     def write(self, index: int) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class _Message:
         return {"index": index, "message": message, "logprobs": None, "finish_reason": self.reason}
 
 
-def _write_call(started: ToolStarted, arguments: list[str]) -> dict[str, Any]:
+def _write_call(started: ToolCallStart, arguments: list[str]) -> dict[str, Any]:
     call = write_call(started)
     call["function"]["arguments"] = "".join(arguments)
     return call
@@ -115,25 +115,31 @@ def _write_call(started: ToolStarted, arguments: list[str]) -> dict[str, Any]:
 def write_answer(events: Iterable[Event], *, answer_id: str, model: str, created_s: int) -> bytes:
     """Events -> a ``chat.completion``; id, model and time are the provider's where it says them.
 
-    Raises the fault of a ``Failed``, and ``UpstreamError`` where there is no answer among ``events``.
+    Raises the fault of a ``StreamError``, and ``ProviderBadResponse`` where there is no answer among ``events``.
     """
     messages: dict[int, _Message] = {}
-    used: Used | None = None
+    used: UsageReport | None = None
     for event in events:
         match event:
-            case Started():
+            case MessageStart():
                 answer_id, model = event.id or answer_id, event.model or model
                 created_s = event.created_s or created_s
-            case Used():
+            case UsageReport():
                 used = event
-            case Failed():
+            case StreamError():
                 raise event.fault
             case (
-                TextDelta() | ThoughtDelta() | RefusalDelta() | ToolStarted() | ToolDelta() | PictureMade() | Finished()
+                TextDelta()
+                | ReasoningDelta()
+                | RefusalDelta()
+                | ToolCallStart()
+                | ToolCallDelta()
+                | ImageOutput()
+                | ChoiceFinished()
             ):
                 messages.setdefault(event.choice, _Message()).take(event)
     if not messages:
-        raise UpstreamError("The provider's answer has no choices")
+        raise ProviderBadResponse("The provider's answer has no choices")
     answer: dict[str, Any] = {
         "id": answer_id,
         "object": "chat.completion",

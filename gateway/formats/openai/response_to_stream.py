@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.responses import UNFINISHED, read_response, read_used
@@ -20,7 +20,7 @@ Events = Iterator[tuple[str, Item]]
 _UNTOLD: Item = {"output": [], "usage": None, "incomplete_details": None, "completed_at": None}
 
 
-def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """A whole response to a call for a stream -> its events, and what it used. Raises the fault of one that failed.
 
     A response that goes on in the background is only begun.

@@ -12,19 +12,19 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens, read_count, share_prompt
-from gateway.errors import InvalidRequest, UpstreamError, UpstreamFault
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats import sse
-from gateway.formats.head_tail_buffer import Tap
+from gateway.formats.head_tail_buffer import HeadTailBuffer
 from gateway.formats.openai.chat import (
     check_sampling,
     find_sticky,
     read_answer_object,
     read_any_object,
 )
-from gateway.formats.openai.errors import ProviderError, Secrets, mask, read_error_value, read_fault, write_reported
+from gateway.formats.openai.errors import ErrorBody, Secrets, mask, read_error_value, read_fault, write_reported
 from gateway.formats.openai.fields import (
     Body,
     kind_of,
@@ -37,7 +37,7 @@ from gateway.formats.openai.fields import (
 from gateway.formats.openai.stream_tail import DONE, split_events
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.stream import PassingGate
+from gateway.formats.stream import PassthroughStream
 
 _PROMPT = ("input", "instructions", "tools", "text", "prompt")
 """Fields of a body that become a part of the prompt."""
@@ -54,7 +54,7 @@ UNFINISHED = frozenset({"queued", "in_progress"})
 _PART = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
 _PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
 _NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
-_NO_REASON = ProviderError("The provider gave no reason")
+_NO_REASON = ErrorBody("The provider gave no reason")
 
 _LIMITED = frozenset({"rate_limit_exceeded", "insufficient_quota"})
 _REFUSED = frozenset(
@@ -72,7 +72,7 @@ _TOGETHER = "responses"
 _STATUS: Mapping[str, int] = MappingProxyType(dict.fromkeys(_REFUSED, 400) | dict.fromkeys(_LIMITED, 429))
 
 
-def read_responses_call(body: Body) -> Call:
+def read_responses_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. What an
@@ -87,7 +87,7 @@ def read_responses_call(body: Body) -> Call:
     check_sampling(body)
     longest = read_integer(body, "max_output_tokens", 1, MAX_TOKENS)
     chars, tokens = _measure({name: body[name] for name in _PROMPT if body.get(name) is not None})
-    return Call(
+    return InferenceRequest(
         operation="responses",
         model=model,
         body=body,
@@ -158,16 +158,16 @@ def _list_texts(value: Any) -> list[str]:
     return texts
 
 
-def write_responses_body(call: Call, model: str) -> Body:
+def write_responses_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model. A stream reports its usage unasked."""
     return call.body | {"model": model}
 
 
-def read_responses_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> Usage:
+def read_responses_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """A whole (not streamed) answer -> its usage. The bytes go to the caller as they are.
 
-    Raises ``UpstreamError`` where it is no response, and the fault it reports where it failed: ``UpstreamRefused``
-    where that blames the caller's request.
+    Raises ``ProviderBadResponse`` where it is no response, and the fault it reports where it failed:
+    ``ProviderRejected`` where that blames the caller's request.
     """
     return read_used(read_response(raw, secrets), call)
 
@@ -177,13 +177,13 @@ def read_response(raw: bytes, secrets: Secrets = ()) -> dict[str, Any]:
     value = read_any_object(raw)
     if value.get("object") != "response":
         read_answer_object(raw, secrets)
-        raise UpstreamError("The provider's answer is no response")
+        raise ProviderBadResponse("The provider's answer is no response")
     if value.get("status") == "failed":
         raise _read_failure(value.get("error"), secrets, phase="answer")
     return value
 
 
-def read_used(answer: Mapping[str, Any], call: Call) -> Usage:
+def read_used(answer: Mapping[str, Any], call: InferenceRequest) -> Usage:
     """The usage of a response as its provider reports it, else an estimate.
 
     One that goes on in the background is taken for as long as was set aside for: nobody will hear of its end.
@@ -212,7 +212,7 @@ def read_response_usage(raw: object) -> Usage | None:
     return share_prompt(prompt, completion, cached=cached, written=written, thought=thought)
 
 
-def _read_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> UpstreamFault:
+def _read_failure(error: object, secrets: Secrets, *, phase: str = "stream") -> ProviderError:
     """The error of a response, or of an error event -> the fault it is."""
     told = read_error_value({"error": error}, secrets) or _NO_REASON
     status = _STATUS.get(told.code or "") or _STATUS.get(told.type or "")
@@ -234,7 +234,7 @@ def find_response_id(told: bytes) -> str:
     return ""
 
 
-class ResponsesGate(PassingGate):
+class ResponsesPassthrough(PassthroughStream):
     """What of a provider's stream of events may leave: whole events, up to the one that ends the response.
 
     Fits the port ``gate.Gate``. What is let through is byte for byte what came, except for a reason to fail that names
@@ -250,10 +250,10 @@ class ResponsesGate(PassingGate):
 
     __slots__ = ("_call", "_tap", "_usage")
 
-    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
-        self._tap = Tap()
+        self._tap = HeadTailBuffer()
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> bytes:
@@ -294,7 +294,8 @@ class ResponsesGate(PassingGate):
         return _mask_failure(event, value, self._secrets) if kind == _FAILED else event
 
     def finish(self) -> bytes:
-        """The stream has ended at its transport; what is still to be written. Raises ``UpstreamError`` if it was cut.
+        """The stream has ended at its transport; what is still to be written. Raises ``ProviderBadResponse`` if it was
+        cut.
 
         An end that only lacks its blank line is completed.
         """
@@ -303,7 +304,7 @@ class ResponsesGate(PassingGate):
         if self.fault is not None:
             raise self.fault
         if not self.ended:
-            raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+            raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
         return written
 
     def read_usage(self) -> Usage:

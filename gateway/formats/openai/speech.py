@@ -15,15 +15,15 @@ from gateway.domain.audio import (
     estimate_speech_ms,
     find_speech_ms,
 )
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage, read_count
-from gateway.errors import InvalidRequest, UpstreamError
-from gateway.formats.openai.audio_stream import SoundEventsGate
+from gateway.errors import InvalidRequest, ProviderBadResponse
+from gateway.formats.openai.audio_stream import AudioEventsPassthrough
 from gateway.formats.openai.errors import Secrets, read_error, write_reported
 from gateway.formats.openai.fields import Body, kind_of, read_model, read_number, read_text
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS, bound_text
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.stream import Ending, Gate
+from gateway.formats.stream import StreamState, StreamTransform
 
 MAX_INPUT_CHARS = 100_000
 """OpenAI takes 4,096 characters, Google and Together more: how many a model takes is for its provider to say. This is
@@ -45,7 +45,7 @@ _HEAD_BYTES = 64
 _DELTA = b'"speech.audio.delta"'
 
 
-def read_speech_call(body: Body) -> Call:
+def read_speech_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is. It is a
@@ -58,7 +58,7 @@ def read_speech_call(body: Body) -> Call:
     speed = read_number(body, "speed", 0.25, 4.0) or 1.0
     _check_word(body, "response_format", tuple(MEDIA_TYPES))
     _check_word(body, "stream_format", _STREAM_FORMATS)
-    return Call(
+    return InferenceRequest(
         operation="speech",
         model=model,
         body=body,
@@ -98,17 +98,17 @@ def _check_word(body: Body, name: str, allowed: tuple[str, ...]) -> None:
         raise InvalidRequest(f"'{name}' must be one of {', '.join(allowed)}", param=name)
 
 
-def write_speech_body(call: Call, model: str) -> Body:
+def write_speech_body(call: InferenceRequest, model: str) -> Body:
     """The body for the provider, under the provider's name of the model."""
     return call.body | {"model": model}
 
 
-def is_events(call: Call) -> bool:
+def is_events(call: InferenceRequest) -> bool:
     """Whether the answer is a stream of events instead of bytes."""
     return call.body.get("stream_format") == "sse"
 
 
-def find_media_type(call: Call) -> str:
+def find_media_type(call: InferenceRequest) -> str:
     """The type of the sound that was asked for."""
     return MEDIA_TYPES[_find_format(call)]
 
@@ -119,16 +119,16 @@ def is_sound_type(content_type: str) -> bool:
     return not kind or kind.startswith(_SOUND_TYPES)
 
 
-def open_speech_gate(call: Call, secrets: Secrets) -> Gate:
+def open_speech_gate(call: InferenceRequest, secrets: Secrets) -> StreamTransform:
     """The gate for the answer in the form that was asked for."""
-    return SpeechEventsGate(call, secrets) if is_events(call) else SpeechGate(call, secrets)
+    return SpeechEventsPassthrough(call, secrets) if is_events(call) else SpeechPassthrough(call, secrets)
 
 
-def _find_format(call: Call) -> str:
+def _find_format(call: InferenceRequest) -> str:
     return call.body.get("response_format") or "mp3"
 
 
-def _estimate(call: Call, length_ms: int | None) -> Usage:
+def _estimate(call: InferenceRequest, length_ms: int | None) -> Usage:
     """What was used, as far as can be told from the text, and from the sound where that is known."""
     length_ms = call.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(call.sound_ms))
     return Usage(
@@ -140,18 +140,18 @@ def _estimate(call: Call, length_ms: int | None) -> Usage:
     )
 
 
-class SpeechGate(Ending):
+class SpeechPassthrough(StreamState):
     """A gate for sound: every piece leaves as it is, and the transport's end is its end. See ``gate.Gate``.
 
     Attributes:
         events: pieces so far.
-        ended: see ``Gate``.
+        ended: see ``StreamTransform``.
         fault: the provider reported an error in place of sound.
     """
 
     __slots__ = ("_call", "_head", "_secrets", "_size", "events")
 
-    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__()
         self._call = call
         self._secrets = secrets
@@ -175,11 +175,11 @@ class SpeechGate(Ending):
         return data
 
     def finish(self) -> bytes:
-        """The transport has ended. Raises ``UpstreamError`` where nothing came."""
+        """The transport has ended. Raises ``ProviderBadResponse`` where nothing came."""
         if self.fault is not None:
             raise self.fault
         if not self.events:
-            raise UpstreamError("The provider's answer is empty", phase="stream")
+            raise ProviderBadResponse("The provider's answer is empty", phase="stream")
         self.ended = True
         return b""
 
@@ -190,14 +190,14 @@ class SpeechGate(Ending):
         return _estimate(self._call, find_speech_ms(self._head, self._size, _find_format(self._call)))
 
 
-class SpeechEventsGate(SoundEventsGate):
+class SpeechEventsPassthrough(AudioEventsPassthrough):
     """The gate of speech in events; see there."""
 
     __slots__ = ("_call", "_usage")
 
     LAST = "speech.audio.done"
 
-    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
         self._usage: Usage | None = None
@@ -218,7 +218,7 @@ class SpeechEventsGate(SoundEventsGate):
         return _estimate(self._call, None) if self.events or self.ended else Usage()
 
 
-def _read_told(raw: object, call: Call) -> Usage | None:
+def _read_told(raw: object, call: InferenceRequest) -> Usage | None:
     if not isinstance(raw, Mapping):
         return None
     prompt, completion = read_count(raw.get("input_tokens")), read_count(raw.get("output_tokens"))

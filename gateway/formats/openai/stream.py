@@ -10,33 +10,33 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.chat import (
-    Ended,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
     Reason,
+    ReasoningDelta,
     RefusalDelta,
-    Started,
+    StreamEnd,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 from gateway.formats.openai.chat import DONE_EVENT
-from gateway.formats.openai.chunk_reader import ChunkReader, fail
+from gateway.formats.openai.chunk_reader import ChunkParser, fail
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.stream_tail import DONE
 
 _ERROR_NAME = re.compile(rb"(?:^|[\r\n])event: ?error[\r\n]")
 
 
-class ChatReader:
-    """A stream in the convention as events; see ``Reader``.
+class ChatStreamParser:
+    """A stream in the convention as events; see ``StreamParser``.
 
     Args:
         choices: how many answers were asked for.
@@ -48,8 +48,8 @@ class ChatReader:
 
     def __init__(self, choices: int = 1, secrets: Secrets = (), answer_id: str = "") -> None:
         self._choices = choices
-        self._splitter = sse.EventSplitter()
-        self._chunks = ChunkReader(secrets, answer_id)
+        self._splitter = sse.SseSplitter()
+        self._chunks = ChunkParser(secrets, answer_id)
         self._begun = False
         self._closed = False
 
@@ -66,7 +66,7 @@ class ChatReader:
         for piece in pieces:
             for event in self._read(piece):
                 events.append(event)
-                if isinstance(event, Ended | Failed):
+                if isinstance(event, StreamEnd | StreamError):
                     self._closed = True
                     return events
         return events
@@ -107,7 +107,7 @@ class ChatReader:
             yield fail("The provider's stream ended before it began")
 
     def finish(self) -> list[Event]:
-        """The transport has ended. Raises ``UpstreamError`` where the stream was cut."""
+        """The transport has ended. Raises ``ProviderBadResponse`` where the stream was cut."""
         if self._closed:
             return []
         self._closed = True
@@ -115,10 +115,10 @@ class ChatReader:
         marked = (sse.read_data(rest) or b"").startswith(DONE)
         if self._chunks.begun and (marked or (not rest.strip() and self._chunks.finished >= self._choices)):
             return list(self._chunks.end())
-        raise UpstreamError("The provider's stream ended before it was complete", phase="stream")
+        raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
 
-def write_usage(used: Used) -> dict[str, Any]:
+def write_usage(used: UsageReport) -> dict[str, Any]:
     """The convention's usage object."""
     usage = used.usage
     prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
@@ -133,7 +133,7 @@ def write_usage(used: Used) -> dict[str, Any]:
     }
 
 
-def write_call(event: ToolStarted) -> dict[str, Any]:
+def write_call(event: ToolCallStart) -> dict[str, Any]:
     """A tool call that has no arguments yet."""
     call: dict[str, Any] = {"id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
     if event.signature:
@@ -141,13 +141,13 @@ def write_call(event: ToolStarted) -> dict[str, Any]:
     return call
 
 
-def write_picture(event: PictureMade) -> dict[str, Any]:
+def write_picture(event: ImageOutput) -> dict[str, Any]:
     """A picture as OpenRouter lays one into the convention."""
     return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
 
 
-class ChatWriter:
-    """Events as a stream in the convention; see ``Writer``.
+class ChatStreamSerializer:
+    """Events as a stream in the convention; see ``StreamSerializer``.
 
     The id and the model are the provider's own where it says them. Thoughts are ``reasoning_content``: it is the name
     that most chat apps read. A thought's signature has no place in the convention.
@@ -168,7 +168,7 @@ class ChatWriter:
         self._wants_usage = wants_usage
         self._tail = b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if wants_usage else b"") + b"}\n\n"
         self._heads: dict[int, bytes] = {}  # of each choice that has begun: a text chunk up to its text
-        self._used: Used | None = None
+        self._used: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
         """The bytes that say ``event``."""
@@ -180,17 +180,17 @@ class ChatWriter:
         match event:
             case TextDelta():
                 delta["content"] = event.text
-            case ThoughtDelta():
+            case ReasoningDelta():
                 delta["reasoning_content"] = event.text
-            case ToolDelta():
+            case ToolCallDelta():
                 delta["tool_calls"] = [{"index": event.index, "function": {"arguments": event.arguments}}]
-            case ToolStarted():
+            case ToolCallStart():
                 delta["tool_calls"] = [{"index": event.index} | write_call(event)]
             case RefusalDelta():
                 delta["refusal"] = event.text
-            case PictureMade():
+            case ImageOutput():
                 delta["images"] = [write_picture(event)]
-            case Finished():
+            case ChoiceFinished():
                 reason = event.reason
             case _:
                 return self._write_rest(event)
@@ -198,15 +198,15 @@ class ChatWriter:
 
     def _write_rest(self, event: Event) -> bytes:
         match event:
-            case Started():  # says nothing yet: until the first words another channel may do better
+            case MessageStart():  # says nothing yet: until the first words another channel may do better
                 self._id = event.id or self._id
                 self._model = event.model or self._model
                 self._created_s = event.created_s or self._created_s
-            case Used():
+            case UsageReport():
                 self._used = event
-            case Ended() if self._wants_usage and self._used is not None:
+            case StreamEnd() if self._wants_usage and self._used is not None:
                 return self._write_chunk([], write_usage(self._used)) + DONE_EVENT
-            case Ended():
+            case StreamEnd():
                 return DONE_EVENT
         return b""
 

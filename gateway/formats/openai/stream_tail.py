@@ -22,7 +22,7 @@ _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 @attrs.frozen
-class Tail:
+class StreamTail:
     """What the end of a stream says: how many choices finished, and a sample of its text."""
 
     finished: int
@@ -30,7 +30,7 @@ class Tail:
     sample: str
 
 
-NOTHING = Tail(0, 0, "")
+NOTHING = StreamTail(0, 0, "")
 
 
 def find_last_usage(raw: bytes) -> Usage | None:
@@ -60,7 +60,7 @@ def _find_end_mark(raw: bytes) -> int:
     return len(raw)
 
 
-def read_tail(raw: bytes) -> Tail:
+def read_tail(raw: bytes) -> StreamTail:
     """Read whole events out of ``raw`` up to the end mark; a first or last event that was cut is skipped."""
     finished: set[int] = set()
     events, texts = 0, []
@@ -71,7 +71,7 @@ def read_tail(raw: bytes) -> Tail:
                 index = choice.get("index")
                 finished.add(index if isinstance(index, int) else 0)
             texts.append(read_choice(choice, "delta"))
-    return Tail(len(finished), events, "".join(texts))
+    return StreamTail(len(finished), events, "".join(texts))
 
 
 def _read_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
@@ -90,7 +90,7 @@ def _read_chunks(raw: bytes) -> Iterator[dict[str, Any]]:
 def split_events(raw: bytes) -> list[bytes]:
     """The whole events in the end or the beginning of a stream; none where it is one that never ends."""
     try:
-        return sse.EventSplitter().split(raw)
+        return sse.SseSplitter().split(raw)
     except sse.EventTooLong:
         return []
 

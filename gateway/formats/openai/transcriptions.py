@@ -20,13 +20,13 @@ from gateway.domain.audio import (
     read_last_cue_ms,
     read_length_ms,
 )
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage, read_count
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.form import Kinds, ReceivedForm, check_files, read_fields, read_files
-from gateway.formats.openai.audio_stream import SoundEventsGate
+from gateway.formats.openai.audio_stream import AudioEventsPassthrough
 from gateway.formats.openai.chat import read_answer_object
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.openai.fields import Body, read_model, read_number, read_text
@@ -64,7 +64,7 @@ _EXTENSIONS: Mapping[str, str] = MappingProxyType(
 """Of the kinds of files that it takes (developers.openai.com/api/docs/guides/speech-to-text)."""
 
 
-def read_transcription_call(form: ReceivedForm) -> Call:
+def read_transcription_call(form: ReceivedForm) -> InferenceRequest:
     """A form -> the checked call. Raises ``InvalidRequest`` naming the field.
 
     Checked is what the gateway relies on or what no provider accepts; every other field passes as it is, those of
@@ -84,7 +84,7 @@ def read_transcription_call(form: ReceivedForm) -> Call:
     return attrs.evolve(call, stream=stream)
 
 
-def read_translation_call(form: ReceivedForm) -> Call:
+def read_translation_call(form: ReceivedForm) -> InferenceRequest:
     """The same of a translation, which is never streamed."""
     body = read_fields(form, _KINDS)
     if body.pop("stream", False):
@@ -92,7 +92,7 @@ def read_translation_call(form: ReceivedForm) -> Call:
     return _read_call(form, body, "translations", _TRANSLATION_FORMATS)
 
 
-def _read_call(form: ReceivedForm, body: Body, operation: Operation, formats: tuple[str, ...]) -> Call:
+def _read_call(form: ReceivedForm, body: Body, operation: Operation, formats: tuple[str, ...]) -> InferenceRequest:
     model = read_model(body)
     check_files(form, ("file",))
     files = read_files(form, "file", 1)
@@ -107,7 +107,7 @@ def _read_call(form: ReceivedForm, body: Body, operation: Operation, formats: tu
     if body.get("response_format", "json") not in formats:
         raise InvalidRequest(f"'response_format' must be one of {', '.join(formats)}", param="response_format")
     hints = _list_hints(body)
-    return Call(
+    return InferenceRequest(
         operation=operation,
         model=model,
         body=body,
@@ -123,7 +123,7 @@ def _list_hints(body: Body) -> list[str]:
     return [body.get("prompt", ""), *body.get("keywords", ())]
 
 
-def write_transcription_form(call: Call, model: str) -> Form:
+def write_transcription_form(call: InferenceRequest, model: str) -> Form:
     """The form for the provider, under the provider's name of the model; of a translation too.
 
     It is never asked for text alone, which says nothing of what it costs: the text is written from JSON.
@@ -142,17 +142,17 @@ def _name_file(upload: Upload) -> Upload:
     return attrs.evolve(upload, filename=f"{upload.filename}.{extension}")
 
 
-def find_media_type(call: Call) -> str:
+def find_media_type(call: InferenceRequest) -> str:
     """The type of a whole answer."""
     return "text/plain; charset=utf-8" if _find_format(call) in _PLAIN else "application/json"
 
 
-def _find_format(call: Call) -> str:
+def _find_format(call: InferenceRequest) -> str:
     return call.body.get("response_format") or "json"
 
 
-def read_transcription_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole answer -> the caller's bytes, and what it used. Raises ``UpstreamError`` where it is none.
+def read_transcription_answer(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """A whole answer -> the caller's bytes, and what it used. Raises ``ProviderBadResponse`` where it is none.
 
     Bytes pass as they are. Where text was asked for and JSON came, the text is written from that.
     """
@@ -164,11 +164,11 @@ def read_transcription_answer(raw: bytes, call: Call, secrets: Secrets = ()) -> 
         value = _read_object(raw, secrets)
         return _write_text(value, kind).encode(), _read_usage(value, call, value["text"])
     if raw.lstrip()[:16].lower().startswith(_PAGE):
-        raise UpstreamError("The provider answered with a page")
+        raise ProviderBadResponse("The provider answered with a page")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise UpstreamError("The provider's answer is not text") from None
+        raise ProviderBadResponse("The provider's answer is not text") from None
     return raw, _estimate(call, text, cue_ms=None if kind == "text" else read_last_cue_ms(text))
 
 
@@ -186,7 +186,7 @@ def _is_object(raw: bytes) -> bool:
 def _read_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
     value = read_answer_object(raw, secrets)
     if not isinstance(value.get("text"), str):
-        raise UpstreamError("The provider's answer has no text")
+        raise ProviderBadResponse("The provider's answer has no text")
     return value
 
 
@@ -198,7 +198,7 @@ def _write_text(value: Mapping[str, Any], kind: str) -> str:
     if not cues:
         if not value["text"].strip():
             return "" if kind == "srt" else "WEBVTT\n\n"
-        raise UpstreamError("The provider's answer has no times for subtitles")
+        raise ProviderBadResponse("The provider's answer has no times for subtitles")
     mark = "," if kind == "srt" else "."
     lines = [] if kind == "srt" else ["WEBVTT\n"]
     for number, (start_ms, end_ms, text) in enumerate(cues, 1):
@@ -222,7 +222,7 @@ def _write_clock(length_ms: int, mark: str) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{mark}{millis:03}"
 
 
-def _read_usage(value: Mapping[str, Any], call: Call, text: str) -> Usage:
+def _read_usage(value: Mapping[str, Any], call: InferenceRequest, text: str) -> Usage:
     """What a provider says of tokens and of the sound's length, and an estimate of what it does not say.
 
     A price is for the one or the other: who bills by length says no tokens. ``text`` was written.
@@ -252,7 +252,7 @@ def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def _find_length(call: Call, told_ms: int | None, cue_ms: int | None = None) -> int:
+def _find_length(call: InferenceRequest, told_ms: int | None, cue_ms: int | None = None) -> int:
     """How long the sound is: as its provider says, within what its bytes can hold; else as the file does.
 
     There is sound until the last subtitle, whatever the file says, and a second of it takes some bytes.
@@ -267,14 +267,14 @@ def _find_length(call: Call, told_ms: int | None, cue_ms: int | None = None) -> 
     return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
 
 
-def _estimate(call: Call, text: str, told_ms: int | None = None, cue_ms: int | None = None) -> Usage:
+def _estimate(call: InferenceRequest, text: str, told_ms: int | None = None, cue_ms: int | None = None) -> Usage:
     length_ms = _find_length(call, told_ms, cue_ms)
     prompt = estimate_text("\n".join(_list_hints(call.body))) + count_heard_tokens(length_ms)
     return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
 
 
-def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """A whole answer in JSON -> the events that say the same, and what it used. Raises ``UpstreamError``."""
+def write_whole(raw: bytes, call: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
+    """A whole answer in JSON -> the events that say the same, and what it used. Raises ``ProviderBadResponse``."""
     value = _read_object(raw, secrets)
     text, usage = value["text"], _read_usage(value, call, value["text"])
     done: Body = {"type": "transcript.text.done", "text": text}
@@ -285,17 +285,17 @@ def write_whole(raw: bytes, call: Call, secrets: Secrets = ()) -> tuple[bytes, U
     try:
         return b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events), usage
     except orjson.JSONEncodeError:
-        raise UpstreamError("The provider's answer is nested too deeply to be passed on") from None
+        raise ProviderBadResponse("The provider's answer is nested too deeply to be passed on") from None
 
 
-class TranscriptGate(SoundEventsGate):
+class TranscriptPassthrough(AudioEventsPassthrough):
     """The gate of a transcript in events; see there."""
 
     __slots__ = ("_call", "_last", "_texts")
 
     LAST = "transcript.text.done"
 
-    def __init__(self, call: Call, secrets: Secrets = ()) -> None:
+    def __init__(self, call: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._call = call
         self._texts: list[str] = []

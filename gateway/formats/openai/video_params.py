@@ -12,10 +12,10 @@ from base64 import b64decode
 from contextlib import suppress
 from typing import Any
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_picture
 from gateway.domain.upload import Upload
-from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoAsk
+from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.form import Kinds, ReceivedForm, check_files, read_fields, read_files
 from gateway.formats.openai.fields import Body, kind_of, read_model, read_text
@@ -50,12 +50,12 @@ _FOLDED = {_fold(name): name for name in _OURS}
 _REFUSED = frozenset(map(_fold, _OTHER_WORDS))
 
 
-def read_videos_call(body: Body) -> Call:
+def read_videos_call(body: Body) -> InferenceRequest:
     """A parsed body -> the checked call. Raises ``InvalidRequest`` naming the field."""
     return _read_call(body, _read_reference(body.get(REFERENCE), REFERENCE))
 
 
-def read_videos_form(form: ReceivedForm) -> Call:
+def read_videos_form(form: ReceivedForm) -> InferenceRequest:
     """The same for a form, whose ``input_reference`` may be a file."""
     check_files(form, (REFERENCE,))
     body = read_fields(form, _KINDS)
@@ -71,35 +71,37 @@ def read_videos_form(form: ReceivedForm) -> Call:
     return _read_call(body, _read_reference(told[said[0]] if said else None, said[0] if said else REFERENCE))
 
 
-def read_remix_call(body: Body) -> Call:
+def read_remix_call(body: Body) -> InferenceRequest:
     """A remix -> a call without its model and its original, which the path tells. Raises ``InvalidRequest``."""
     stray = next((name for name in body if name not in {"prompt", "webhook_url"} and body[name] not in _NOTHING), None)
     if stray is not None:
         shown = stray[:_SHOWN_CHARS]
         raise InvalidRequest(f"'{shown}' is not taken: a remix has a prompt alone", param=shown)
     prompt = _read_prompt(body)
-    ask = VideoAsk(prompt, webhook_url=read_text(body, "webhook_url") or None)
-    return Call("video_remixes", "", body, prompt_chars=len(prompt), prompt_bound=bound_text(prompt), video=ask)
+    ask = VideoRequest(prompt, webhook_url=read_text(body, "webhook_url") or None)
+    return InferenceRequest(
+        "video_remixes", "", body, prompt_chars=len(prompt), prompt_bound=bound_text(prompt), video=ask
+    )
 
 
-def read_remix_form(form: ReceivedForm) -> Call:
+def read_remix_form(form: ReceivedForm) -> InferenceRequest:
     """The same for a form."""
     check_files(form, ())
     return read_remix_call(read_fields(form, _KINDS))
 
 
-def _read_call(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> Call:
+def _read_call(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> InferenceRequest:
     _check_names(body)
     model = read_model(body)
     prompt = _read_prompt(body)
-    ask = VideoAsk(
+    ask = VideoRequest(
         prompt,
         seconds=_read_seconds(body.get("seconds")),
         size=_read_size(body),
         reference=reference,
         webhook_url=read_text(body, "webhook_url") or None,
     )
-    return Call(
+    return InferenceRequest(
         "videos",
         model,
         {name: value for name, value in body.items() if name not in _OURS},

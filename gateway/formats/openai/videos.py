@@ -9,17 +9,17 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.domain.video import StatusWords, VideoJob, VideoState
-from gateway.errors import InvalidRequest, UpstreamError, UpstreamFault
-from gateway.formats.image_backend import Ask
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Form
 from gateway.formats.video_backend import (
-    Place,
-    Shot,
-    Take,
-    Task,
+    ContentLocation,
+    ProviderTask,
     TaskState,
+    TaskStatus,
     Variant,
+    VideoSpec,
     read_id,
     read_object,
     read_progress,
@@ -108,12 +108,12 @@ _STATES: dict[str, TaskState] = {
 """The convention's words, this gateway's own, and those that servers of the convention have besides."""
 
 
-class OpenAiFilmmaker:
-    """``Filmmaker``; see there. Paths are behind the channel's base URL."""
+class OpenAiVideoBackend:
+    """``VideoBackend``; see there. Paths are behind the channel's base URL."""
 
     takes_urls = True
 
-    def submit(self, shot: Shot) -> Ask:
+    def submit(self, shot: VideoSpec) -> ProviderCall:
         """JSON, or a form where a file goes with it, as the client libraries send it.
 
         Of what else the caller said only ``SHADES`` pass: nobody knows what a server makes of the others, and by some
@@ -127,36 +127,36 @@ class OpenAiFilmmaker:
         headers = (("Idempotency-Key", shot.mark),)  # whoever knows it makes one job of two equal calls
         if shot.reference is not None and shot.reference.upload is not None:
             form = Form(body, (("input_reference", shot.reference.upload),))
-            return Ask(form, begins=True, headers=headers)
+            return ProviderCall(form, begins=True, headers=headers)
         if shot.reference is not None:
             body["input_reference"] = {"image_url": shot.reference.url}
-        return Ask(body, begins=True, headers=headers)
+        return ProviderCall(body, begins=True, headers=headers)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A task."""
         said = read_object(raw)
         task = read_id(said.get("id"))  # whatever else is said, it is there
-        take = self.read_polled(raw, secrets) if isinstance(said.get("status"), str) else Take()
-        return Take(take.state, task, take.progress, seconds=take.seconds, size=take.size)
+        take = self.read_polled(raw, secrets) if isinstance(said.get("status"), str) else TaskStatus()
+        return TaskStatus(take.state, task, take.progress, seconds=take.seconds, size=take.size)
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """The convention's error object."""
         return read_video_fault(status, raw, secrets, rest_s=rest_s)
 
-    def poll(self, task: Task) -> Ask:
+    def poll(self, task: ProviderTask) -> ProviderCall:
         """Ask after it."""
-        return Ask(method="GET", path=_path(task), passing=True)
+        return ProviderCall(method="GET", path=_path(task), passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What is said of it."""
         said = read_object(raw)
         status = said.get("status")
         if not isinstance(status, str):
-            raise UpstreamError("The provider's answer says nothing of the task")
+            raise ProviderBadResponse("The provider's answer says nothing of the task")
         state = _STATES.get(status)
         error = said.get("error")
         told = error if isinstance(error, dict) else {"message": error}
-        return Take(
+        return TaskStatus(
             state,
             progress=read_progress(said.get("progress")),
             error=write_error(told.get("code"), told.get("message"), secrets) if state == "failed" else None,
@@ -164,27 +164,27 @@ class OpenAiFilmmaker:
             size=_read_text(said.get("size")),
         )
 
-    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """Beside the task."""
         query = "" if variant == "video" else f"?variant={variant}"
-        return Place(path=f"{_path(task)}/content{query}", signed=True)
+        return ContentLocation(path=f"{_path(task)}/content{query}", signed=True)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> Place:  # noqa: ARG002 - nothing is asked
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - nothing is asked
         """Never: the place is known."""
-        raise UpstreamError("The provider was not asked where its video is")
+        raise ProviderBadResponse("The provider was not asked where its video is")
 
-    def remix(self, task: Task, shot: Shot) -> Ask | None:
+    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:
         """The same video by another prompt."""
         headers = (("Idempotency-Key", shot.mark),)
-        return Ask({"prompt": shot.prompt}, path=f"{_path(task)}/remix", begins=True, headers=headers)
+        return ProviderCall({"prompt": shot.prompt}, path=f"{_path(task)}/remix", begins=True, headers=headers)
 
-    def cancel(self, task: Task) -> Ask | None:  # noqa: ARG002 - nothing is offered
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
         """The convention has no word for it."""
         return None
 
-    def delete(self, task: Task) -> Ask | None:
+    def delete(self, task: ProviderTask) -> ProviderCall | None:
         """Have it forgotten."""
-        return Ask(method="DELETE", path=_path(task), passing=True)
+        return ProviderCall(method="DELETE", path=_path(task), passing=True)
 
 
 def _read_shades(extra: Body) -> Body:
@@ -197,7 +197,7 @@ def _read_shades(extra: Body) -> Body:
     return said
 
 
-def _path(task: Task) -> str:
+def _path(task: ProviderTask) -> str:
     return f"{PATH}/{quote(task.id, safe='')}"
 
 

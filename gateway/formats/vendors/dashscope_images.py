@@ -20,13 +20,13 @@ from typing import Any
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import Picture, PictureAsk, Pictures
-from gateway.domain.inference_request import Call
-from gateway.errors import UpstreamError, UpstreamFault, UpstreamLimited, UpstreamRefused
+from gateway.domain.image import Image, ImageRequest, Images
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
 from gateway.formats.content_filter import is_block, write_block
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_task import (
-    PictureTask,
+    ImageTask,
     check_expressible,
     check_format,
     read_field,
@@ -54,7 +54,7 @@ _TOO_MANY = 429
 
 
 @attrs.frozen
-class _Manner:
+class _CallMode:
     """How models are spoken to.
 
     Attributes:
@@ -76,11 +76,11 @@ class _Manner:
     function: str | None = None
 
 
-_FIELDS = _Manner(f"{_SERVICES}/text2image/image-synthesis", takes=False, negative="input")
-_MESSAGE = _Manner(f"{_SERVICES}/image-generation/generation", talks=True)
-_AT_ONCE = _Manner(f"{_SERVICES}/multimodal-generation/generation", talks=True, task=False)
-_EDITOR = _Manner(f"{_SERVICES}/image2image/image-synthesis", needs=True, negative="input")
-_MANNERS: Mapping[str, _Manner] = MappingProxyType(
+_FIELDS = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes=False, negative="input")
+_MESSAGE = _CallMode(f"{_SERVICES}/image-generation/generation", talks=True)
+_AT_ONCE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", talks=True, task=False)
+_EDITOR = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs=True, negative="input")
+_MANNERS: Mapping[str, _CallMode] = MappingProxyType(
     {
         "wanx2.1-imageedit": attrs.evolve(_EDITOR, function="description_edit"),
         "wan2.5-i2i*": _EDITOR,
@@ -97,24 +97,24 @@ _MANNERS: Mapping[str, _Manner] = MappingProxyType(
 """By globs of models, the first that matches; without one a model is asked at once, as all the newest are."""
 
 
-def _find_manner(model: str) -> _Manner:
+def _find_manner(model: str) -> _CallMode:
     return next((manner for glob, manner in _MANNERS.items() if fnmatchcase(model, glob)), _AT_ONCE)
 
 
-class DashScopePainter:
-    """``Painter``; see there. Paths are behind the server's root."""
+class DashScopeImageBackend:
+    """``ImageBackend``; see there. Paths are behind the server's root."""
 
     __slots__ = ("_ask", "_call", "_count", "_manner", "_model", "_task")
 
-    def __init__(self, call: Call, model: str, _mark: str, _capability: Capability) -> None:
+    def __init__(self, call: InferenceRequest, model: str, _mark: str, _capability: Capability) -> None:
         self._call = call
-        self._ask = call.picture or PictureAsk("")
+        self._ask = call.picture or ImageRequest("")
         self._model = model
         self._manner = _find_manner(model)
-        self._task = PictureTask(TASKS, _FIRST_WAIT_S)
+        self._task = ImageTask(TASKS, _FIRST_WAIT_S)
         self._count = 1
 
-    def begin(self, count: int) -> Ask:
+    def begin(self, count: int) -> ProviderCall:
         """What to ask first."""
         manner = self._manner
         check_expressible(self._call, takes=manner.takes, needs=manner.needs)
@@ -128,7 +128,7 @@ class DashScopePainter:
                 said[manner.negative if name == "negative_prompt" else "parameters"][name] = (
                     value if name == "negative_prompt" else read_field(value)
                 )
-        return Ask(said, path=manner.path, begins=manner.task, headers=(_AS_TASK,) if manner.task else ())
+        return ProviderCall(said, path=manner.path, begins=manner.task, headers=(_AS_TASK,) if manner.task else ())
 
     def _write_input(self) -> Body:
         manner = self._manner
@@ -149,7 +149,7 @@ class DashScopePainter:
             parameters["n"] = self._count
         return parameters
 
-    def read(self, raw: bytes, secrets: Secrets) -> Pictures | Ask:
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
         """The pictures, or how to ask after the task."""
         value = self._task.read_object(raw)
         if value is None:
@@ -163,15 +163,15 @@ class DashScopePainter:
         if state == "FAILED" or _has_code(value):
             raise _find_fault(output if state == "FAILED" else value, secrets)
         if state is not None and state != "SUCCEEDED":
-            raise UpstreamError(f"The provider's task is {read_state(state, secrets)}")
+            raise ProviderBadResponse(f"The provider's task is {read_state(state, secrets)}")
         return write_pictures(list(_read_pictures(output, secrets)), self._count)
 
-    def abandon(self) -> Ask | None:
+    def abandon(self) -> ProviderCall | None:
         """How to cancel the task."""
         return self._task.abandon()
 
 
-def _read_pictures(output: dict[str, Any], secrets: Secrets) -> Iterator[Picture]:
+def _read_pictures(output: dict[str, Any], secrets: Secrets) -> Iterator[Image]:
     """Pictures of either shape. Raises a fault for one that failed: all of them were asked for."""
     for result in _list(output.get("results")):
         if isinstance(result, dict):
@@ -196,7 +196,7 @@ def _has_code(said: dict[str, Any]) -> bool:
     return isinstance(code, str) and bool(code)
 
 
-def _find_fault(said: dict[str, Any], secrets: Secrets) -> UpstreamFault:
+def _find_fault(said: dict[str, Any], secrets: Secrets) -> ProviderError:
     """The fault that ``{"code", "message"}`` is."""
     code = said["code"] if isinstance(said.get("code"), str) else ""
     told = said.get("message")
@@ -204,9 +204,9 @@ def _find_fault(said: dict[str, Any], secrets: Secrets) -> UpstreamFault:
     if is_block(code, message):
         return write_block(message, secrets)
     if code.startswith("Throttling"):
-        limited = UpstreamLimited(message, status=_TOO_MANY, code=mask(code, secrets)[:100])
+        limited = ProviderRateLimited(message, status=_TOO_MANY, code=mask(code, secrets)[:100])
         limited.retry_after_s = 1
         return limited
     if code.startswith(_CALLERS_FAULT):
-        return UpstreamRefused(message, status=400, code=mask(code, secrets)[:100])
-    return UpstreamError(f"The provider failed: {message}")
+        return ProviderRejected(message, status=400, code=mask(code, secrets)[:100])
+    return ProviderBadResponse(f"The provider failed: {message}")

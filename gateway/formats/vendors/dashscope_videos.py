@@ -25,22 +25,22 @@ from gateway.domain.video import BLOCKED_CODE, MAX_SECONDS, Reference, VideoErro
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
 )
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import read_field
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.request_body import Body, Inline, write_data_url
 from gateway.formats.video_backend import (
-    Place,
-    Shot,
-    Take,
-    Task,
+    ContentLocation,
+    ProviderTask,
+    TaskStatus,
     Variant,
+    VideoSpec,
     find_refusal,
     read_id,
     read_object,
@@ -147,14 +147,14 @@ def _find_model(name: str) -> WanModel:
     return known or (_NEW_BY_PICTURE if "-i2v" in name else _NEW)
 
 
-class DashScopeFilmmaker:
-    """``Filmmaker``; see there. Paths are behind the server's root."""
+class DashScopeVideoBackend:
+    """``VideoBackend``; see there. Paths are behind the server's root."""
 
     __slots__ = ()
 
     takes_urls = True
 
-    def submit(self, shot: Shot) -> Ask:
+    def submit(self, shot: VideoSpec) -> ProviderCall:
         """How to begin a task."""
         model = _find_model(shot.model)
         _check(shot, model)
@@ -165,22 +165,22 @@ class DashScopeFilmmaker:
             picture = _write_picture(shot.reference)
             said |= {"img_url": picture} if model.picture == "img_url" else _write_media(picture)
         parameters = _write_parameters(shot, model)
-        return Ask(
+        return ProviderCall(
             {"model": shot.model, "input": said, "parameters": parameters},
             path=SYNTHESIS,
             begins=True,
             headers=(_AS_TASK,),
         )
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """The task's id, and whether it waits. Raises the fault that an error under 200 is."""
         value = read_object(raw)
         output = _find_output(value)
         if "task_id" not in output and _read_code(value):
             raise _find_fault(value, secrets)
-        return Take(_find_state(output.get("task_status")), id=read_id(output.get("task_id")))
+        return TaskStatus(_find_state(output.get("task_status")), id=read_id(output.get("task_id")))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """The fault. An account in arrears is told so under 400."""
         try:
             value = orjson.loads(raw)
@@ -191,52 +191,52 @@ class DashScopeFilmmaker:
             return _find_fault(value, secrets)
         return read_video_fault(status, raw, secrets, rest_s=rest_s)
 
-    def poll(self, task: Task) -> Ask:
+    def poll(self, task: ProviderTask) -> ProviderCall:
         """How to ask after a task."""
-        return Ask(method="GET", path=_find_path(task), passing=True)
+        return ProviderCall(method="GET", path=_find_path(task), passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What is said of it."""
         value = read_object(raw)
         output = _find_output(value)
         status = output.get("task_status")
         if not isinstance(status, str):
-            raise UpstreamError(f"The provider said nothing of the task: {_read_message(value, secrets)}")
+            raise ProviderBadResponse(f"The provider said nothing of the task: {_read_message(value, secrets)}")
         if status == "SUCCEEDED":
             usage = value.get("usage")
             told: Body = usage if isinstance(usage, dict) else {}
             clue = _read_address(output.get("video_url"))
-            return Take("completed", clue=clue, seconds=_read_seconds(told), size=_read_size(told))
+            return TaskStatus("completed", clue=clue, seconds=_read_seconds(told), size=_read_size(told))
         if status == "FAILED":
-            return Take("failed", error=_write_failure(output, secrets))
+            return TaskStatus("failed", error=_write_failure(output, secrets))
         if status == "CANCELED":
-            return Take("failed", error=write_error(None, "The task was cancelled at the provider", secrets))
-        return Take(_find_state(status))
+            return TaskStatus("failed", error=write_error(None, "The task was cancelled at the provider", secrets))
+        return TaskStatus(_find_state(status))
 
-    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """The address that was told of it; where none was, the task is asked."""
         if variant != "video":
             return None
-        return Place(url=task.clue) if task.clue else self.poll(task)
+        return ContentLocation(url=task.clue) if task.clue else self.poll(task)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> Place:  # noqa: ARG002 - there is nothing to mask
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         """The address in what is said of a task."""
-        return Place(url=_read_address(_find_output(read_object(raw)).get("video_url")))
+        return ContentLocation(url=_read_address(_find_output(read_object(raw)).get("video_url")))
 
-    def remix(self, task: Task, shot: Shot) -> Ask | None:  # noqa: ARG002
+    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
         """None: there is no such thing."""
         return None
 
-    def cancel(self, task: Task) -> Ask | None:
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:
         """How to stop it, which is done only while it waits."""
-        return Ask(path=f"{_find_path(task)}/cancel", passing=True)
+        return ProviderCall(path=f"{_find_path(task)}/cancel", passing=True)
 
-    def delete(self, task: Task) -> Ask | None:  # noqa: ARG002
+    def delete(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002
         """None: tasks are forgotten after a day."""
         return None
 
 
-def _check(shot: Shot, model: WanModel) -> None:
+def _check(shot: VideoSpec, model: WanModel) -> None:
     """Raise ``InvalidRequest`` for what ``model`` does not make."""
     if shot.reference is not None and model.picture is None:
         raise InvalidRequest("The model takes no picture to start from", param="input_reference")
@@ -252,7 +252,7 @@ def _check(shot: Shot, model: WanModel) -> None:
             raise InvalidRequest(f"'{name}' is not taken", param=name)
 
 
-def _write_parameters(shot: Shot, model: WanModel) -> Body:
+def _write_parameters(shot: VideoSpec, model: WanModel) -> Body:
     said: Body = {}
     if shot.size is not None:
         tier, ratio = model.sizes[shot.size]
@@ -285,7 +285,7 @@ def _write_media(picture: Inline | str) -> Body:
     return {"media": [{"type": "first_frame", "url": picture}]}
 
 
-def _find_path(task: Task) -> str:
+def _find_path(task: ProviderTask) -> str:
     return f"{TASKS}/{quote(task.id, safe='')}"
 
 
@@ -314,24 +314,24 @@ def _write_failure(output: Body, secrets: Secrets) -> VideoError:
     return write_error(output.get("code"), output.get("message"), secrets)
 
 
-def _find_fault(said: Body, secrets: Secrets) -> UpstreamFault:
+def _find_fault(said: Body, secrets: Secrets) -> ProviderError:
     """The fault that ``{"code", "message"}`` is."""
     code, message = _read_code(said), _read_message(said, secrets)
     if code.startswith(_INFRINGES):
         return ContentBlocked(f"{_BLOCKED}: {message}")
     if code.startswith(_OUR_TROUBLE):
-        return UpstreamDenied("The provider refused the gateway's credentials", should_retry=False)
+        return ProviderAuthError("The provider refused the gateway's credentials", should_retry=False)
     limited = code.startswith("Throttling")
     status = 429 if limited else 400 if code.startswith(_CALLERS_FAULT) else 500
     fault = find_refusal(code, message, secrets, status)
-    if isinstance(fault, UpstreamLimited):
+    if isinstance(fault, ProviderRateLimited):
         fault.retry_after_s = 1
     return fault
 
 
 def _read_address(found: object) -> str:
     if not isinstance(found, str) or len(found) > _LONGEST_URL or not is_web_url(found):
-        raise UpstreamError("The provider's task has no video with a usable address")
+        raise ProviderBadResponse("The provider's task has no video with a usable address")
     return found
 
 

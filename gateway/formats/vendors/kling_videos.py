@@ -28,20 +28,20 @@ import attrs
 import orjson
 
 from gateway.domain.video import Reference
-from gateway.errors import ContentBlocked, InvalidRequest, UpstreamError, UpstreamFault
+from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import read_words, write_block
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import read_field
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline
 from gateway.formats.video_backend import (
-    Place,
-    Shot,
-    Take,
-    Task,
+    ContentLocation,
+    ProviderTask,
     TaskState,
+    TaskStatus,
     Variant,
+    VideoSpec,
     read_id,
     read_object,
     read_video_fault,
@@ -138,14 +138,14 @@ _RISK = ("risk control", "风控")
 _MAX_URL = 4_096
 
 
-class KlingFilmmaker:
-    """``Filmmaker``; see there. The id of a task of the older language has its path's last word before it."""
+class KlingVideoBackend:
+    """``VideoBackend``; see there. The id of a task of the older language has its path's last word before it."""
 
     __slots__ = ()
 
     takes_urls = True
 
-    def submit(self, shot: Shot) -> Ask:
+    def submit(self, shot: VideoSpec) -> ProviderCall:
         """One video, in the language of its model. Raises ``InvalidRequest``."""
         model = MODELS.get(shot.model)
         if model is None:
@@ -153,7 +153,7 @@ class KlingFilmmaker:
         _check(shot, model)
         return _write_older(shot, model) if model.older else _write(shot, model)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A task in either language. Raises what its code says where that is no success."""
         value = read_object(raw)
         code = _read_code(value)
@@ -161,55 +161,55 @@ class KlingFilmmaker:
             raise _find_fault(_GOOD, raw, secrets)
         data = value.get("data")
         if not isinstance(data, dict):
-            raise UpstreamError("The provider's answer has no task")
+            raise ProviderBadResponse("The provider's answer has no task")
         if "task_id" not in data:
             return attrs.evolve(_read_task(data, secrets), id=read_id(data.get("id")))
         return attrs.evolve(_read_task(data, secrets), id=f"{_read_kind(data)}:{read_id(data['task_id'])}")
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """By its code, where there is one."""
         return _find_fault(status, raw, secrets, rest_s=rest_s)
 
-    def poll(self, task: Task) -> Ask:
+    def poll(self, task: ProviderTask) -> ProviderCall:
         """Ask after it."""
         kind, _, older_id = task.id.partition(":")
         if kind in _PLACES:
-            return Ask(method="GET", path=f"{_PLACES[kind]}/{quote(older_id, safe='')}", passing=True)
-        return Ask(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", passing=True)
+            return ProviderCall(method="GET", path=f"{_PLACES[kind]}/{quote(older_id, safe='')}", passing=True)
+        return ProviderCall(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What has become of it. An answer that is no success is no verdict."""
         value = read_object(raw)
         if _read_code(value):
-            raise UpstreamError(_write_words(value, secrets))
+            raise ProviderBadResponse(_write_words(value, secrets))
         data = value.get("data")
         task = data[0] if isinstance(data, list) and len(data) == 1 else data
         if not isinstance(task, dict) or not ("status" in task or "task_status" in task):
-            raise UpstreamError("The provider's answer says nothing of the task")
+            raise ProviderBadResponse("The provider's answer says nothing of the task")
         return _read_task(task, secrets)
 
-    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """At an address for everybody, which is good for thirty days."""
-        return Place(url=task.clue) if variant == "video" and task.clue is not None else None
+        return ContentLocation(url=task.clue) if variant == "video" and task.clue is not None else None
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> Place:  # noqa: ARG002 - nothing is asked
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - nothing is asked
         """Never: the place is known."""
-        raise UpstreamError("The provider was not asked where its video is")
+        raise ProviderBadResponse("The provider was not asked where its video is")
 
-    def remix(self, task: Task, shot: Shot) -> Ask | None:  # noqa: ARG002 - nothing is offered
+    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
         """No words for it."""
         return None
 
-    def cancel(self, task: Task) -> Ask | None:  # noqa: ARG002 - nothing is offered
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
         """Not described."""
         return None
 
-    def delete(self, task: Task) -> Ask | None:  # noqa: ARG002 - nothing is offered
+    def delete(self, task: ProviderTask) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
         """Not described; videos are gone after thirty days."""
         return None
 
 
-def _check(shot: Shot, model: KlingModel) -> None:
+def _check(shot: VideoSpec, model: KlingModel) -> None:
     """Raise ``InvalidRequest`` for what the model does not make, or the convention says in other words."""
     if shot.size is not None and shot.size not in model.sizes:
         raise InvalidRequest(f"'size' must be one of {', '.join(model.sizes)}", param="size")
@@ -229,7 +229,7 @@ def _list_unsayable(model: KlingModel) -> Iterator[str]:
     yield "multi_shot" if model.older else "negative_prompt"  # takes the prompt's place; is part of it
 
 
-def _write(shot: Shot, model: KlingModel) -> Ask:
+def _write(shot: VideoSpec, model: KlingModel) -> ProviderCall:
     settings: Body = {}
     if shot.size is not None:
         ratio, settings["resolution"] = model.sizes[shot.size]
@@ -242,15 +242,15 @@ def _write(shot: Shot, model: KlingModel) -> Ask:
         settings["multi_shot"] = several
     said: Body = {"settings": settings} if settings else {}
     if shot.reference is None and not model.omni:
-        return Ask({"prompt": shot.prompt, **said}, path=f"/text-to-video/{shot.model}", begins=True)
+        return ProviderCall({"prompt": shot.prompt, **said}, path=f"/text-to-video/{shot.model}", begins=True)
     contents: list[Body] = [{"type": "prompt", "text": shot.prompt}]
     if shot.reference is not None:
         contents.append({"type": "first_frame", "url": _write_picture(shot.reference)})
     path = "omni-video" if model.omni else "image-to-video"
-    return Ask({"contents": contents, **said}, path=f"/{path}/{shot.model}", begins=True)
+    return ProviderCall({"contents": contents, **said}, path=f"/{path}/{shot.model}", begins=True)
 
 
-def _write_older(shot: Shot, model: KlingModel) -> Ask:
+def _write_older(shot: VideoSpec, model: KlingModel) -> ProviderCall:
     kind = "text2video" if shot.reference is None else "image2video"
     said: Body = {"model_name": shot.model, "prompt": shot.prompt, "external_task_id": f"{kind}-{shot.mark}"}
     said |= {name: shot.extra[name] for name in _OLDER_TEXTS if shot.extra.get(name) not in (None, "")}
@@ -266,7 +266,7 @@ def _write_older(shot: Shot, model: KlingModel) -> Ask:
         said["duration"] = str(shot.seconds)
     if shot.reference is not None:
         said["image"] = _write_picture(shot.reference)
-    return Ask(said, path=_PLACES[kind], begins=True)
+    return ProviderCall(said, path=_PLACES[kind], begins=True)
 
 
 def _write_picture(reference: Reference) -> str | Inline:
@@ -296,19 +296,19 @@ def _read_kind(data: Body) -> str:
     return kind if kind in _PLACES else "text2video"
 
 
-def _read_task(task: Body, secrets: Secrets) -> Take:
+def _read_task(task: Body, secrets: Secrets) -> TaskStatus:
     word = task.get("status", task.get("task_status"))
     state = _STATES.get(word) if isinstance(word, str) else None
     if state == "failed":
         message = task.get("message", task.get("task_status_msg"))
         risky = isinstance(message, str) and any(words in message.lower() for words in _RISK)
-        return Take(state, error=write_error("content_filter" if risky else None, message, secrets))
+        return TaskStatus(state, error=write_error("content_filter" if risky else None, message, secrets))
     if state != "completed":
-        return Take(state)
+        return TaskStatus(state)
     url = next(_list_urls(task), None)
     if url is None:
-        raise UpstreamError("The provider's task is done, and has no video")
-    return Take(state, progress=100, clue=url)
+        raise ProviderBadResponse("The provider's task is done, and has no video")
+    return TaskStatus(state, progress=100, clue=url)
 
 
 def _list_urls(task: Body) -> Iterator[str]:
@@ -329,7 +329,7 @@ def _write_words(value: object, secrets: Secrets) -> str:
     return f"The provider reported an error: {read_words(value, secrets) or 'it gave no reason'}"
 
 
-def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -338,7 +338,7 @@ def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | No
     if code in _BLOCKS:
         return ContentBlocked(write_block(read_words(value, secrets), secrets).message)
     if status == _GOOD and code not in _STATUS:
-        fault = UpstreamError(_write_words(value, secrets))
+        fault = ProviderBadResponse(_write_words(value, secrets))
         fault.declined = bool(code)
         return fault
     return read_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)

@@ -25,21 +25,21 @@ import attrs
 import orjson
 
 from gateway.domain.video import Reference
-from gateway.errors import ContentBlocked, InvalidRequest, UpstreamError, UpstreamFault
+from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.content_filter import read_words, write_block
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import read_field
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline, write_data_url
 from gateway.formats.video_backend import (
     MAX_ID_CHARS,
-    Place,
-    Shot,
-    Take,
-    Task,
+    ContentLocation,
+    ProviderTask,
     TaskState,
+    TaskStatus,
     Variant,
+    VideoSpec,
     read_id,
     read_object,
     read_video_fault,
@@ -144,14 +144,14 @@ _MOST_SECONDS = 600
 _MAX_URL = 4_096
 
 
-class MiniMaxFilmmaker:
-    """``Filmmaker``; see there. A clue is a file's id, of which an address is asked; H3 tells a new one each time."""
+class MiniMaxVideoBackend:
+    """``VideoBackend``; see there. A clue is a file's id, of which an address is asked; H3 tells a new one each time."""
 
     __slots__ = ()
 
     takes_urls = True
 
-    def submit(self, shot: Shot) -> Ask:
+    def submit(self, shot: VideoSpec) -> ProviderCall:
         """One video, in the version of its model. Raises ``InvalidRequest``."""
         model = MODELS.get(shot.model)
         if model is None:
@@ -159,68 +159,68 @@ class MiniMaxFilmmaker:
         _check(shot, model)
         return _write_2(shot, model) if _is_2(shot.model) else _write(shot, model)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """A task. Raises what its code says where that is no success."""
         value = read_object(raw)
         if _read_code(value) or "error" in value:
             raise _find_fault(_GOOD, raw, secrets)
-        return Take("queued", read_id(_read_text(value.get("task_id"))))
+        return TaskStatus("queued", read_id(_read_text(value.get("task_id"))))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """By its code, where there is one."""
         return _find_fault(status, raw, secrets, rest_s=rest_s)
 
-    def poll(self, task: Task) -> Ask:
+    def poll(self, task: ProviderTask) -> ProviderCall:
         """Ask after it."""
         path = _QUERY_2 if _is_2(task.model) else _QUERY
-        return Ask(method="GET", path=path + quote(task.id, safe=""), passing=True)
+        return ProviderCall(method="GET", path=path + quote(task.id, safe=""), passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What has become of it. An error is no verdict, except where it is the filter's."""
         value = read_object(raw)
         task = value.get("task")
         return _read_task_2(task, secrets) if isinstance(task, dict) else _read_task(value, secrets)
 
-    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """Its address is asked for: it is good for some hours."""
         if variant != "video" or task.clue is None:
             return None
         if _is_2(task.model):
             return self.poll(task)
-        return Ask(method="GET", path=_FILE + quote(task.clue, safe=""), passing=True)
+        return ProviderCall(method="GET", path=_FILE + quote(task.clue, safe=""), passing=True)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> Place:
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:
         """An address for everybody."""
         value = read_object(raw)
         if _read_code(value):
-            raise UpstreamError(_write_words(value, secrets))
+            raise ProviderBadResponse(_write_words(value, secrets))
         task = value.get("task")
         holder = task.get("content") if isinstance(task, dict) else value.get("file")
         url = _find_url(holder.get("url") or holder.get("download_url")) if isinstance(holder, dict) else None
         if url is None:
-            raise UpstreamError("The provider does not say where its video is")
-        return Place(url=url)
+            raise ProviderBadResponse("The provider does not say where its video is")
+        return ContentLocation(url=url)
 
-    def remix(self, task: Task, shot: Shot) -> Ask | None:  # noqa: ARG002 - nothing is offered
+    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002 - nothing is offered
         """No words for it."""
         return None
 
-    def cancel(self, task: Task) -> Ask | None:
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:
         """Of H3, one that waits."""
         return self.delete(task)
 
-    def delete(self, task: Task) -> Ask | None:
+    def delete(self, task: ProviderTask) -> ProviderCall | None:
         """Of H3, one that has ended."""
         if not _is_2(task.model):
             return None
-        return Ask(method="DELETE", path=f"{_TASKS_2}/{quote(task.id, safe='')}", passing=True)
+        return ProviderCall(method="DELETE", path=f"{_TASKS_2}/{quote(task.id, safe='')}", passing=True)
 
 
 def _is_2(model: str) -> bool:
     return model.startswith(_H3)
 
 
-def _check(shot: Shot, model: HailuoModel) -> None:
+def _check(shot: VideoSpec, model: HailuoModel) -> None:
     """Raise ``InvalidRequest`` for what the model does not make, or the convention says in other words."""
     if shot.reference is not None and not model.pictures:
         raise InvalidRequest("The model takes no picture to start from", param="input_reference")
@@ -236,7 +236,7 @@ def _check(shot: Shot, model: HailuoModel) -> None:
         raise InvalidRequest(f"'{stray}' is not taken: a picture to start from is 'input_reference'", param=stray)
 
 
-def _write(shot: Shot, model: HailuoModel) -> Ask:
+def _write(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
     said: Body = {"model": shot.model, "prompt": shot.prompt, **_read_flags(shot.extra, _FLAGS)}
     if shot.size is not None:
         said["resolution"] = model.sizes[shot.size][0]
@@ -246,10 +246,10 @@ def _write(shot: Shot, model: HailuoModel) -> Ask:
         said["duration"] = shot.seconds
     if shot.reference is not None:
         said["first_frame_image"] = _write_picture(shot.reference)
-    return Ask(said, path=TASKS, begins=True)
+    return ProviderCall(said, path=TASKS, begins=True)
 
 
-def _write_2(shot: Shot, model: HailuoModel) -> Ask:
+def _write_2(shot: VideoSpec, model: HailuoModel) -> ProviderCall:
     """Length, resolution and, without a picture, a shape are to be said here."""
     resolution, ratio = model.sizes[shot.size or next(iter(model.sizes))]
     content: list[Body] = [{"type": "text", "text": shot.prompt}]
@@ -264,7 +264,7 @@ def _write_2(shot: Shot, model: HailuoModel) -> Ask:
         "duration": shot.seconds or model.seconds[0],
         **_read_flags(shot.extra, _FLAGS_2),
     }
-    return Ask(said, path=_TASKS_2, begins=True)
+    return ProviderCall(said, path=_TASKS_2, begins=True)
 
 
 def _read_flags(extra: Body, names: tuple[str, ...]) -> Body:
@@ -276,40 +276,40 @@ def _write_picture(reference: Reference) -> str | Inline:
     return write_data_url(reference.upload) if reference.upload is not None else reference.url or ""
 
 
-def _read_task(value: Body, secrets: Secrets) -> Take:
+def _read_task(value: Body, secrets: Secrets) -> TaskStatus:
     code, word = _read_code(value), value.get("status")
     if word == "Fail" or code in _BLOCKS:
         base = value.get("base_resp")
         message = base.get("status_msg") if code and isinstance(base, dict) else None
-        return Take("failed", error=write_error(code or None, message, secrets))
+        return TaskStatus("failed", error=write_error(code or None, message, secrets))
     if code or not isinstance(word, str):
-        raise UpstreamError(_write_words(value, secrets))
+        raise ProviderBadResponse(_write_words(value, secrets))
     state = _STATES.get(word)
     if state != "completed":
-        return Take(state)
+        return TaskStatus(state)
     clue = _read_text(value.get("file_id"))
     if clue is None:
-        raise UpstreamError("The provider's task is done, and has no video")
-    return Take(state, progress=100, clue=clue)
+        raise ProviderBadResponse("The provider's task is done, and has no video")
+    return TaskStatus(state, progress=100, clue=clue)
 
 
-def _read_task_2(task: Body, secrets: Secrets) -> Take:
+def _read_task_2(task: Body, secrets: Secrets) -> TaskStatus:
     word = task.get("status")
     if not isinstance(word, str):
-        raise UpstreamError("The provider's answer says nothing of the task")
+        raise ProviderBadResponse("The provider's answer says nothing of the task")
     state = _STATES.get(word)
     if state == "failed":
         error = task.get("error")
         told = error if isinstance(error, dict) else {}
         message = told.get("message") or _ENDINGS.get(word)
-        return Take(state, error=write_error(told.get("code"), message, secrets))
+        return TaskStatus(state, error=write_error(told.get("code"), message, secrets))
     if state != "completed":
-        return Take(state)
+        return TaskStatus(state)
     content = task.get("content")
     url = _find_url(content.get("url")) if isinstance(content, dict) else None
     if url is None:
-        raise UpstreamError("The provider's task is done, and has no video")
-    return Take(state, progress=100, clue=url, seconds=_read_seconds(task.get("duration")))
+        raise ProviderBadResponse("The provider's task is done, and has no video")
+    return TaskStatus(state, progress=100, clue=url, seconds=_read_seconds(task.get("duration")))
 
 
 def _read_seconds(value: object) -> str | None:
@@ -344,7 +344,7 @@ def _write_words(value: object, secrets: Secrets) -> str:
     return f"The provider reported an error: {read_words(value, secrets) or 'it gave no reason'}"
 
 
-def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
     """Of H3 the status is what counts, and 422 is the filter's; of the others, whose status is good, the code."""
     try:
         value = orjson.loads(raw)
@@ -356,7 +356,7 @@ def _find_fault(status: int, raw: bytes, secrets: Secrets, *, rest_s: float | No
     if code in _BLOCKS or sensitive:
         return ContentBlocked(write_block(read_words(value, secrets), secrets).message)
     if status == _GOOD and code not in _STATUS:
-        fault = UpstreamError(_write_words(value, secrets))
+        fault = ProviderBadResponse(_write_words(value, secrets))
         fault.declined = bool(code)
         return fault
     return read_video_fault(_STATUS.get(code, status), raw, secrets, rest_s=rest_s)

@@ -19,14 +19,14 @@ from typing import Any
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.domain.image import PictureAsk, Pictures
-from gateway.domain.inference_request import Call
-from gateway.errors import InvalidRequest, UpstreamError, UpstreamFault
+from gateway.domain.image import ImageRequest, Images
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.aspect_ratios import FIRST_SIZES, USUAL_SIZES, read_shape
 from gateway.formats.content_filter import is_block, write_block
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_task import (
-    PictureTask,
+    ImageTask,
     check_expressible,
     check_format,
     read_field,
@@ -156,21 +156,21 @@ MODELS: Mapping[str, ReplicateModel] = MappingProxyType(
 )
 
 
-class ReplicatePainter:
-    """``Painter``; see there."""
+class ReplicateImageBackend:
+    """``ImageBackend``; see there."""
 
     __slots__ = ("_ask", "_call", "_count", "_limited", "_model", "_takes", "_task")
 
-    def __init__(self, call: Call, model: str, _mark: str, capability: Capability) -> None:
+    def __init__(self, call: InferenceRequest, model: str, _mark: str, capability: Capability) -> None:
         self._call = call
-        self._ask = call.picture or PictureAsk("")
+        self._ask = call.picture or ImageRequest("")
         self._model = model
         self._takes = MODELS.get(model.partition(":")[0], _UNKNOWN)
         self._limited = capability.sizes is not None and capability.sizes != tuple(self._takes.sizes or ())
-        self._task = PictureTask(PREDICTIONS, _FIRST_WAIT_S)
+        self._task = ImageTask(PREDICTIONS, _FIRST_WAIT_S)
         self._count = 1
 
-    def begin(self, count: int) -> Ask:
+    def begin(self, count: int) -> ProviderCall:
         """What to ask first."""
         takes = self._takes
         check_expressible(self._call, takes=takes.source_field is not None, needs=takes.needs)
@@ -182,8 +182,8 @@ class ReplicatePainter:
         self._count = count
         said: Body = {"input": self._write_input()}
         if named["version"] is None:
-            return Ask(said, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
-        return Ask({"version": named["version"], **said}, path=PREDICTIONS, begins=True)
+            return ProviderCall(said, path=f"/models/{named['owned']}{PREDICTIONS}", begins=True)
+        return ProviderCall({"version": named["version"], **said}, path=PREDICTIONS, begins=True)
 
     def _write_input(self) -> Body:
         takes, ask, body = self._takes, self._ask, self._call.body
@@ -205,7 +205,7 @@ class ReplicatePainter:
             told[takes.source_field] = pictures[0] if takes.most_sources == 1 else pictures
         return told | _write_format(takes, body.get("output_format"))
 
-    def read(self, raw: bytes, secrets: Secrets) -> Pictures | Ask:
+    def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderCall:
         """The pictures, or how to ask after the prediction."""
         value = self._task.read_object(raw)
         if value is None:
@@ -217,12 +217,12 @@ class ReplicatePainter:
         if state == "failed":
             raise _find_fault(value.get("error"), secrets)
         if state != "succeeded":
-            raise UpstreamError(f"The provider's prediction is {read_state(state, secrets)}")
+            raise ProviderBadResponse(f"The provider's prediction is {read_state(state, secrets)}")
         output = value.get("output")
         given = output if isinstance(output, list) else [output]
         return write_pictures([read_picture(one) for one in given if one is not None], self._count)
 
-    def abandon(self) -> Ask | None:
+    def abandon(self) -> ProviderCall | None:
         """How to cancel the prediction."""
         return self._task.abandon()
 
@@ -249,9 +249,9 @@ def _write_format(takes: ReplicateModel, wanted: object) -> dict[str, Any]:
     return {"output_format": "jpg" if wanted == "jpeg" else wanted}
 
 
-def _find_fault(error: object, secrets: Secrets) -> UpstreamFault:
+def _find_fault(error: object, secrets: Secrets) -> ProviderError:
     """The fault of a prediction that failed, whose model has said why in its own words."""
     message = mask(error, secrets) if isinstance(error, str) and error else "The provider gave no reason"
     if is_block(None, message):
         return write_block(message, secrets)
-    return UpstreamError(f"The provider failed: {message}")
+    return ProviderBadResponse(f"The provider failed: {message}")

@@ -21,18 +21,18 @@ import attrs
 import orjson
 
 from gateway.domain.video import Reference
-from gateway.errors import InvalidRequest, UpstreamDenied, UpstreamError, UpstreamFault, UpstreamRefused
-from gateway.formats.image_backend import Ask
+from gateway.errors import InvalidRequest, ProviderAuthError, ProviderBadResponse, ProviderError, ProviderRejected
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import read_field
 from gateway.formats.openai.errors import Secrets
 from gateway.formats.request_body import Body, Inline, write_data_url
 from gateway.formats.video_backend import (
-    Place,
-    Shot,
-    Take,
-    Task,
+    ContentLocation,
+    ProviderTask,
+    TaskStatus,
     Variant,
+    VideoSpec,
     read_id,
     read_object,
     read_sides,
@@ -115,14 +115,14 @@ MODELS: Mapping[str, RunwayModel] = MappingProxyType(
 """Any other model is told whatever its caller says, in the words that all of these share."""
 
 
-class RunwayFilmmaker:
-    """``Filmmaker``; see there."""
+class RunwayVideoBackend:
+    """``VideoBackend``; see there."""
 
     __slots__ = ()
 
     takes_urls = True
 
-    def submit(self, shot: Shot) -> Ask:
+    def submit(self, shot: VideoSpec) -> ProviderCall:
         """How to begin a task, at the place of those that start from a picture or of those that do not."""
         _check_fields(shot.extra)
         model = MODELS.get(shot.model)
@@ -139,60 +139,62 @@ class RunwayFilmmaker:
         for name in _SHADES if model is None else model.shades:
             if told.get(name) is not None:
                 said[name] = told[name] if name == "negativePrompt" else read_field(told[name])
-        return Ask(said, path=BY_WORDS if shot.reference is None else BY_PICTURE, begins=True, headers=(_VERSION,))
+        return ProviderCall(
+            said, path=BY_WORDS if shot.reference is None else BY_PICTURE, begins=True, headers=(_VERSION,)
+        )
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:  # noqa: ARG002 - there is nothing to mask
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         """The task's id; nothing is said of its state yet."""
-        return Take("queued", id=read_id(read_object(raw).get("id")))
+        return TaskStatus("queued", id=read_id(read_object(raw).get("id")))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """The fault, with the field at fault where one is told; want of credits is no fault of the caller's."""
         fault = read_video_fault(status, _spell_out(raw), secrets, rest_s=rest_s)
-        if isinstance(fault, UpstreamRefused) and _NO_CREDITS in fault.message:
-            return UpstreamDenied("The provider's account has nothing left", should_retry=False)
+        if isinstance(fault, ProviderRejected) and _NO_CREDITS in fault.message:
+            return ProviderAuthError("The provider's account has nothing left", should_retry=False)
         return fault
 
-    def poll(self, task: Task) -> Ask:
+    def poll(self, task: ProviderTask) -> ProviderCall:
         """How to ask after a task."""
-        return Ask(method="GET", path=_find_path(task), passing=True, headers=(_VERSION,))
+        return ProviderCall(method="GET", path=_find_path(task), passing=True, headers=(_VERSION,))
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What is said of it. The code of a failure is dotted: its first word says whose."""
         value = read_object(raw)
         status = value.get("status")
         if not isinstance(status, str):
-            raise UpstreamError("The provider's answer says nothing of a task")
+            raise ProviderBadResponse("The provider's answer says nothing of a task")
         if status in _WAITING:
-            return Take("queued")
+            return TaskStatus("queued")
         if status == "RUNNING":
-            return Take("processing", progress=_read_share(value.get("progress")))
+            return TaskStatus("processing", progress=_read_share(value.get("progress")))
         if status == "SUCCEEDED":
-            return Take("completed", clue=_read_address(value.get("output")))
+            return TaskStatus("completed", clue=_read_address(value.get("output")))
         if status == "FAILED":
-            return Take("failed", error=write_error(value.get("failureCode"), value.get("failure"), secrets))
+            return TaskStatus("failed", error=write_error(value.get("failureCode"), value.get("failure"), secrets))
         if status == "CANCELLED":
-            return Take("failed", error=write_error(None, "The task was cancelled at the provider", secrets))
-        return Take()
+            return TaskStatus("failed", error=write_error(None, "The task was cancelled at the provider", secrets))
+        return TaskStatus()
 
-    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """The address that was told of it; where none was, the task is asked."""
         if variant != "video":
             return None
-        return Place(url=task.clue) if task.clue else self.poll(task)
+        return ContentLocation(url=task.clue) if task.clue else self.poll(task)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> Place:  # noqa: ARG002 - there is nothing to mask
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         """The address in what is said of a task."""
-        return Place(url=_read_address(read_object(raw).get("output")))
+        return ContentLocation(url=_read_address(read_object(raw).get("output")))
 
-    def remix(self, task: Task, shot: Shot) -> Ask | None:  # noqa: ARG002
+    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
         """None: there is no such thing."""
         return None
 
-    def cancel(self, task: Task) -> Ask | None:
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:
         """How to stop it; afterwards it is not found any more."""
-        return Ask(method="DELETE", path=_find_path(task), passing=True, headers=(_VERSION,))
+        return ProviderCall(method="DELETE", path=_find_path(task), passing=True, headers=(_VERSION,))
 
-    def delete(self, task: Task) -> Ask | None:
+    def delete(self, task: ProviderTask) -> ProviderCall | None:
         """The same words: what is done depends on whether it has ended."""
         return self.cancel(task)
 
@@ -204,7 +206,7 @@ def _check_fields(extra: Body) -> None:
             raise InvalidRequest(f"'{name}' is not taken", param=name)
 
 
-def _check(shot: Shot, model: RunwayModel) -> None:
+def _check(shot: VideoSpec, model: RunwayModel) -> None:
     """Raise ``InvalidRequest`` for what ``model`` does not make."""
     if shot.reference is None and not model.sizes:
         raise InvalidRequest("The model needs a picture to start from", param="input_reference")
@@ -227,7 +229,7 @@ def _write_picture(reference: Reference) -> Inline | str:
     return url
 
 
-def _find_path(task: Task) -> str:
+def _find_path(task: ProviderTask) -> str:
     return f"{TASKS}/{quote(task.id, safe='')}"
 
 
@@ -235,7 +237,7 @@ def _read_address(output: object) -> str:
     """The first of several: a task makes one video."""
     url: Any = output[0] if isinstance(output, list) and output else None
     if not isinstance(url, str) or len(url) > _LONGEST_URL or not is_web_url(url):
-        raise UpstreamError("The provider's task has no video with a usable address")
+        raise ProviderBadResponse("The provider's task has no video with a usable address")
     return url
 
 

@@ -23,18 +23,18 @@ from urllib.parse import quote
 import attrs
 
 from gateway.domain.video import MAX_SECONDS, Reference
-from gateway.errors import InvalidRequest, UpstreamError, UpstreamFault
-from gateway.formats.image_backend import Ask
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.image_data import is_web_url
 from gateway.formats.image_task import read_field
 from gateway.formats.openai.errors import Secrets, mask
 from gateway.formats.request_body import Body, Inline, write_data_url
 from gateway.formats.video_backend import (
-    Place,
-    Shot,
-    Take,
-    Task,
+    ContentLocation,
+    ProviderTask,
+    TaskStatus,
     Variant,
+    VideoSpec,
     read_id,
     read_object,
     read_video_fault,
@@ -143,14 +143,14 @@ def _find_model(name: object) -> SeedanceModel | None:
     return next((model for glob, model in MODELS.items() if fnmatchcase(name, glob)), None)
 
 
-class VolcengineFilmmaker:
-    """``Filmmaker``; see there."""
+class VolcengineVideoBackend:
+    """``VideoBackend``; see there."""
 
     __slots__ = ()
 
     takes_urls = True
 
-    def submit(self, shot: Shot) -> Ask:
+    def submit(self, shot: VideoSpec) -> ProviderCall:
         """How to begin a task."""
         _check_prompt(shot.prompt)
         _check_fields(shot.extra)
@@ -167,56 +167,58 @@ class VolcengineFilmmaker:
         for name in _SHADES:
             if shot.extra.get(name) is not None:
                 said[name] = read_field(shot.extra[name])
-        return Ask(said, path=TASKS, begins=True)
+        return ProviderCall(said, path=TASKS, begins=True)
 
-    def read_submitted(self, raw: bytes, secrets: Secrets) -> Take:  # noqa: ARG002 - there is nothing to mask
+    def read_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         """The task's id, and no more is said."""
-        return Take("queued", id=read_id(read_object(raw).get("id")))
+        return TaskStatus("queued", id=read_id(read_object(raw).get("id")))
 
-    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> UpstreamFault:
+    def read_refused(self, status: int, raw: bytes, secrets: Secrets, *, rest_s: float | None = None) -> ProviderError:
         """The fault; errors have the convention's shape."""
         return read_video_fault(status, raw, secrets, rest_s=rest_s)
 
-    def poll(self, task: Task) -> Ask:
+    def poll(self, task: ProviderTask) -> ProviderCall:
         """How to ask after a task."""
-        return Ask(method="GET", path=_find_path(task), passing=True)
+        return ProviderCall(method="GET", path=_find_path(task), passing=True)
 
-    def read_polled(self, raw: bytes, secrets: Secrets) -> Take:
+    def read_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """What is said of it."""
         value = read_object(raw)
         status = value.get("status")
         error: Any = value.get("error")
         told: Body = error if isinstance(error, dict) else {}
         if not isinstance(status, str):
-            raise UpstreamError(f"The provider said nothing of the task: {_read_message(told, secrets)}")
+            raise ProviderBadResponse(f"The provider said nothing of the task: {_read_message(told, secrets)}")
         if status == "succeeded":
             clue = _read_address(_find_content(value).get("video_url"))
-            return Take("completed", clue=clue, seconds=_read_seconds(value.get("duration")), size=_read_size(value))
+            return TaskStatus(
+                "completed", clue=clue, seconds=_read_seconds(value.get("duration")), size=_read_size(value)
+            )
         if status == "failed":
-            return Take("failed", error=write_error(told.get("code"), told.get("message"), secrets))
+            return TaskStatus("failed", error=write_error(told.get("code"), told.get("message"), secrets))
         if status in _STOPPED:
-            return Take("failed", error=write_error(None, _STOPPED[status], secrets))
-        return Take(_UNDER_WAY.get(status))
+            return TaskStatus("failed", error=write_error(None, _STOPPED[status], secrets))
+        return TaskStatus(_UNDER_WAY.get(status))
 
-    def find_content(self, task: Task, variant: Variant) -> Place | Ask | None:
+    def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderCall | None:
         """The address that was told of it, which is good for a day; where none was, the task is asked."""
         if variant != "video":
             return None
-        return Place(url=task.clue) if task.clue else self.poll(task)
+        return ContentLocation(url=task.clue) if task.clue else self.poll(task)
 
-    def read_content(self, raw: bytes, secrets: Secrets) -> Place:  # noqa: ARG002 - there is nothing to mask
+    def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
         """The address in what is said of a task."""
-        return Place(url=_read_address(_find_content(read_object(raw)).get("video_url")))
+        return ContentLocation(url=_read_address(_find_content(read_object(raw)).get("video_url")))
 
-    def remix(self, task: Task, shot: Shot) -> Ask | None:  # noqa: ARG002
+    def remix(self, task: ProviderTask, shot: VideoSpec) -> ProviderCall | None:  # noqa: ARG002
         """None: there is no such thing."""
         return None
 
-    def cancel(self, task: Task) -> Ask | None:
+    def cancel(self, task: ProviderTask) -> ProviderCall | None:
         """How to take it out of the queue; one that runs is not stopped."""
-        return Ask(method="DELETE", path=_find_path(task), passing=True)
+        return ProviderCall(method="DELETE", path=_find_path(task), passing=True)
 
-    def delete(self, task: Task) -> Ask | None:
+    def delete(self, task: ProviderTask) -> ProviderCall | None:
         """The same words: what is done depends on whether it has ended."""
         return self.cancel(task)
 
@@ -236,7 +238,7 @@ def _check_fields(extra: Body) -> None:
             raise InvalidRequest(f"'{name}' is not taken", param=name)
 
 
-def _check(shot: Shot, model: SeedanceModel) -> None:
+def _check(shot: VideoSpec, model: SeedanceModel) -> None:
     """Raise ``InvalidRequest`` for what ``model`` does not make."""
     if shot.reference is not None and not model.pictures:
         raise InvalidRequest("The model takes no picture to start from", param="input_reference")
@@ -249,7 +251,7 @@ def _check(shot: Shot, model: SeedanceModel) -> None:
         )
 
 
-def _write_size(shot: Shot, model: SeedanceModel | None) -> Body:
+def _write_size(shot: VideoSpec, model: SeedanceModel | None) -> Body:
     if shot.size is None:
         return {}
     sizes = model.sizes if model is not None else {}
@@ -272,7 +274,7 @@ def _write_picture(reference: Reference) -> Inline | str:
     return url
 
 
-def _find_path(task: Task) -> str:
+def _find_path(task: ProviderTask) -> str:
     return f"{TASKS}/{quote(task.id, safe='')}"
 
 
@@ -288,7 +290,7 @@ def _read_message(said: Body, secrets: Secrets) -> str:
 
 def _read_address(found: object) -> str:
     if not isinstance(found, str) or len(found) > _LONGEST_URL or not is_web_url(found):
-        raise UpstreamError("The provider's task has no video with a usable address")
+        raise ProviderBadResponse("The provider's task has no video with a usable address")
     return found
 
 

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.server.admin.io import OF_ACCOUNT, read_change, read_fields, read_id, write_json, write_listing
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import get_signed
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi.schema import (
@@ -152,17 +152,17 @@ async def delete_key(request: web.Request) -> web.Response:
     return write_json({"id": key_id, "deleted": True})
 
 
-ACCOUNT_DOORS: tuple[Door, ...] = (
-    Door("GET", "/account", get_own_account, "viewer", answer=ACCOUNT),
-    Door("GET", "/accounts", list_accounts, answer=listing(ACCOUNT)),
-    Door("POST", "/accounts", add_account, takes=AccountSpec, answer=ACCOUNT, status=201),
-    Door("GET", "/accounts/{name}", get_account, answer=ACCOUNT),
-    Door("PATCH", "/accounts/{name}", edit_account, takes=AccountSpec, partly=True, answer=ACCOUNT),
-    Door("DELETE", "/accounts/{name}", delete_account, answer=record(name=TEXT, deleted=FLAG)),
-    Door("GET", "/keys", list_keys, "viewer", query=(OF_ACCOUNT,), answer=listing(KEY)),
-    Door("POST", "/keys", add_key, "member", takes=KeySpec, answer=_NEW_KEY, status=201),
-    Door("GET", "/keys/{id}", get_key, "viewer", answer=KEY),
-    Door("PATCH", "/keys/{id}", edit_key, "member", takes=KeySpec, partly=True, answer=KEY),
-    Door("DELETE", "/keys/{id}", delete_key, "member", answer=record(id=INTEGER, deleted=FLAG)),
-    Door("POST", "/keys/{id}/rotate", rotate_key, "member", takes=RotateSpec, answer=_NEW_KEY),
+ACCOUNT_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/account", get_own_account, "viewer", answer=ACCOUNT),
+    AdminOperation("GET", "/accounts", list_accounts, answer=listing(ACCOUNT)),
+    AdminOperation("POST", "/accounts", add_account, takes=AccountSpec, answer=ACCOUNT, status=201),
+    AdminOperation("GET", "/accounts/{name}", get_account, answer=ACCOUNT),
+    AdminOperation("PATCH", "/accounts/{name}", edit_account, takes=AccountSpec, partly=True, answer=ACCOUNT),
+    AdminOperation("DELETE", "/accounts/{name}", delete_account, answer=record(name=TEXT, deleted=FLAG)),
+    AdminOperation("GET", "/keys", list_keys, "viewer", query=(OF_ACCOUNT,), answer=listing(KEY)),
+    AdminOperation("POST", "/keys", add_key, "member", takes=KeySpec, answer=_NEW_KEY, status=201),
+    AdminOperation("GET", "/keys/{id}", get_key, "viewer", answer=KEY),
+    AdminOperation("PATCH", "/keys/{id}", edit_key, "member", takes=KeySpec, partly=True, answer=KEY),
+    AdminOperation("DELETE", "/keys/{id}", delete_key, "member", answer=record(id=INTEGER, deleted=FLAG)),
+    AdminOperation("POST", "/keys/{id}/rotate", rotate_key, "member", takes=RotateSpec, answer=_NEW_KEY),
 )

@@ -17,13 +17,13 @@ from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
 from gateway.domain.audit_log import AuditRow, AuditTrail
-from gateway.errors import ClientGone, Fault, StoreUnavailable
-from gateway.proxy.active_requests import Running
+from gateway.errors import ClientDisconnected, GatewayError, StoreUnavailable
+from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.io import write_json, write_listing
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import check_still_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
-from gateway.server.handlers.video_events import SEND_TIMEOUT_S, Following
+from gateway.server.handlers.video_events import SEND_TIMEOUT_S, SubscriberLimit
 from gateway.server.openapi.schema import COUNT, FLAG, MOMENT, TEXT, listing, maybe, one_of, record
 
 TICK_S = 1.0
@@ -39,7 +39,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 @attrs.define
-class Look:
+class ActivityView:
     """What was under way at one moment. ``number`` counts those that were unlike the one before."""
 
     at: float
@@ -48,7 +48,7 @@ class Look:
     data: str
 
 
-class LiveView:
+class ActiveRequestsFeed:
     """What whoever watches is shown.
 
     Args:
@@ -61,13 +61,13 @@ class LiveView:
         taken: how many looks there were.
     """
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: ActiveRequests) -> None:
         self._running = running
         self._watching: Counter[int | None] = Counter()
-        self._looks: dict[int | None, Look] = {}
+        self._looks: dict[int | None, ActivityView] = {}
         self.tick_s = TICK_S
         self.again_s = LOOK_AGAIN_S
-        self.following = Following(MOST_WATCHING, "lists of what is under way")
+        self.following = SubscriberLimit(MOST_WATCHING, "lists of what is under way")
         self.taken = 0
 
     @contextmanager
@@ -82,7 +82,7 @@ class LiveView:
                 del self._watching[scope]
                 self._looks.pop(scope, None)
 
-    def look(self, scope: int | None, now: float) -> Look:
+    def look(self, scope: int | None, now: float) -> ActivityView:
         """The newest look, taken now unless one has been taken within this tick; ``now`` is the loop's time."""
         known = self._looks.get(scope)
         if known is not None and now - known.at < self.tick_s * EARLY:
@@ -92,13 +92,13 @@ class LiveView:
         told = [(call["id"], call["phase"], call["model"], call["channel"], call["attempts"]) for call in calls]
         if known is None or told != known.told:
             number = 1 if known is None else known.number + 1
-            self._looks[scope] = Look(now, number, told, orjson.dumps(calls).decode())
+            self._looks[scope] = ActivityView(now, number, told, orjson.dumps(calls).decode())
         else:
             known.at = now
         return self._looks[scope]
 
 
-LIVE = web.AppKey("live", LiveView)
+LIVE = web.AppKey("live", ActiveRequestsFeed)
 
 
 async def list_running(request: web.Request) -> web.Response:
@@ -117,7 +117,7 @@ async def get_running_events(request: web.Request) -> web.StreamResponse:
             async with response:
                 await _tell(request, response)
         except (TimeoutError, ConnectionError):
-            raise ClientGone from None
+            raise ClientDisconnected from None
     return response
 
 
@@ -134,7 +134,7 @@ async def _tell(request: web.Request, response: EventSourceResponse) -> None:
             checked_at = loop.time()
             try:
                 await check_still_signed(request)
-            except Fault:
+            except GatewayError:
                 return
 
 
@@ -179,8 +179,8 @@ RUNNING = record(
     address=maybe(TEXT),
 )
 
-RUNNING_DOORS: tuple[Door, ...] = (
-    Door("GET", "/running", list_running, "viewer", answer=listing(RUNNING)),
-    Door("GET", "/running/events", get_running_events, "viewer", media_type="text/event-stream"),
-    Door("POST", "/running/{id}/cancel", cancel_running, "member", answer=record(id=TEXT, cancelled=FLAG)),
+RUNNING_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/running", list_running, "viewer", answer=listing(RUNNING)),
+    AdminOperation("GET", "/running/events", get_running_events, "viewer", media_type="text/event-stream"),
+    AdminOperation("POST", "/running/{id}/cancel", cancel_running, "member", answer=record(id=TEXT, cancelled=FLAG)),
 )

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.domain.account_spec import write_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.server.admin.io import LIMIT, read_limit, write_listing
-from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import OFFICE
 from gateway.server.openapi.schema import ANYTHING, COUNT, INTEGER, MOMENT, TEXT, listing, maybe, one_of, record, table
 from gateway.server.query import read_number
@@ -46,8 +46,8 @@ async def list_audit(request: web.Request) -> web.Response:
     return write_listing([_write_row(row, names) for row in rows])
 
 
-TRAIL_DOORS: tuple[Door, ...] = (
-    Door(
+TRAIL_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation(
         "GET",
         "/audit-trail",
         list_audit,

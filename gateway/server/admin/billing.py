@@ -6,7 +6,7 @@ from gateway.auth.accounts import read_spec
 from gateway.domain.account_spec import CreditSpec
 from gateway.server.admin.accounts import STANDING
 from gateway.server.admin.io import LIMIT, read_change, read_id, read_limit, write_json, write_listing
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi.schema import (
     COUNT,
@@ -85,10 +85,10 @@ async def get_audit(request: web.Request) -> web.Response:
     return write_json(await request.app[OFFICE].accounting.audit())
 
 
-MONEY_DOORS: tuple[Door, ...] = (
-    Door("GET", "/accounts/{name}/credits", list_account_credits, query=(LIMIT,), answer=listing(_CREDIT)),
-    Door("POST", "/accounts/{name}/credits", credit_account, takes=CreditSpec, answer=_CREDITED, status=201),
-    Door("GET", "/keys/{id}/credits", list_key_credits, "viewer", query=(LIMIT,), answer=listing(_CREDIT)),
-    Door("POST", "/keys/{id}/credits", credit_key, takes=CreditSpec, answer=_CREDITED, status=201),
-    Door("GET", "/audit", get_audit, answer=_AUDIT),
+MONEY_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/accounts/{name}/credits", list_account_credits, query=(LIMIT,), answer=listing(_CREDIT)),
+    AdminOperation("POST", "/accounts/{name}/credits", credit_account, takes=CreditSpec, answer=_CREDITED, status=201),
+    AdminOperation("GET", "/keys/{id}/credits", list_key_credits, "viewer", query=(LIMIT,), answer=listing(_CREDIT)),
+    AdminOperation("POST", "/keys/{id}/credits", credit_key, takes=CreditSpec, answer=_CREDITED, status=201),
+    AdminOperation("GET", "/audit", get_audit, answer=_AUDIT),
 )

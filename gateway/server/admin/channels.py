@@ -12,7 +12,7 @@ from gateway.formats.openai.fields import MAX_MODEL_LENGTH
 from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.admin.io import read_change, write_json, write_listing
-from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.openapi.schema import (
     ANYTHING,
@@ -236,15 +236,15 @@ async def reload(request: web.Request) -> web.Response:
     return write_json(report)
 
 
-CHANNEL_DOORS: tuple[Door, ...] = (
-    Door("GET", "/channels", list_channels, answer=listing(_CHANNEL)),
-    Door("POST", "/channels", add_channel, takes=ChannelSpec, answer=_CHANNEL, status=201),
-    Door("POST", "/channels/order", order_channels, takes=ChannelOrder, answer=listing(_CHANNEL)),
-    Door("GET", "/channels/{name}", get_channel, answer=extend(_CHANNEL, offered=array(TEXT))),
-    Door("PATCH", "/channels/{name}", edit_channel, takes=ChannelSpec, partly=True, answer=_CHANNEL),
-    Door("DELETE", "/channels/{name}", delete_channel, answer=record(name=TEXT, deleted=FLAG)),
-    Door("POST", "/channels/{name}/test", test_channel, answer=_TESTED),
-    Door("POST", "/channels/{name}/sync", sync_channel, answer=_CHANNEL),
-    Door("GET", "/explain", explain, query=_EXPLAIN_QUERY, answer=_EXPLAINED),
-    Door("POST", "/reload", reload, answer=record(changes=array(TEXT), needs_restart=array(TEXT))),
+CHANNEL_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/channels", list_channels, answer=listing(_CHANNEL)),
+    AdminOperation("POST", "/channels", add_channel, takes=ChannelSpec, answer=_CHANNEL, status=201),
+    AdminOperation("POST", "/channels/order", order_channels, takes=ChannelOrder, answer=listing(_CHANNEL)),
+    AdminOperation("GET", "/channels/{name}", get_channel, answer=extend(_CHANNEL, offered=array(TEXT))),
+    AdminOperation("PATCH", "/channels/{name}", edit_channel, takes=ChannelSpec, partly=True, answer=_CHANNEL),
+    AdminOperation("DELETE", "/channels/{name}", delete_channel, answer=record(name=TEXT, deleted=FLAG)),
+    AdminOperation("POST", "/channels/{name}/test", test_channel, answer=_TESTED),
+    AdminOperation("POST", "/channels/{name}/sync", sync_channel, answer=_CHANNEL),
+    AdminOperation("GET", "/explain", explain, query=_EXPLAIN_QUERY, answer=_EXPLAINED),
+    AdminOperation("POST", "/reload", reload, answer=record(changes=array(TEXT), needs_restart=array(TEXT))),
 )

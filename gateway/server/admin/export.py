@@ -15,8 +15,8 @@ from aiohttp import web
 
 from gateway.domain.audit_log import Actor
 from gateway.domain.request_log import StoredRequest
-from gateway.errors import ClientGone, InvalidRequest, Overloaded
-from gateway.server.admin.operation import Door, Query
+from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.request_history import walk
 from gateway.server.admin.requests import FILTERS, ROW, read_filter, write_row
 from gateway.server.auth import check_still_signed
@@ -98,12 +98,12 @@ async def export_requests(request: web.Request) -> web.StreamResponse:
                     await _send(request, response, form.write(_write_rows(page, actor)))
                 await response.write_eof()
             except ConnectionError:
-                raise ClientGone from None
+                raise ClientDisconnected from None
     return response
 
 
-EXPORT_DOORS: tuple[Door, ...] = (
-    Door(
+EXPORT_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation(
         "GET",
         "/requests/export",
         export_requests,

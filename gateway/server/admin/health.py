@@ -2,13 +2,13 @@
 
 from aiohttp import web
 
-from gateway.monitoring import STATES, Vitals
+from gateway.monitoring import STATES, ProcessMonitor
 from gateway.server.admin.io import write_json
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.openapi.schema import COUNT, FLAG, MOMENT, NUMBER, TEXT, maybe, record
 from gateway.server.protocol import GatewayProtocol
 
-VITALS = web.AppKey("vitals", Vitals)
+VITALS = web.AppKey("vitals", ProcessMonitor)
 
 
 async def get_health(request: web.Request) -> web.Response:
@@ -40,4 +40,4 @@ HEALTH = record(
     connections=COUNT,
 )
 
-HEALTH_DOORS: tuple[Door, ...] = (Door("GET", "/health", get_health, answer=HEALTH),)
+HEALTH_DOORS: tuple[AdminOperation, ...] = (AdminOperation("GET", "/health", get_health, answer=HEALTH),)

@@ -9,7 +9,7 @@ from gateway.domain.member import ROLES
 from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.errors import NotFound
 from gateway.server.admin.io import read_change, write_json, write_listing
-from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.sessions import MEMBER, SESSION_DOORS
 from gateway.server.auth import is_secure
 from gateway.server.context import ACTOR, OFFICE, ROOMS
@@ -73,15 +73,15 @@ async def delete_link(request: web.Request) -> web.Response:
     return write_json({"id": link_id, "deleted": True})
 
 
-MEMBER_DOORS: tuple[Door, ...] = (
+MEMBER_DOORS: tuple[AdminOperation, ...] = (
     *SESSION_DOORS,
-    Door("GET", "/members", list_members, query=(Query("account", "A name."),), answer=listing(_SHOWN)),
-    Door("PATCH", "/members/{id}", edit_member, takes=MemberSpec, partly=True, answer=_SHOWN),
-    Door("DELETE", "/members/{id}", delete_member, answer=record(id=INTEGER, name=TEXT, deleted=FLAG)),
-    Door("POST", "/members/{id}/reset", reset_member, answer=_NEW_LINK, status=201),
-    Door("GET", "/links", list_links, answer=listing(_LINK)),
-    Door("POST", "/links", add_link, takes=InviteSpec, answer=_NEW_LINK, status=201),
-    Door("DELETE", "/links/{id}", delete_link, answer=record(id=TEXT, deleted=FLAG)),
+    AdminOperation("GET", "/members", list_members, query=(Query("account", "A name."),), answer=listing(_SHOWN)),
+    AdminOperation("PATCH", "/members/{id}", edit_member, takes=MemberSpec, partly=True, answer=_SHOWN),
+    AdminOperation("DELETE", "/members/{id}", delete_member, answer=record(id=INTEGER, name=TEXT, deleted=FLAG)),
+    AdminOperation("POST", "/members/{id}/reset", reset_member, answer=_NEW_LINK, status=201),
+    AdminOperation("GET", "/links", list_links, answer=listing(_LINK)),
+    AdminOperation("POST", "/links", add_link, takes=InviteSpec, answer=_NEW_LINK, status=201),
+    AdminOperation("DELETE", "/links/{id}", delete_link, answer=record(id=TEXT, deleted=FLAG)),
 )
 
 

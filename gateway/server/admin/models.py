@@ -5,7 +5,7 @@ from aiohttp import web
 from gateway.billing.price_spec import write_price
 from gateway.routing.model_offers import list_offers
 from gateway.server.admin.io import write_listing
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.settings import PRICE
 from gateway.server.auth import get_signed
 from gateway.server.context import ACTOR, OFFICE, ROOMS
@@ -36,4 +36,6 @@ async def list_models(request: web.Request) -> web.Response:
     )
 
 
-MODEL_DOORS: tuple[Door, ...] = (Door("GET", "/models", list_models, "viewer", answer=listing(MODEL)),)
+MODEL_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/models", list_models, "viewer", answer=listing(MODEL)),
+)

@@ -26,7 +26,7 @@ class Query:
 
 
 @attrs.frozen
-class Door:
+class AdminOperation:
     """One operation. Its handler's docstring is what the document says of it.
 
     Attributes:
@@ -55,12 +55,12 @@ class Door:
         return PREFIX + self.path
 
 
-Doors = Mapping[tuple[str, str], Door]
+Doors = Mapping[tuple[str, str], AdminOperation]
 DOORS: web.AppKey[Doors] = web.AppKey("doors")
 """By method and full path."""
 
 
-def hang(app: web.Application, doors: Iterable[Door]) -> None:
+def hang(app: web.Application, doors: Iterable[AdminOperation]) -> None:
     """Put every door in its place. Raises ``ValueError`` where there is one already."""
     placed: dict[tuple[str, str], Any] = {}
     for door in doors:

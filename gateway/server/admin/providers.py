@@ -4,7 +4,7 @@ from aiohttp import web
 
 from gateway.providers.registry import PROVIDERS
 from gateway.server.admin.io import write_listing
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.openapi.schema import FLAG, TEXT, listing, maybe, record
 
 _BUILT_IN = "demo"
@@ -27,8 +27,8 @@ async def list_providers(request: web.Request) -> web.Response:  # noqa: ARG001 
     )
 
 
-PROVIDER_DOORS: tuple[Door, ...] = (
-    Door(
+PROVIDER_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation(
         "GET",
         "/providers",
         list_providers,

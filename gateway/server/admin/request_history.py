@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 import attrs
 
-from gateway.auth.api_keys import Directory
+from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.cost_breakdown import BillLine, list_lines
 from gateway.domain.price import ONE_PPM
-from gateway.domain.request_log import RequestFilter, RequestLog, RequestRow, StoredRequest
+from gateway.domain.request_log import RequestFilter, RequestLog, RequestRecord, StoredRequest
 from gateway.domain.traffic import Traffic
 from gateway.errors import NotFound, RateLimited
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.router import Router
 
 PAGE = 200
@@ -24,7 +24,7 @@ MOST_EXPORTS = 2
 """Exports of one account, or of all, that go on at a time: each keeps the database busy."""
 
 
-class History:
+class RequestHistory:
     """Looks into what the store remembers.
 
     Args:
@@ -39,7 +39,7 @@ class History:
     """
 
     def __init__(
-        self, log: RequestLog, traffic: Traffic, directory: Directory, catalog: Catalog, router: Router
+        self, log: RequestLog, traffic: Traffic, directory: ApiKeyAuthenticator, catalog: ModelCatalog, router: Router
     ) -> None:
         self.log = log
         self.traffic = traffic
@@ -61,7 +61,7 @@ class History:
             raise NotFound(f"No request has the id {request_id[:64]!r}", param="id")
         return found
 
-    def list_lines(self, row: RequestRow) -> list[BillLine]:
+    def list_lines(self, row: RequestRecord) -> list[BillLine]:
         """What its cost is made of, as far as can be told."""
         tariff, channel = self._router.tariff, self._catalog.find_channel(row.channel or "")
         caller = self._directory.find_caller(row.key_id)

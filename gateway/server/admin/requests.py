@@ -15,18 +15,18 @@ from gateway.domain.request_log import (
     ANSWERED,
     MAX_ERROR,
     Ending,
+    FailedAttempt,
     RequestFilter,
     RequestPage,
-    RequestRow,
+    RequestRecord,
     StoredRequest,
-    Tried,
     Verdict,
     read_tried,
 )
 from gateway.domain.usage import UsageSource
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import LIMIT, OF_ACCOUNT, read_limit, write_json
-from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi.schema import (
     COUNT,
@@ -147,8 +147,8 @@ async def get_request(request: web.Request) -> web.Response:
     )
 
 
-REQUEST_DOORS: tuple[Door, ...] = (
-    Door(
+REQUEST_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation(
         "GET",
         "/requests",
         list_requests,
@@ -156,7 +156,7 @@ REQUEST_DOORS: tuple[Door, ...] = (
         query=(*_PAGING, *FILTERS),
         answer=listing(ROW, more=FLAG, next=maybe(INTEGER), searched_to=maybe(MOMENT), newest=INTEGER),
     ),
-    Door("GET", "/requests/{id}", get_request, "viewer", answer=_WHOLE_ROW),
+    AdminOperation("GET", "/requests/{id}", get_request, "viewer", answer=_WHOLE_ROW),
 )
 
 
@@ -225,15 +225,15 @@ def _write_page(page: RequestPage, rows: list[Fields]) -> Fields:
     }
 
 
-def _list_attempts(row: RequestRow) -> tuple[Tried, ...]:
+def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     """Every attempt; of a call that took one its row says how it ended."""
     if row.tried or row.channel is None or not row.attempts:
         return read_tried(row.tried)
     outcome = row.error_code or (ANSWERED if row.ending == "completed" else row.ending)
-    return (Tried(row.channel, outcome, row.total_ms),)
+    return (FailedAttempt(row.channel, outcome, row.total_ms),)
 
 
-def _write_attempt(tried: Tried, actor: Actor) -> Fields:
+def _write_attempt(tried: FailedAttempt, actor: Actor) -> Fields:
     return {"channel": tried.channel if actor.scope is None else None, "outcome": tried.outcome, "ms": tried.ms}
 
 

@@ -6,23 +6,23 @@ from typing import Any
 
 import attrs
 
-from gateway.billing.accounting import Accounting
+from gateway.billing.accounting import AccountingService
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.api_format import WIRES
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import Breaker
-from gateway.domain.image import PictureAsk
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.circuit_breaker import CircuitBreaker
+from gateway.domain.image import ImageRequest
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price
-from gateway.errors import Fault
+from gateway.errors import GatewayError
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES, Obstacle
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.priced_fields import find_refused_variant
 from gateway.routing.router import Router
-from gateway.routing.target import Option
+from gateway.routing.target import Target
 
 Fields = dict[str, Any]
 
@@ -38,20 +38,20 @@ _REASONS = {
     "refused": "the provider refused its keys",
 }
 _NO_EDITS = "does not edit images"
-_PICTURES: Mapping[str, PictureAsk] = MappingProxyType(
-    {"images": PictureAsk(""), "image_edits": PictureAsk("", sources=1)},
+_PICTURES: Mapping[str, ImageRequest] = MappingProxyType(
+    {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)},
 )
 """The least that can be asked for."""
 
 
 @attrs.frozen
-class Explainer:
+class RouteExplainer:
     """Looks at everything that routing looks at."""
 
-    catalog: Catalog
-    switchboard: Switchboard
+    catalog: ModelCatalog
+    switchboard: LoadBalancer
     router: Router
-    accounting: Accounting
+    accounting: AccountingService
     clock: Callable[[], float]
 
     def explain(self, caller: Caller | None, model: str, operation: Operation) -> Fields:
@@ -80,7 +80,7 @@ class Explainer:
             for channel in self.catalog.channels
             if channel.name not in taken
         ]
-        refused = self._find_refusal(who, Call(operation, model, {}, picture=_PICTURES.get(operation)))
+        refused = self._find_refusal(who, InferenceRequest(operation, model, {}, picture=_PICTURES.get(operation)))
         return {
             "model": model,
             "operation": operation,
@@ -91,12 +91,12 @@ class Explainer:
             "room": caller and self._describe_room(caller),
         }
 
-    def _find_refusal(self, caller: Caller, call: Call) -> Fault | None:
+    def _find_refusal(self, caller: Caller, call: InferenceRequest) -> GatewayError | None:
         """Why it would be refused. Where it would not, and there is no channel, the gateway itself answers."""
         try:
             caller.check_usable(self.clock())
             self.router.route(caller, call)
-        except Fault as fault:
+        except GatewayError as fault:
             return fault
         return None
 
@@ -156,14 +156,14 @@ class Explainer:
 class _Standing:
     """One channel as it stands for a call: what is in the way, and which breakers say so."""
 
-    option: Option
+    option: Target
     obstacle: tuple[Obstacle, float] | None
-    ill: list[Breaker]
+    ill: list[CircuitBreaker]
     share: float
     may_insist: bool
 
     @classmethod
-    def look(cls, option: Option, account: int, switchboard: Switchboard) -> "_Standing":
+    def look(cls, option: Target, account: int, switchboard: LoadBalancer) -> "_Standing":
         """How it stands now; for account 0, which is nobody's, as whoever called last has found it."""
         line, now = option.line, switchboard.now
         account = account or line.find_witness(option.place)
@@ -212,7 +212,7 @@ def _refuse(channel: Channel, reason: str) -> Fields:
     return {**_name(channel), "rank": None, "chance": 0.0, "reason": reason}
 
 
-def _edits(option: Option) -> bool:
+def _edits(option: Target) -> bool:
     """Whether it edits pictures, as far as anybody knows."""
     return option.capability.edits is not False
 

@@ -13,7 +13,7 @@ from gateway.server.admin.health import HEALTH_DOORS
 from gateway.server.admin.io import write_json
 from gateway.server.admin.members import MEMBER_DOORS
 from gateway.server.admin.models import MODEL_DOORS
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.providers import PROVIDER_DOORS
 from gateway.server.admin.requests import REQUEST_DOORS
 from gateway.server.admin.settings import SETTING_DOORS
@@ -30,10 +30,10 @@ async def get_status(request: web.Request) -> web.Response:
     return write_json({"version": __version__, "channels": len(channels), "models": len(office.catalog.list_models())})
 
 
-def list_doors() -> tuple[Door, ...]:
+def list_doors() -> tuple[AdminOperation, ...]:
     """Every operation of the admin API."""
     return (
-        Door("GET", "/status", get_status, answer=record(version=TEXT, channels=COUNT, models=COUNT)),
+        AdminOperation("GET", "/status", get_status, answer=record(version=TEXT, channels=COUNT, models=COUNT)),
         *ACCOUNT_DOORS,
         *CHANNEL_DOORS,
         *HEALTH_DOORS,

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from gateway.auth.accounts import read_spec
-from gateway.auth.sessions import Entry, Signed, Visitor
+from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession
 from gateway.domain.account_spec import write_time
 from gateway.domain.member import ROLES, Session
 from gateway.domain.member_spec import (
@@ -21,7 +21,7 @@ from gateway.domain.member_spec import (
 )
 from gateway.errors import RequestTooLarge
 from gateway.server.admin.io import write_json, write_listing
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import check_still_signed, clear_cookie, find_reference, get_signed, set_cookie
 from gateway.server.context import INVITATIONS, RECEPTION
 from gateway.server.middlewares import find_caller_address
@@ -170,15 +170,17 @@ async def use_link(request: web.Request) -> web.Response:
     return _let_in(request, entry)
 
 
-SESSION_DOORS: tuple[Door, ...] = (
-    Door("POST", "/session", sign_in, "anyone", takes=SignInSpec, answer=_ENTRY, status=201),
-    Door("GET", "/session", get_session, "viewer", answer=record(member=MEMBER, account=_ACCOUNT, session=_SESSION)),
-    Door("DELETE", "/session", sign_out, "viewer", answer=record(signed_out=FLAG)),
-    Door("GET", "/sessions", list_sessions, "viewer", answer=listing(extend(_SESSION, current=FLAG))),
-    Door("DELETE", "/sessions", end_other_sessions, "viewer", answer=record(deleted=COUNT)),
-    Door("DELETE", "/sessions/{id}", end_session, "viewer", answer=record(id=TEXT, deleted=FLAG)),
-    Door("POST", "/session/passphrase", change_passphrase, "viewer", takes=PassphraseSpec, answer=_ENTRY),
-    Door(
+SESSION_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation("POST", "/session", sign_in, "anyone", takes=SignInSpec, answer=_ENTRY, status=201),
+    AdminOperation(
+        "GET", "/session", get_session, "viewer", answer=record(member=MEMBER, account=_ACCOUNT, session=_SESSION)
+    ),
+    AdminOperation("DELETE", "/session", sign_out, "viewer", answer=record(signed_out=FLAG)),
+    AdminOperation("GET", "/sessions", list_sessions, "viewer", answer=listing(extend(_SESSION, current=FLAG))),
+    AdminOperation("DELETE", "/sessions", end_other_sessions, "viewer", answer=record(deleted=COUNT)),
+    AdminOperation("DELETE", "/sessions/{id}", end_session, "viewer", answer=record(id=TEXT, deleted=FLAG)),
+    AdminOperation("POST", "/session/passphrase", change_passphrase, "viewer", takes=PassphraseSpec, answer=_ENTRY),
+    AdminOperation(
         "POST",
         "/session/second-factor",
         begin_second_factor,
@@ -186,7 +188,7 @@ SESSION_DOORS: tuple[Door, ...] = (
         takes=ConsentSpec,
         answer=record(secret=TEXT, uri=TEXT, qr_svg=TEXT),
     ),
-    Door(
+    AdminOperation(
         "POST",
         "/session/second-factor/confirm",
         confirm_second_factor,
@@ -194,7 +196,7 @@ SESSION_DOORS: tuple[Door, ...] = (
         takes=CodeSpec,
         answer=record(recovery_codes=array(TEXT)),
     ),
-    Door(
+    AdminOperation(
         "DELETE",
         "/session/second-factor",
         remove_second_factor,
@@ -202,10 +204,10 @@ SESSION_DOORS: tuple[Door, ...] = (
         takes=RemovalSpec,
         answer=record(second_factor=FLAG),
     ),
-    Door("GET", "/setup", get_setup, "anyone", answer=record(open=FLAG)),
-    Door("POST", "/setup", set_up, "anyone", takes=SetupSpec, answer=_ENTRY, status=201),
-    Door("POST", "/links/open", open_link, "anyone", takes=TokenSpec, answer=_OPENED),
-    Door("POST", "/links/use", use_link, "anyone", takes=LinkUseSpec, answer=_ENTRY, status=201),
+    AdminOperation("GET", "/setup", get_setup, "anyone", answer=record(open=FLAG)),
+    AdminOperation("POST", "/setup", set_up, "anyone", takes=SetupSpec, answer=_ENTRY, status=201),
+    AdminOperation("POST", "/links/open", open_link, "anyone", takes=TokenSpec, answer=_OPENED),
+    AdminOperation("POST", "/links/use", use_link, "anyone", takes=LinkUseSpec, answer=_ENTRY, status=201),
 )
 
 
@@ -219,13 +221,13 @@ async def _read(request: web.Request, kind: type[S]) -> S:
     return read_spec(fields, kind)
 
 
-def find_visitor(request: web.Request) -> Visitor:
+def find_visitor(request: web.Request) -> ClientInfo:
     """Who stands at the door."""
     agent = request.headers.get("User-Agent", "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return Visitor(find_caller_address(request) or "", agent, find_reference(request))
+    return ClientInfo(find_caller_address(request) or "", agent, find_reference(request))
 
 
-def _let_in(request: web.Request, entry: Entry, status: int = 201) -> web.Response:
+def _let_in(request: web.Request, entry: NewSession, status: int = 201) -> web.Response:
     response = write_json(
         {**_write_who(entry.signed), "expires_at": write_time(entry.signed.expires_ms // 1000)}, status
     )
@@ -233,7 +235,7 @@ def _let_in(request: web.Request, entry: Entry, status: int = 201) -> web.Respon
     return response
 
 
-def _write_who(signed: Signed) -> dict[str, Any]:
+def _write_who(signed: CurrentUser) -> dict[str, Any]:
     account = signed.account
     return {"member": write_member(signed.member), "account": {"id": account.id, "name": account.name}}
 

@@ -11,10 +11,10 @@ from aiohttp import web
 from gateway.auth.accounts import read_spec
 from gateway.billing.price_spec import GroupSpec, PriceSpec, SettingSpec, write_price
 from gateway.domain.price import ONE_PPM
-from gateway.domain.setting import PriceSource, Source, Told, ToldGroup, ToldPrice
+from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingView, Source
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import read_change, write_json, write_listing
-from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi.schema import (
     ANYTHING,
@@ -142,14 +142,14 @@ async def delete_price(request: web.Request) -> web.Response:
     return write_json({"model": model, "provider": provider, "deleted": True})
 
 
-SETTING_DOORS: tuple[Door, ...] = (
-    Door("GET", "/settings", list_settings, answer=record(sections=table(table(SETTING)))),
-    Door("PUT", "/settings/{section}/{key}", put_setting, takes=SettingSpec, answer=SETTING),
-    Door("DELETE", "/settings/{section}/{key}", delete_setting, answer=SETTING),
-    Door("GET", "/groups", list_groups, answer=listing(GROUP)),
-    Door("PUT", "/groups/{name}", put_group, takes=GroupSpec, partly=True, answer=GROUP),
-    Door("DELETE", "/groups/{name}", delete_group, answer=record(name=TEXT, deleted=FLAG)),
-    Door(
+SETTING_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/settings", list_settings, answer=record(sections=table(table(SETTING)))),
+    AdminOperation("PUT", "/settings/{section}/{key}", put_setting, takes=SettingSpec, answer=SETTING),
+    AdminOperation("DELETE", "/settings/{section}/{key}", delete_setting, answer=SETTING),
+    AdminOperation("GET", "/groups", list_groups, answer=listing(GROUP)),
+    AdminOperation("PUT", "/groups/{name}", put_group, takes=GroupSpec, partly=True, answer=GROUP),
+    AdminOperation("DELETE", "/groups/{name}", delete_group, answer=record(name=TEXT, deleted=FLAG)),
+    AdminOperation(
         "GET",
         "/prices",
         list_prices,
@@ -159,8 +159,8 @@ SETTING_DOORS: tuple[Door, ...] = (
         ),
         answer=listing(LISTED_PRICE),
     ),
-    Door("PUT", "/prices/{model}", put_price, takes=PriceSpec, partly=True, answer=LISTED_PRICE),
-    Door(
+    AdminOperation("PUT", "/prices/{model}", put_price, takes=PriceSpec, partly=True, answer=LISTED_PRICE),
+    AdminOperation(
         "DELETE",
         "/prices/{model}",
         delete_price,
@@ -170,20 +170,20 @@ SETTING_DOORS: tuple[Door, ...] = (
 )
 
 
-def _write_setting(told: Told) -> dict[str, Any]:
+def _write_setting(told: SettingView) -> dict[str, Any]:
     fields = attrs.asdict(told)
     del fields["section"], fields["key"]
     return {**fields, "choices": list(told.choices)}
 
 
-async def _list_groups(request: web.Request, told: Iterable[ToldGroup]) -> list[dict[str, Any]]:
+async def _list_groups(request: web.Request, told: Iterable[GroupView]) -> list[dict[str, Any]]:
     """Groups that are said something of and groups that are used, by name."""
     office = request.app[OFFICE]
     keys = Counter(key["group"] for key in await office.administration.list_keys(request[ACTOR]) if key["group"])
     channels = Counter(group for channel in office.catalog.channels for group in set(channel.groups))
     accounts = await office.administration.list_accounts(request[ACTOR])
     used = {*keys, *channels, *(group for account in accounts for group in account["groups"])}
-    groups = {name: ToldGroup(name, ONE_PPM, "default") for name in used} | {group.name: group for group in told}
+    groups = {name: GroupView(name, ONE_PPM, "default") for name in used} | {group.name: group for group in told}
     return [
         {
             "name": name,
@@ -196,7 +196,7 @@ async def _list_groups(request: web.Request, told: Iterable[ToldGroup]) -> list[
     ]
 
 
-def _write_listed_price(told: ToldPrice) -> dict[str, Any]:
+def _write_listed_price(told: PriceView) -> dict[str, Any]:
     return {**write_price(told.price), "source": told.source, "in_force": told.in_force}
 
 

@@ -15,7 +15,7 @@ from gateway.domain.request_log import Verdict
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import OF_ACCOUNT, write_json
-from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.requests import STATUS, read_account, read_channel
 from gateway.server.context import ACTOR, OFFICE, ROOMS
 from gateway.server.openapi.schema import (
@@ -140,8 +140,8 @@ _FILTERS = (
     Query("channel", "Only over this channel. For administrators."),
     OF_ACCOUNT,
 )
-USAGE_DOORS: tuple[Door, ...] = (
-    Door(
+USAGE_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation(
         "GET",
         "/usage",
         get_usage,
@@ -153,7 +153,7 @@ USAGE_DOORS: tuple[Door, ...] = (
         ),
         answer=listing(either(*_LINES), by=one_of(*_AXES), since=TEXT, until=TEXT, total=_SUMS),
     ),
-    Door(
+    AdminOperation(
         "GET",
         "/requests/facets",
         get_facets,

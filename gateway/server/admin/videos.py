@@ -8,10 +8,10 @@ from gateway.domain.account_spec import write_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.video import VideoFilter, VideoJob, VideoState, is_video_id
-from gateway.domain.webhook import Delivery, DeliveryStatus, write_secret
+from gateway.domain.webhook import DeliveryStatus, WebhookDelivery, write_secret
 from gateway.errors import InvalidRequest
 from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, read_id, read_limit, write_json, write_listing
-from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.context import ACTOR, OFFICE
 from gateway.server.openapi.schema import (
     COUNT,
@@ -152,12 +152,12 @@ _VIDEO_QUERY = (
 _DELIVERY_QUERY = (LIMIT, Query("video", "Only of this job (an id)."))
 _SECRET = record(secret=TEXT)
 
-VIDEO_DOORS: tuple[Door, ...] = (
-    Door("GET", "/videos", list_videos, "viewer", query=_VIDEO_QUERY, answer=listing(_JOB)),
-    Door("GET", "/videos/{id}", get_video, "viewer", answer=_WHOLE_JOB),
-    Door("POST", "/videos/{id}/cancel", cancel_video, "member", answer=_JOB),
-    Door("GET", "/deliveries", list_deliveries, "viewer", query=_DELIVERY_QUERY, answer=listing(_DELIVERY)),
-    Door("GET", "/keys/{id}/webhook-secret", get_webhook_secret, "member", answer=_SECRET),
+VIDEO_DOORS: tuple[AdminOperation, ...] = (
+    AdminOperation("GET", "/videos", list_videos, "viewer", query=_VIDEO_QUERY, answer=listing(_JOB)),
+    AdminOperation("GET", "/videos/{id}", get_video, "viewer", answer=_WHOLE_JOB),
+    AdminOperation("POST", "/videos/{id}/cancel", cancel_video, "member", answer=_JOB),
+    AdminOperation("GET", "/deliveries", list_deliveries, "viewer", query=_DELIVERY_QUERY, answer=listing(_DELIVERY)),
+    AdminOperation("GET", "/keys/{id}/webhook-secret", get_webhook_secret, "member", answer=_SECRET),
 )
 
 
@@ -248,7 +248,7 @@ def _hide(shown: Fields, actor: Actor) -> Fields:
     return {name: None if name in _OPERATORS else value for name, value in shown.items()}
 
 
-def _write_delivery(delivery: Delivery) -> Fields:
+def _write_delivery(delivery: WebhookDelivery) -> Fields:
     return {
         "id": delivery.id,
         "video_id": delivery.video_id,

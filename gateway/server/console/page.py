@@ -18,9 +18,9 @@ from aiohttp.typedefs import Handler
 from jinja2 import PackageLoader, StrictUndefined
 
 from gateway import __version__
-from gateway.auth.sessions import Signed
+from gateway.auth.sessions import CurrentUser
 from gateway.domain.member import Forbidden, Role, may
-from gateway.errors import Fault
+from gateway.errors import GatewayError
 from gateway.server.admin.operation import DOORS, PREFIX
 from gateway.server.auth import find_signed
 from gateway.server.console.filters import FILTERS
@@ -100,7 +100,7 @@ async def _show(page: Page, request: web.Request) -> web.StreamResponse:
         if page.needs is not None:
             await _let_see(page.needs, request)
         found = await page.load(request)
-    except Fault as fault:
+    except GatewayError as fault:
         return write_fault_page(request, fault)
     except web.HTTPRedirection as elsewhere:
         return web.Response(status=elsewhere.status, headers={**HEADERS, "Location": elsewhere.headers["Location"]})
@@ -117,7 +117,7 @@ async def _let_see(needs: Role, request: web.Request) -> None:
         raise Forbidden(f"This page is for a role that may do more ({needs}) than yours ({signed.member.role})")
 
 
-def sign(request: web.Request, signed: Signed) -> None:
+def sign(request: web.Request, signed: CurrentUser) -> None:
     """Note who sees the page."""
     request[SIGNED] = signed
     request[ACTOR] = signed.act(find_caller_address(request) or "")
@@ -155,7 +155,7 @@ def render(request: web.Request, template: str, found: Mapping[str, Any], status
     return response
 
 
-def write_fault_page(request: web.Request, fault: Fault) -> web.Response:
+def write_fault_page(request: web.Request, fault: GatewayError) -> web.Response:
     """A page that says what went wrong."""
     page = Page("", "fault.html", "Sorry", load_nothing, None)
     return render(request, "fault.html", {"page": page, "fault": fault}, fault.status)

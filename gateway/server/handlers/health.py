@@ -4,7 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.errors import Fault, StoreUnavailable
+from gateway.errors import GatewayError, StoreUnavailable
 from gateway.server.context import PROBE, ROOMS
 
 STORE_TIMEOUT_S = 1.5
@@ -58,7 +58,7 @@ async def get_readiness(request: web.Request) -> web.Response:
         problems.append("shutting down")
     try:
         await request.app[CHECK].run(request.app)
-    except Fault as fault:
+    except GatewayError as fault:
         problems.append(fault.message)
     if not rooms.catalog.serves_anything:
         problems.append("no channel offers a model")

@@ -11,23 +11,23 @@ from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
 from gateway.billing.quota import Grant
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.price import usd
 from gateway.domain.request_log import Ending
 from gateway.errors import (
-    ClientGone,
-    Fault,
+    ClientDisconnected,
+    GatewayError,
     InternalError,
+    ProviderError,
+    ProviderRejected,
     RateLimited,
     RequestCancelled,
     ShuttingDown,
-    UpstreamFault,
-    UpstreamRefused,
 )
 from gateway.formats.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, work_aside
 from gateway.media.audio_duration import listen
-from gateway.proxy.drain import Drain
+from gateway.proxy.drain import DrainedStream
 from gateway.proxy.failover import make_cancelled
 from gateway.request_context import Arrival, Delivery, Outcome
 from gateway.routing.route import Route
@@ -35,13 +35,13 @@ from gateway.server.auth import check_still_signed
 from gateway.server.context import CALLER, ROOMS, TRACE
 from gateway.server.idempotency import find_name
 from gateway.server.middlewares import check_address, find_caller_address, find_origin
-from gateway.server.multipart import MIB, FormReader
+from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.request_body import read_arrived_json, read_sized_json
-from gateway.server.stream_response import StreamOutlet, write_answer
+from gateway.server.stream_response import EventStreamResponse, write_answer
 from gateway.upstream.exhaustion import ResourcesExhausted
 
-ReadCall = Callable[[dict[str, Any]], Call]
-ReadForm = Callable[[ReceivedForm], Call]
+ReadCall = Callable[[dict[str, Any]], InferenceRequest]
+ReadForm = Callable[[ReceivedForm], InferenceRequest]
 
 _TEXTS = frozenset({"embeddings", "completions", "moderations", "rerank", "speech"})
 _NOT_STORED = "store: this completion is not kept by the gateway and cannot be retrieved"
@@ -72,18 +72,18 @@ def leave_call(request: BaseRequest) -> bool:
     return call is not None and call.leave()
 
 
-def open_form(request: web.Request) -> FormReader:
+def open_form(request: web.Request) -> MultipartReader:
     """The form of a request, whose files are there until it is closed."""
     rooms = request.app[ROOMS]
-    return FormReader(request, rooms.spool, rooms.form_limits, account_id=request[CALLER].account.id)
+    return MultipartReader(request, rooms.spool, rooms.form_limits, account_id=request[CALLER].account.id)
 
 
 class Walk:
     """One call, on its way through the rooms; ``flow.running.UnderWay`` for whoever looks at it."""
 
-    _call: Call | None = None
+    _call: InferenceRequest | None = None
     _grant: Grant | None = None
-    _drain: Drain | None = None
+    _drain: DrainedStream | None = None
     _read_at = 0.0
     _cancelled = False
     _stopped = False
@@ -111,7 +111,7 @@ class Walk:
         return self._arrival
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> InferenceRequest | None:
         """What is asked for; None until its body has been read."""
         return self._call
 
@@ -143,7 +143,7 @@ class Walk:
             self._drain = rooms.relay.drain(grant, self._arrival.id)
         return self._drain is not None
 
-    async def read_json(self, read_call: ReadCall) -> Call:
+    async def read_json(self, read_call: ReadCall) -> InferenceRequest:
         """The call of a JSON body."""
         size = 0
         body = read_arrived_json(self._request)
@@ -165,7 +165,7 @@ class Walk:
         most = self._request.client_max_size
         return max(most // 4, MIB) if self._arrival.operation in _TEXTS else most
 
-    async def read_form(self, reader: FormReader, read_call: ReadForm) -> Call:
+    async def read_form(self, reader: MultipartReader, read_call: ReadForm) -> InferenceRequest:
         """The call of a form; sound that came with it is listened to, for how long it is."""
         rooms = self._rooms
         rooms.images.check_room()
@@ -176,7 +176,7 @@ class Walk:
         call = read_call(form)
         return await listen(call) if call.picture is None else call
 
-    async def go(self, reading: Awaitable[Call]) -> web.StreamResponse:
+    async def go(self, reading: Awaitable[InferenceRequest]) -> web.StreamResponse:
         """From the body to the settlement."""
         rooms = self._rooms
         rooms.gate.inside += 1
@@ -189,12 +189,12 @@ class Walk:
                     self._settle("completed")
                     return replayed
             return await self._serve(call)
-        except Fault as fault:
+        except GatewayError as fault:
             if isinstance(fault, RateLimited):
                 self._trace.standing = fault.standing
             self._settle(_read_ending(fault), fault)
             raise
-        except (asyncio.CancelledError, ClientGone):
+        except (asyncio.CancelledError, ClientDisconnected):
             if self._stopped and self._task is not None and not self._task.uncancel():
                 cancelled = make_cancelled()
                 self._settle("interrupted", cancelled)
@@ -211,7 +211,7 @@ class Walk:
             rooms.gate.inside -= 1
             self._task = None  # which holds what it ended with
 
-    async def _serve(self, call: Call) -> web.StreamResponse:
+    async def _serve(self, call: InferenceRequest) -> web.StreamResponse:
         """From what is asked for to the answer."""
         if call.picture is not None:
             self._rooms.images.check(call)
@@ -254,14 +254,14 @@ class Walk:
         return write_answer(self._request, answer.body, headers)
 
     async def _stream(self, grant: Grant, route: Route) -> web.StreamResponse:
-        outlet = StreamOutlet(self._request)
+        outlet = EventStreamResponse(self._request)
         await self._rooms.relay.stream(grant, route, outlet, self._arrival.id, settle=self._settle_stream)
         return outlet.response
 
-    def _settle_stream(self, fault: UpstreamFault | None) -> None:
+    def _settle_stream(self, fault: ProviderError | None) -> None:
         self._settle(_read_ending(fault) if fault else "completed", fault)
 
-    def _settle(self, ending: Ending, fault: Fault | None = None) -> None:
+    def _settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
         """Leave the row. Nothing waits here, so nothing can be cancelled half-way."""
         self._rooms.running.calls.pop(self._arrival.id, None)
         outcome = Outcome(ending, self._loop.time(), int(self._rooms.clock() * 1000), fault)
@@ -284,9 +284,9 @@ def _read_client_id(request: web.Request) -> str | None:
     return theirs if theirs is not None and _CLIENT_REQUEST_ID.match(theirs) else None
 
 
-def _read_ending(fault: Fault) -> Ending:
+def _read_ending(fault: GatewayError) -> Ending:
     if isinstance(fault, ShuttingDown | RequestCancelled):
         return "interrupted"
-    if isinstance(fault, UpstreamFault) and not isinstance(fault, UpstreamRefused | ResourcesExhausted):
+    if isinstance(fault, ProviderError) and not isinstance(fault, ProviderRejected | ResourcesExhausted):
         return "upstream_failed"
     return "refused"

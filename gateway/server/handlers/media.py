@@ -13,11 +13,11 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.domain.byte_range import ByteRange, PreconditionFailed, read_range
 from gateway.domain.media import MEDIA_PATH, Media
-from gateway.errors import ClientGone, InvalidRequest
-from gateway.media.signed_links import Keeper, make_not_found
+from gateway.errors import ClientDisconnected, InvalidRequest
+from gateway.media.signed_links import SignedLinks, make_not_found
 from gateway.server.responses import await_reader
 
-KEEPER = web.AppKey("keeper", Keeper)
+KEEPER = web.AppKey("keeper", SignedLinks)
 RESPONSE_TIMEOUT_S = 600.0
 """For the whole of a file, however slowly it is read; with ``Range`` a reader goes on where it was cut off."""
 _CHUNK_BYTES = 64 * 1024
@@ -47,14 +47,14 @@ async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT
     expires = query.get("expires", "")
     media = await keeper.find(request.match_info["id"], expires, query.get("signature", ""))
     headers = {"Cache-Control": f"private, max-age={keeper.count_seconds_left(expires)}, immutable", **_OPEN}
-    response = FileAnswer(media, headers)
+    response = FileResponse(media, headers)
     try:
         async with asyncio.timeout(timeout_s):
             await response.prepare(request)
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
-        raise ClientGone from None
+        raise ClientDisconnected from None
     return response
 
 
@@ -79,7 +79,7 @@ def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | N
     return read_range(request.headers.getall("Range"))
 
 
-class FileAnswer(web.FileResponse):
+class FileResponse(web.FileResponse):
     """aiohttp's, which knows conditions, with what it leaves open.
 
     It is prepared before it is returned, inside the middlewares, and again by aiohttp afterwards; so a file that is

@@ -8,23 +8,23 @@ import attrs
 import orjson
 from aiohttp import web
 
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.price import usd
 from gateway.domain.request_log import Ending
-from gateway.domain.video import StatusWords, VideoAsk, VideoJob, find_poll_after_ms
+from gateway.domain.video import StatusWords, VideoJob, VideoRequest, find_poll_after_ms
 from gateway.domain.webhook import find_webhook_problem
-from gateway.errors import Conflict, Fault, InvalidRequest
+from gateway.errors import Conflict, GatewayError, InvalidRequest
 from gateway.formats.openai.video_params import read_remix_call, read_remix_form, read_videos_call, read_videos_form
 from gateway.formats.openai.videos import write_video
 from gateway.request_context import Delivery
 from gateway.server.handlers.inference import Walk, open_form
-from gateway.server.idempotency import Named
+from gateway.server.idempotency import IdempotencyKey
 from gateway.server.media_type import read_media_type
-from gateway.server.multipart import FormReader
+from gateway.server.multipart import MultipartReader
 from gateway.server.video_status import FORM_TYPE, find_status_words, find_submitted_words
 from gateway.videos.jobs import check_completed
-from gateway.videos.provider_api import SubmitUnknown
-from gateway.videos.submit import Ticket
+from gateway.videos.provider_api import SubmitOutcomeUnknown
+from gateway.videos.submit import Submission
 
 POLL_AFTER = "openai-poll-after-ms"
 
@@ -54,8 +54,8 @@ class _VideoWalk(Walk):
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         super().__init__(request, operation)
-        self._ticket: Ticket | None = None
-        self._reader: FormReader | None = None
+        self._ticket: Submission | None = None
+        self._reader: MultipartReader | None = None
 
     @property
     def delivery(self) -> Delivery | None:
@@ -68,7 +68,7 @@ class _VideoWalk(Walk):
             raise Conflict("The request is becoming a video: cancel that one, where the videos are", should_retry=False)
         return super().cancel()
 
-    async def go_with_form(self, read: Callable[[FormReader], Awaitable[Call]]) -> web.StreamResponse:
+    async def go_with_form(self, read: Callable[[MultipartReader], Awaitable[InferenceRequest]]) -> web.StreamResponse:
         """The same for a form; its file is there until the job is begun, whether or not its caller is."""
         reader = self._reader = open_form(self._request)
         try:
@@ -77,7 +77,7 @@ class _VideoWalk(Walk):
             if self._reader is not None:
                 self._reader.close()
 
-    async def read_remix(self, reading: Awaitable[Call]) -> Call:
+    async def read_remix(self, reading: Awaitable[InferenceRequest]) -> InferenceRequest:
         """A remix, with the model and the measures of its original. Raises ``NotFound``, ``TaskNotReady``."""
         call = await reading
         original = await self._rooms.videos.get(self._request.match_info["id"], self._arrival.caller.account.id)
@@ -86,7 +86,7 @@ class _VideoWalk(Walk):
         ask = attrs.evolve(_get_ask(call), seconds=seconds, size=original.size or None, remix_of=original)
         return attrs.evolve(call, model=original.model, video=ask)
 
-    async def _serve(self, call: Call) -> web.StreamResponse:
+    async def _serve(self, call: InferenceRequest) -> web.StreamResponse:
         rooms, ask = self._rooms, _get_ask(call)
         call = attrs.evolve(call, video=attrs.evolve(ask, status_words=self._find_words(ask)))
         rooms.submissions.check(call)
@@ -94,7 +94,7 @@ class _VideoWalk(Walk):
         problem = find_webhook_problem(url, rooms.webhook_hosts()) if url else None
         if problem is not None:
             raise InvalidRequest(problem, param="webhook_url")
-        ticket = Ticket(self._arrival, call, rooms.router.route(self._arrival.caller, call))
+        ticket = Submission(self._arrival, call, rooms.router.route(self._arrival.caller, call))
         carrying = rooms.videos.run(self._carry(ticket, self._named.hand_over(), self._reader))
         self._ticket, self._reader = ticket, None
         try:
@@ -114,12 +114,14 @@ class _VideoWalk(Walk):
         self._settle("completed")
         return web.Response(body=body, headers=headers)
 
-    def _find_words(self, ask: VideoAsk) -> StatusWords:
+    def _find_words(self, ask: VideoRequest) -> StatusWords:
         """The words to remember with the job; those of an original are its remixes', too."""
         found = find_submitted_words(self._request)
         return ask.remix_of.status_words if ask.remix_of is not None and found == "spec" else found
 
-    async def _carry(self, ticket: Ticket, named: Named, reader: FormReader | None) -> tuple[VideoJob, bytes]:
+    async def _carry(
+        self, ticket: Submission, named: IdempotencyKey, reader: MultipartReader | None
+    ) -> tuple[VideoJob, bytes]:
         """The call to its end, whoever waits for it: a provider that was asked is listened to, also by a drain."""
         gate = self._rooms.gate
         gate.inside += 1
@@ -127,8 +129,8 @@ class _VideoWalk(Walk):
             job = await self._rooms.submissions.submit(ticket)
             body = orjson.dumps(write_video(job, find_status_words(self._request, job)))
             await named.keep(body)
-        except Fault as fault:
-            if not isinstance(fault, SubmitUnknown):
+        except GatewayError as fault:
+            if not isinstance(fault, SubmitOutcomeUnknown):
                 named.close()
             raise
         finally:
@@ -139,7 +141,7 @@ class _VideoWalk(Walk):
             gate.inside -= 1
         return job, body
 
-    def _settle(self, ending: Ending, fault: Fault | None = None) -> None:
+    def _settle(self, ending: Ending, fault: GatewayError | None = None) -> None:
         """A call that has a ticket leaves its row when its job ends, or where it was refused: not here."""
         if self._ticket is None:
             super()._settle(ending, fault)
@@ -147,5 +149,5 @@ class _VideoWalk(Walk):
             self._trace.row = self._ticket.row
 
 
-def _get_ask(call: Call) -> VideoAsk:
-    return call.video or VideoAsk("")
+def _get_ask(call: InferenceRequest) -> VideoRequest:
+    return call.video or VideoRequest("")

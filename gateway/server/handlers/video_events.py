@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
 from gateway.domain.video import StatusWords, VideoJob
-from gateway.errors import ClientGone, Fault, RateLimited
+from gateway.errors import ClientDisconnected, GatewayError, RateLimited
 from gateway.formats.openai.videos import write_video
 from gateway.server.auth import check_still_signed
 from gateway.server.context import CALLER, ROOMS
@@ -23,7 +23,7 @@ LOOK_AGAIN_S = 15.0
 SEND_TIMEOUT_S = 30.0
 
 
-class Following:
+class SubscriberLimit:
     """How many streams every account has open; those of nobody's account are counted together.
 
     Args:
@@ -50,7 +50,7 @@ class Following:
                 del self._open[account_id]
 
 
-FOLLOWING = web.AppKey("following", Following)
+FOLLOWING = web.AppKey("following", SubscriberLimit)
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
@@ -65,7 +65,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
                 async with response:
                     await _follow(request, response, job, bell)
             except (TimeoutError, ConnectionError):
-                raise ClientGone from None
+                raise ClientDisconnected from None
     return response
 
 
@@ -87,7 +87,7 @@ async def _follow(request: web.Request, response: EventSourceResponse, job: Vide
             await check_still_signed(request)
             if request[CALLER].key.id:
                 rooms.directory.refresh(request[CALLER])
-        except Fault:
+        except GatewayError:
             return
         found = await rooms.videos.find(job.id)
         if found is None:

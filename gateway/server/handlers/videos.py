@@ -11,17 +11,17 @@ from aiohttp import web
 from gateway.domain.byte_range import RangeNotSatisfiable
 from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_video_id
 from gateway.error_status import STATUS
-from gateway.errors import ClientGone, InvalidRequest, NotFound, UpstreamFault
+from gateway.errors import ClientDisconnected, InvalidRequest, NotFound, ProviderError
 from gateway.formats.openai.videos import write_deleted, write_video, write_videos
 from gateway.formats.video_backend import Variant
 from gateway.server.context import CALLER, ROOMS
-from gateway.server.handlers.media import FileAnswer, check_dates, find_wanted
+from gateway.server.handlers.media import FileResponse, check_dates, find_wanted
 from gateway.server.handlers.video_create import POLL_AFTER, post_remix, post_videos
-from gateway.server.handlers.video_events import FOLLOWING, Following, get_events
+from gateway.server.handlers.video_events import FOLLOWING, SubscriberLimit, get_events
 from gateway.server.responses import await_reader
-from gateway.server.stream_response import WholeAnswer
+from gateway.server.stream_response import LargeResponse
 from gateway.server.video_status import find_status_words
-from gateway.upstream.interface import OpenFile
+from gateway.upstream.interface import FetchedFile
 from gateway.videos.jobs import check_completed
 
 PAGE = 20
@@ -42,7 +42,7 @@ _BY_ID = "/{id:[^/]+}"
 
 def add_video_routes(app: web.Application) -> None:
     """Every path of videos. ``{id}`` is whatever has no slash: what is no id is nobody's."""
-    app[FOLLOWING] = Following()
+    app[FOLLOWING] = SubscriberLimit()
     for path in (_PATH, _ALIAS):
         app.router.add_post(path, post_videos)
         app.router.add_get(f"{path}{_BY_ID}", get_video)
@@ -121,7 +121,7 @@ async def get_content(request: web.Request) -> web.StreamResponse:
         raise NotFound("The video is not kept any more", param="video_id", should_retry=False)
     kept = await rooms.footage.find(job, cast("Variant", variant))
     if kept is not None:
-        answer = FileAnswer(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
+        answer = FileResponse(kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_name(job, kept.id)}"'})
         await answer.prepare(request)
         return answer
     async with rooms.admission.enter(request[CALLER]):  # what leaves the house counts as a call
@@ -137,7 +137,7 @@ def _name(job: VideoJob, media_id: str) -> str:
     return f"{job.id}.{media_id.rpartition('.')[2]}"
 
 
-async def _pass_through(request: web.Request, file: OpenFile) -> web.StreamResponse:
+async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamResponse:
     """A provider's file as it comes; no faster than it is read. Raises ``RangeNotSatisfiable``."""
     _check_range(file)
     kind = file.headers.get("Content-Type", "").lower()
@@ -155,20 +155,20 @@ async def _pass_through(request: web.Request, file: OpenFile) -> web.StreamRespo
     try:
         while piece := await file.read():
             if transport is None:
-                raise ClientGone
+                raise ClientDisconnected
             await await_reader(lambda data=piece: response.write(data), transport)  # type: ignore[misc]
-    except UpstreamFault:
+    except ProviderError:
         # What has begun cannot be taken back: it breaks off, so that nobody takes a part for the whole.
         if transport is not None:
             transport.abort()
-        raise ClientGone from None
+        raise ClientDisconnected from None
     except ConnectionError:
-        raise ClientGone from None
+        raise ClientDisconnected from None
     await response.write_eof()
     return response
 
 
-def _check_range(file: OpenFile) -> None:
+def _check_range(file: FetchedFile) -> None:
     """Raise ``RangeNotSatisfiable`` if the provider says that the file has no such range."""
     if file.status == STATUS[RangeNotSatisfiable.code]:
         size = _UNSATISFIED.match(file.headers.get("Content-Range", ""))
@@ -181,4 +181,4 @@ async def _get_job(request: web.Request) -> VideoJob:
 
 
 def _answer(request: web.Request, said: object, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:
-    return WholeAnswer(request, orjson.dumps(said), {"Content-Type": "application/json", **headers})
+    return LargeResponse(request, orjson.dumps(said), {"Content-Type": "application/json", **headers})

@@ -11,11 +11,11 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.auth import SAFE
 from gateway.server.openapi.attrs_schema import Schema, write_noun
 from gateway.server.openapi.examples import write_sample
-from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Answer, Entry, in_path, in_query, ref, stream
+from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Operation, ResponseDoc, in_path, in_query, ref, stream
 from gateway.server.openapi.schema import INTEGER, TEXT, Shape
 
 PREFIX = "Admin: "
@@ -72,11 +72,11 @@ _LEAST_SHARED = 4
 class Admin:
     """What the doors come to: ``schemas`` are for ``components``."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[Operation, ...]
     schemas: Mapping[str, Schema]
 
 
-def write_admin(doors: Sequence[Door], taken: Iterable[str] = ()) -> Admin:
+def write_admin(doors: Sequence[AdminOperation], taken: Iterable[str] = ()) -> Admin:
     """Every door as an entry. ``taken`` are the names of schemas that there are already."""
     schemas = _write_nouns(doors)
     shared, named = _name_shapes(doors, {*taken, *schemas})
@@ -89,18 +89,18 @@ def _rank(tag: str) -> int:
     return [*_ABOUT].index(known) if known in _ABOUT else len(_ABOUT)
 
 
-def list_tags(entries: Iterable[Entry]) -> list[Schema]:
+def list_tags(entries: Iterable[Operation]) -> list[Schema]:
     """The tags of entries, with their descriptions."""
     names = dict.fromkeys(entry.tag for entry in entries)
     return [{"name": name, "description": _ABOUT.get(name.removeprefix(PREFIX), "")} for name in names]
 
 
-def _write_entry(door: Door, shared: Mapping[str, str]) -> Entry:
+def _write_entry(door: AdminOperation, shared: Mapping[str, str]) -> Operation:
     summary, _, about = cleandoc(door.handler.__doc__ or "").replace("``", "`").partition("\n")
     first = door.path.split("/")[1]
     path = _PART.sub(r"{\g<name>}", door.full_path)
     noun = None if door.takes is None else ref(_name_noun(door.takes, door.partly))
-    return Entry(
+    return Operation(
         door.method,
         path,
         f"admin_{find_name(door)}",
@@ -117,7 +117,7 @@ def _write_entry(door: Door, shared: Mapping[str, str]) -> Entry:
     )
 
 
-def _write_answer(door: Door, shared: Mapping[str, str]) -> Answer:
+def _write_answer(door: AdminOperation, shared: Mapping[str, str]) -> ResponseDoc:
     about = "What was asked for." if door.method in SAFE else "It is made." if door.status == _CREATED else "Done."
     shape: Schema = _share(_thaw(door.answer), shared)
     if door.media_type == EVENTS:
@@ -125,16 +125,16 @@ def _write_answer(door: Door, shared: Mapping[str, str]) -> Answer:
     elif door.media_type != JSON:
         shape = dict(BYTES)
     kinds = (door.media_type, *_ALSO_AS.get(door.path, ()))
-    return Answer(about, dict.fromkeys(kinds, shape), door.status)
+    return ResponseDoc(about, dict.fromkeys(kinds, shape), door.status)
 
 
-def find_name(door: Door) -> str:
+def find_name(door: AdminOperation) -> str:
     """The name of its handler: what people read in a client that was made from the document."""
     handler: Any = door.handler
     return str(getattr(handler, "__name__", None) or handler.func.__name__).strip("_")
 
 
-def _list_parts(door: Door) -> Iterator[Schema]:
+def _list_parts(door: AdminOperation) -> Iterator[Schema]:
     parts = door.path.split("/")
     for before, part in pairwise(parts):
         found = _PART.fullmatch(part)
@@ -144,13 +144,13 @@ def _list_parts(door: Door) -> Iterator[Schema]:
             yield in_path(found["name"], f"Of the {owner.replace('-', ' ')}.", shape)
 
 
-def _list_headers(door: Door) -> Iterator[Schema]:
+def _list_headers(door: AdminOperation) -> Iterator[Schema]:
     """What shows that a page of ours asks, where there is no token to show."""
     if door.access == "anyone" and door.method not in SAFE:
         yield ref("Console", "parameters")
 
 
-def _list_faults(door: Door) -> tuple[int, ...]:
+def _list_faults(door: AdminOperation) -> tuple[int, ...]:
     """The statuses that a door may refuse with."""
     names = {query.name for query in door.query}
     changes = door.method not in SAFE
@@ -173,7 +173,7 @@ def _name_noun(kind: type, partly: bool) -> str:
     return f"{kind.__name__.removesuffix('Spec')}Change" if partly else kind.__name__
 
 
-def _write_nouns(doors: Iterable[Door]) -> dict[str, Schema]:
+def _write_nouns(doors: Iterable[AdminOperation]) -> dict[str, Schema]:
     return {
         _name_noun(door.takes, door.partly): write_noun(door.takes, partly=door.partly)
         for door in doors
@@ -186,7 +186,7 @@ def _thaw(shape: Shape) -> Any:
     return orjson.loads(orjson.dumps(shape, default=dict))
 
 
-def _name_shapes(doors: Iterable[Door], taken: set[str]) -> tuple[dict[str, str], dict[str, Schema]]:
+def _name_shapes(doors: Iterable[AdminOperation], taken: set[str]) -> tuple[dict[str, str], dict[str, Schema]]:
     """The names of objects that are answered in more than one place, by what they are; and the objects by their names.
 
     Two are the same whatever the order of their fields.

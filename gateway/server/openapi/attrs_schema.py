@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
 
-from gateway.parsing import Check, find_check
+from gateway.parsing import Constraint, find_check
 
 Schema = dict[str, Any]
 
@@ -129,7 +129,7 @@ def _write_field(field: "attrs.Attribute[Any]", told: Mapping[str, str], *, part
     return schema if field.repr else schema | {"writeOnly": True}
 
 
-def _join(about: str | None, check: Check | None) -> str:
+def _join(about: str | None, check: Constraint | None) -> str:
     """What a field means, and what its rule expects where its numbers do not say that."""
     limits = "" if check is None or _list_bounds(check) else f"{check.expected[:1].upper()}{check.expected[1:]}."
     return " ".join(filter(None, (about, limits)))
@@ -179,12 +179,12 @@ def allow_null(schema: Mapping[str, Any]) -> Schema:
     return wider | ({"enum": [*schema["enum"], None]} if "enum" in schema else {})
 
 
-def _list_bounds(check: Check) -> Schema:
+def _list_bounds(check: Constraint) -> Schema:
     told = {"minimum": check.low, "maximum": check.high, "exclusiveMinimum": check.above}
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _bound(schema: Schema, check: Check | None) -> Schema:
+def _bound(schema: Schema, check: Constraint | None) -> Schema:
     kinds = schema.get("type")
     numeric = _NUMERIC & {*(kinds if isinstance(kinds, list) else [kinds])}
     return schema | _list_bounds(check) if check is not None and numeric else schema

@@ -19,7 +19,7 @@ from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.document import RIGHTS, get_document
 from gateway.server.openapi.error_responses import list_codes
 from gateway.server.openapi.operation import EVENTS, FORM, JSON, find_event
-from gateway.server.openapi.schema_table import Row, list_rows, name_kind, resolve
+from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind, resolve
 
 ADDRESS = "https://gateway.invalid"
 """What stands in the page that is kept for the address of the gateway."""
@@ -39,27 +39,27 @@ _INDENT = orjson.OPT_INDENT_2
 
 
 @attrs.frozen
-class Body:
+class DocsBody:
     """One form that a body or an answer has."""
 
     media_type: str
-    rows: tuple[Row, ...]
+    rows: tuple[SchemaRow, ...]
     kind: str
     about: str
 
 
 @attrs.frozen
-class Told:
+class FieldDoc:
     """An answer."""
 
     status: str
     about: str
-    bodies: tuple[Body, ...]
+    bodies: tuple[DocsBody, ...]
     headers: tuple[str, ...]
 
 
 @attrs.frozen
-class Operation:
+class DocsOperation:
     """One operation, as the page shows it."""
 
     id: str
@@ -68,10 +68,10 @@ class Operation:
     summary: str
     about: str
     rights: str
-    parameters: tuple[Row, ...]
-    bodies: tuple[Body, ...]
+    parameters: tuple[SchemaRow, ...]
+    bodies: tuple[DocsBody, ...]
     example: str
-    answers: tuple[Told, ...]
+    answers: tuple[FieldDoc, ...]
     faults: tuple[str, ...]
 
 
@@ -82,7 +82,7 @@ class Chapter:
     id: str
     title: str
     about: str
-    operations: tuple[Operation, ...]
+    operations: tuple[DocsOperation, ...]
 
 
 def write_page(address: str) -> bytes:
@@ -117,7 +117,7 @@ def _write_page() -> str:
 
 def list_chapters(document: Mapping[str, Any]) -> list[Chapter]:
     """The document in reading order."""
-    operations: dict[str, list[Operation]] = {tag["name"]: [] for tag in document["tags"]}
+    operations: dict[str, list[DocsOperation]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for method, told in methods.items():
             operations[told["tags"][0]].append(_read_operation(method.upper(), path, told, document))
@@ -136,9 +136,9 @@ def _title(tag: str) -> str:
     return title[:1].upper() + title[1:]
 
 
-def _read_operation(method: str, path: str, told: Schema, document: Mapping[str, Any]) -> Operation:
+def _read_operation(method: str, path: str, told: Schema, document: Mapping[str, Any]) -> DocsOperation:
     answers = {status: answer for status, answer in told["responses"].items() if "$ref" not in answer}
-    return Operation(
+    return DocsOperation(
         id=told["operationId"],
         method=method,
         path=path,
@@ -157,10 +157,10 @@ def _read_operation(method: str, path: str, told: Schema, document: Mapping[str,
     )
 
 
-def _read_parameter(told: Schema, document: Mapping[str, Any]) -> Row:
+def _read_parameter(told: Schema, document: Mapping[str, Any]) -> SchemaRow:
     told = resolve(told, document)
     kind = name_kind(told["schema"], document)
-    return Row(told["name"], f"{told['in']}: {kind}", bool(told.get("required")), told["description"], "")
+    return SchemaRow(told["name"], f"{told['in']}: {kind}", bool(told.get("required")), told["description"], "")
 
 
 def _list_bodies(
@@ -168,19 +168,19 @@ def _list_bodies(
     document: Mapping[str, Any],
     *,
     nulls: bool = True,
-) -> tuple[Body, ...]:
+) -> tuple[DocsBody, ...]:
     return tuple(_read_body(kind, told["schema"], document, nulls=nulls) for kind, told in content.items())
 
 
-def _read_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, nulls: bool) -> Body:
+def _read_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, nulls: bool) -> DocsBody:
     shown = find_event(schema) if media_type == EVENTS else schema
     kind = "events" if media_type == EVENTS else name_kind(shown, document)
-    return Body(media_type, list_rows(shown, document, nulls=nulls), kind, schema.get("description", ""))
+    return DocsBody(media_type, list_rows(shown, document, nulls=nulls), kind, schema.get("description", ""))
 
 
-def _read_answer(status: str, told: Schema, document: Mapping[str, Any]) -> Told:
+def _read_answer(status: str, told: Schema, document: Mapping[str, Any]) -> FieldDoc:
     headers = tuple(name for name in told.get("headers", ()) if name != "X-Request-Id")
-    return Told(status, told["description"], _list_bodies(told.get("content", {}), document), headers)
+    return FieldDoc(status, told["description"], _list_bodies(told.get("content", {}), document), headers)
 
 
 def write_curl(method: str, path: str, told: Schema) -> str:

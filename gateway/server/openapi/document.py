@@ -12,12 +12,12 @@ import orjson
 import yaml
 
 from gateway import __version__
-from gateway.server.admin.operation import Door
+from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.routes import list_doors
 from gateway.server.openapi.admin import list_tags, write_admin
 from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.error_responses import name_fault, write_faults
-from gateway.server.openapi.operation import Answer, Entry, ref
+from gateway.server.openapi.operation import Operation, ResponseDoc, ref
 
 RIGHTS = "x-rights"
 """Beside an operation: who may call it."""
@@ -25,7 +25,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's, which takes a tenth of the time; PyYAML can be built without it."""
 
 
-def build_document(doors: Sequence[Door]) -> dict[str, Any]:
+def build_document(doors: Sequence[AdminOperation]) -> dict[str, Any]:
     """The document. Raises ``ValueError`` if two operations of ``doors`` have one name or one place."""
     document = read_public()
     components = document["components"]
@@ -59,7 +59,7 @@ def _list_faults(paths: Iterable[dict[str, Any]]) -> list[str]:
     return sorted({told["$ref"].rpartition("/")[2] for told in responses if "$ref" in told})
 
 
-def _check_names(entries: Iterable[Entry]) -> None:
+def _check_names(entries: Iterable[Operation]) -> None:
     seen: set[str] = set()
     for entry in entries:
         for what in (entry.name, f"{entry.method} {entry.path}"):
@@ -68,7 +68,7 @@ def _check_names(entries: Iterable[Entry]) -> None:
             seen.add(what)
 
 
-def write_operation(entry: Entry) -> dict[str, Any]:
+def write_operation(entry: Operation) -> dict[str, Any]:
     """One operation of the admin API."""
     anyone = entry.rights == "anyone"
     written: dict[str, Any] = {
@@ -88,7 +88,7 @@ def write_operation(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in written.items() if value or name == "security"}
 
 
-def _write_body(entry: Entry) -> Schema | None:
+def _write_body(entry: Operation) -> Schema | None:
     if not entry.takes:
         return None
     content: dict[str, Schema] = {media_type: {"schema": dict(shape)} for media_type, shape in entry.takes.items()}
@@ -97,7 +97,7 @@ def _write_body(entry: Entry) -> Schema | None:
     return {"required": not entry.optional, "content": content}
 
 
-def _write_answer(answer: Answer) -> Schema:
+def _write_answer(answer: ResponseDoc) -> Schema:
     return {
         "description": answer.about,
         "headers": {"X-Request-Id": ref("X-Request-Id", "headers")},

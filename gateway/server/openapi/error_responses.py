@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from gateway.domain import byte_range  # noqa: F401 - its faults are among those that are told
 from gateway.error_status import STATUS
-from gateway.errors import Fault
+from gateway.errors import GatewayError
 from gateway.routing import unsupported_operation as unserved  # noqa: F401 - and so is its fault
 from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.operation import JSON, ref
@@ -55,7 +55,7 @@ _WAITS = frozenset({429, 503})
 def list_codes() -> Mapping[int, Mapping[str, str]]:
     """Every status with its codes, and what each means: as the faults' own classes say it."""
     meanings: dict[str, str] = {}
-    for kind in _walk(Fault):
+    for kind in _walk(GatewayError):
         if "code" in vars(kind):
             meanings.setdefault(kind.code, _PLAINER.get(kind.code) or _read_first(kind))
     found: dict[int, dict[str, str]] = {}
@@ -66,12 +66,12 @@ def list_codes() -> Mapping[int, Mapping[str, str]]:
     return found
 
 
-def _read_first(kind: type[Fault]) -> str:
+def _read_first(kind: type[GatewayError]) -> str:
     """The first paragraph of what a fault's class says of it."""
     return (getdoc(kind) or "").partition("\n\n")[0].replace("``", "`")
 
 
-def _walk(kind: type[Fault]) -> Iterator[type[Fault]]:
+def _walk(kind: type[GatewayError]) -> Iterator[type[GatewayError]]:
     for child in kind.__subclasses__():
         yield child
         yield from _walk(child)

@@ -19,7 +19,7 @@ _NOTHING: Mapping[str, Shape] = MappingProxyType({})
 
 
 @attrs.frozen
-class Answer:
+class ResponseDoc:
     """The response with one status. ``contents`` are its schemas by media type."""
 
     about: str
@@ -28,7 +28,7 @@ class Answer:
 
 
 @attrs.frozen
-class Entry:
+class Operation:
     """One operation.
 
     Attributes:
@@ -51,7 +51,7 @@ class Entry:
     takes: Mapping[str, Shape]
     example: Any
     optional: bool
-    answer: Answer
+    answer: ResponseDoc
     faults: tuple[int, ...]
 
 

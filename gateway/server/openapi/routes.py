@@ -19,7 +19,7 @@ _NOWHERE = "http://127.0.0.1:8080"
 
 
 @attrs.frozen
-class Written:
+class BuiltDocument:
     """The document in bytes."""
 
     body: bytes
@@ -42,11 +42,11 @@ async def get_openapi(request: web.Request) -> web.StreamResponse:
 
 
 @cache
-def _write_document() -> Written:
+def _write_document() -> BuiltDocument:
     from gateway.server.openapi.document import write_document
 
     body = write_document()
-    return Written(body, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
+    return BuiltDocument(body, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
 
 
 async def get_docs(request: web.Request) -> web.StreamResponse:

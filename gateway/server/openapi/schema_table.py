@@ -27,7 +27,7 @@ _MOST = 2**31 - 1
 
 
 @attrs.frozen
-class Row:
+class SchemaRow:
     """One field. ``rows`` are the fields of what it holds."""
 
     name: str
@@ -35,7 +35,7 @@ class Row:
     needed: bool
     about: str
     default: str
-    rows: tuple["Row", ...] = ()
+    rows: tuple["SchemaRow", ...] = ()
 
 
 def list_rows(
@@ -44,7 +44,7 @@ def list_rows(
     depth: int = 0,
     *,
     nulls: bool = True,
-) -> tuple[Row, ...]:
+) -> tuple[SchemaRow, ...]:
     """The fields of an object, of the things in a list, or of either of two.
 
     ``nulls`` false: that a field may be null is not worth a word.
@@ -59,7 +59,7 @@ def list_rows(
         shown = "" if default is None or default in ([], {}) else str(default).lower()
         kind = name_kind(inner, document) if nulls else name_kind(inner, document).removesuffix(" or null")
         below = list_rows(inner, document, depth + 1, nulls=nulls)
-        rows.append(Row(name, kind, name in needed, about, shown, below))
+        rows.append(SchemaRow(name, kind, name in needed, about, shown, below))
     return tuple(rows)
 
 

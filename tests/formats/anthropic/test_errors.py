@@ -9,25 +9,25 @@ from gateway.error_status import STATUS
 from gateway.errors import (
     ApiNotImplemented,
     Conflict,
-    Fault,
+    GatewayError,
     GroupNotAllowed,
     InternalError,
     InvalidApiKey,
     InvalidRequest,
     ModelNotFound,
     Overloaded,
-    QuotaExhausted,
+    ProviderBadResponse,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderTimeout,
+    QuotaExceeded,
     RateLimited,
     RequestTimeout,
     RequestTooLarge,
     UnsupportedMediaType,
-    UpstreamError,
-    UpstreamLimited,
-    UpstreamRefused,
-    UpstreamTimeout,
 )
 from gateway.formats.anthropic.errors import write_messages_error, write_messages_error_event
-from gateway.formats.sse import EventSplitter, read_data
+from gateway.formats.sse import SseSplitter, read_data
 
 THEIRS = {
     "invalid_request_error",
@@ -56,25 +56,25 @@ THEIRS = {
         (Conflict("x"), "conflict_error"),
         (RequestTooLarge("x"), "request_too_large"),
         (RateLimited("x"), "rate_limit_error"),
-        (QuotaExhausted("x", status=403), "billing_error"),
-        (QuotaExhausted("x", status=429), "rate_limit_error"),
+        (QuotaExceeded("x", status=403), "billing_error"),
+        (QuotaExceeded("x", status=429), "rate_limit_error"),
         (InternalError("x"), "api_error"),
         (ApiNotImplemented("x"), "api_error"),
-        (UpstreamError("x"), "api_error"),
+        (ProviderBadResponse("x"), "api_error"),
         (Overloaded("x"), "overloaded_error"),
-        (UpstreamTimeout("x"), "timeout_error"),
-        (UpstreamRefused("x", status=422, type="of_theirs"), "invalid_request_error"),
-        (UpstreamRefused("x", status=413), "request_too_large"),
-        (UpstreamLimited("x", status=429), "rate_limit_error"),
+        (ProviderTimeout("x"), "timeout_error"),
+        (ProviderRejected("x", status=422, type="of_theirs"), "invalid_request_error"),
+        (ProviderRejected("x", status=413), "request_too_large"),
+        (ProviderRateLimited("x", status=429), "rate_limit_error"),
     ],
 )
-def test_the_type_follows_from_the_status(fault: Fault, kind: str) -> None:
+def test_the_type_follows_from_the_status(fault: GatewayError, kind: str) -> None:
     assert orjson.loads(write_messages_error(fault, "req_1"))["error"]["type"] == kind
 
 
 @given(st.sampled_from(sorted(STATUS.values())) | st.integers(400, 599))
 def test_every_status_has_a_type_that_they_know(status: int) -> None:
-    assert orjson.loads(write_messages_error(UpstreamRefused("x", status=status), "r"))["error"]["type"] in THEIRS
+    assert orjson.loads(write_messages_error(ProviderRejected("x", status=status), "r"))["error"]["type"] in THEIRS
 
 
 def test_the_object_says_what_where_and_which_request() -> None:
@@ -92,7 +92,7 @@ def test_the_object_says_what_where_and_which_request() -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_the_event_is_one_event_named_error_that_holds_the_object(message: str) -> None:
-    fault = UpstreamError(message)
-    (event,) = EventSplitter().split(write_messages_error_event(fault, "req_1"))
+    fault = ProviderBadResponse(message)
+    (event,) = SseSplitter().split(write_messages_error_event(fault, "req_1"))
     assert event.startswith(b"event: error\ndata: {")
     assert read_data(event) == write_messages_error(fault, "req_1")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.media_blocks import write_matter
-from gateway.formats.chat import Blob
+from gateway.formats.chat import MediaPart
 
 
 def b64(data: bytes) -> str:
@@ -34,28 +34,28 @@ PDF = b64(b"%PDF-1.7 and so on")
 def test_a_picture_is_what_its_first_bytes_say(head: bytes, media_type: str, stated: str | None) -> None:
     data = b64(head + b"x" * 40)
     source = {"type": "base64", "media_type": media_type, "data": data}
-    assert write_matter(Blob("image", stated, data)) == {"type": "image", "source": source}
+    assert write_matter(MediaPart("image", stated, data)) == {"type": "image", "source": source}
 
 
 @pytest.mark.parametrize(("stated", "media_type"), [("image/jpg", "image/jpeg"), ("image/webp", "image/webp")])
 def test_where_they_say_nothing_it_is_what_it_is_called(stated: str, media_type: str) -> None:
-    assert write_matter(Blob("image", stated, "AAAA"))["source"]["media_type"] == media_type
+    assert write_matter(MediaPart("image", stated, "AAAA"))["source"]["media_type"] == media_type
 
 
 @pytest.mark.parametrize(
     ("blob", "block"),
     [
-        (Blob("image", url="https://x/y"), {"type": "image", "source": {"type": "url", "url": "https://x/y"}}),
+        (MediaPart("image", url="https://x/y"), {"type": "image", "source": {"type": "url", "url": "https://x/y"}}),
         (
-            Blob("image", url=f"data:image/png;base64,{PNG}"),
+            MediaPart("image", url=f"data:image/png;base64,{PNG}"),
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
         ),
         (
-            Blob("image", data=f"DATA:image/gif;base64,{PNG}"),
+            MediaPart("image", data=f"DATA:image/gif;base64,{PNG}"),
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
         ),
         (
-            Blob("file", "application/pdf", PDF, name="a.pdf"),
+            MediaPart("file", "application/pdf", PDF, name="a.pdf"),
             {
                 "type": "document",
                 "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
@@ -63,39 +63,39 @@ def test_where_they_say_nothing_it_is_what_it_is_called(stated: str, media_type:
             },
         ),
         (
-            Blob("file", None, PDF),
+            MediaPart("file", None, PDF),
             {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": PDF}},
         ),
         (
-            Blob("file", "application/pdf", url="https://x/y.pdf"),
+            MediaPart("file", "application/pdf", url="https://x/y.pdf"),
             {"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}},
         ),
         (
-            Blob("file", "text/markdown; charset=utf-8", b64("é".encode())),
+            MediaPart("file", "text/markdown; charset=utf-8", b64("é".encode())),
             {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "é"}},
         ),
     ],
 )
-def test_what_is_written(blob: Blob, block: dict[str, Any]) -> None:
+def test_what_is_written(blob: MediaPart, block: dict[str, Any]) -> None:
     assert write_matter(blob) == block
 
 
 @pytest.mark.parametrize(
     ("blob", "why"),
     [
-        (Blob("audio", "audio/wav", "AAAA"), "sound"),
-        (Blob("image", "image/bmp", "AAAA"), "PNG, JPEG, GIF or WebP"),
-        (Blob("image", None, "AAAA"), "PNG, JPEG, GIF or WebP"),
-        (Blob("image"), "neither"),
-        (Blob("file", url=""), "neither"),
-        (Blob("file", "application/msword", "AAAA"), "PDF or a text"),
-        (Blob("file", None, "AAAA"), "PDF or a text"),
-        (Blob("file", "text/plain", b64(b"\xff")), "UTF-8"),
-        (Blob("image", url="data:image/svg+xml,<svg/>"), "base64"),
-        (Blob("image", url="data:"), "base64"),
+        (MediaPart("audio", "audio/wav", "AAAA"), "sound"),
+        (MediaPart("image", "image/bmp", "AAAA"), "PNG, JPEG, GIF or WebP"),
+        (MediaPart("image", None, "AAAA"), "PNG, JPEG, GIF or WebP"),
+        (MediaPart("image"), "neither"),
+        (MediaPart("file", url=""), "neither"),
+        (MediaPart("file", "application/msword", "AAAA"), "PDF or a text"),
+        (MediaPart("file", None, "AAAA"), "PDF or a text"),
+        (MediaPart("file", "text/plain", b64(b"\xff")), "UTF-8"),
+        (MediaPart("image", url="data:image/svg+xml,<svg/>"), "base64"),
+        (MediaPart("image", url="data:"), "base64"),
     ],
 )
-def test_what_cannot_be_said_is_refused_and_says_why(blob: Blob, why: str) -> None:
+def test_what_cannot_be_said_is_refused_and_says_why(blob: MediaPart, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why) as caught:
         write_matter(blob)
     assert caught.value.param == "messages"
@@ -111,7 +111,7 @@ def test_garbage_is_written_or_refused_and_nothing_else(
     kind: Literal["image", "audio", "file"], media_type: str | None, data: str | None, url: str | None
 ) -> None:
     try:
-        block = write_matter(Blob(kind, media_type, data, url))
+        block = write_matter(MediaPart(kind, media_type, data, url))
     except InvalidRequest:
         return
     assert block["type"] in {"image", "document"}

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from gateway.formats.anthropic.model_features import (
     DEFAULT_MAX_TOKENS,
     MIN_BUDGET,
-    Generation,
+    ClaudeFeatures,
     read_generation,
     write_dials,
     write_thinking,
 )
-from gateway.formats.chat import EFFORT_TOKENS, Conversation
+from gateway.formats.chat import EFFORT_TOKENS, ChatRequest
 
 OLD, MIDDLE, NEW = "claude-haiku-4-5", "claude-sonnet-4-6", "claude-opus-5-5"
 LOW = {"effort": "low"}
@@ -22,11 +22,11 @@ ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 
 
 def think(model: str, *, may_budget: bool = True, **said: Any) -> dict[str, Any]:
-    return write_thinking(Conversation((), **said), read_generation(model), may_budget=may_budget)
+    return write_thinking(ChatRequest((), **said), read_generation(model), may_budget=may_budget)
 
 
 def dial(model: str, *, thinks: bool = False, **said: Any) -> dict[str, Any]:
-    return write_dials(Conversation((), **said), read_generation(model), thinks=thinks)
+    return write_dials(ChatRequest((), **said), read_generation(model), thinks=thinks)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def dial(model: str, *, thinks: bool = False, **said: Any) -> dict[str, Any]:
 def test_a_name_tells_family_and_version_in_any_spelling(
     name: str, family: str | None, version: tuple[int, int] | None
 ) -> None:
-    assert read_generation(name) == Generation(claude=True, family=family, version=version)
+    assert read_generation(name) == ClaudeFeatures(claude=True, family=family, version=version)
 
 
 def test_a_name_without_claude_is_another_vendors() -> None:
-    assert read_generation("deepseek-v4-5") == Generation()
+    assert read_generation("deepseek-v4-5") == ClaudeFeatures()
 
 
 ALL = {"adapts", "budgets", "samples", "prefills", "structures", "forces"}

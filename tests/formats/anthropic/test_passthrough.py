@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.anthropic.passthrough import MessagesGate
+from gateway.formats.anthropic.passthrough import MessagesPassthrough
 from gateway.formats.anthropic.stream import STOP_EVENT
 from tests.support import anthropic_cassettes as tape
 
-CALL = Call("messages", "m", {"messages": [{"role": "user", "content": "a" * 400}]}, stream=True, prompt_bound=400)
+CALL = InferenceRequest(
+    "messages", "m", {"messages": [{"role": "user", "content": "a" * 400}]}, stream=True, prompt_bound=400
+)
 PROMPT = estimate_text("a" * 400)
 EVENTS = st.sampled_from(
     [
@@ -65,16 +67,16 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise([0, *places, len(data)])]
 
 
-def run(data: bytes, marks: list[int] | None = None) -> tuple[bytes, MessagesGate]:
-    gate = MessagesGate(CALL)
+def run(data: bytes, marks: list[int] | None = None) -> tuple[bytes, MessagesPassthrough]:
+    gate = MessagesPassthrough(CALL)
     return b"".join([gate.feed(piece) for piece in cut(data, marks or [])]), gate
 
 
-def by_the_byte(data: bytes) -> tuple[bytes, MessagesGate]:
+def by_the_byte(data: bytes) -> tuple[bytes, MessagesPassthrough]:
     return run(data, list(range(len(data))))
 
 
-def state(gate: MessagesGate) -> tuple[object, ...]:
+def state(gate: MessagesPassthrough) -> tuple[object, ...]:
     return gate.events, gate.ended, gate.fault is None, gate.closed
 
 
@@ -153,38 +155,38 @@ def test_an_error_event_is_a_fault_and_does_not_leave(error: bytes) -> None:
     first = tape.begin("m") + tape.start(0, "text", text="") + tape.text(0, "a")
     for out, gate in (run(first + error), by_the_byte(first + error + tape.STOP), run(first + error, [len(first)])):
         assert out == first
-        assert isinstance(gate.fault, UpstreamError)
+        assert isinstance(gate.fault, ProviderBadResponse)
         assert gate.fault.phase == "stream"
         assert gate.closed
         assert not gate.ended
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(ProviderBadResponse) as caught:
             gate.finish()
         assert caught.value is gate.fault
 
 
 def test_an_end_mark_under_another_name_ends_the_stream() -> None:
-    gate = MessagesGate(CALL)
+    gate = MessagesPassthrough(CALL)
     mark = b'event: content_block_stop\ndata: {"type":"message_stop"}\n\n'
     assert gate.feed(mark) == mark
     assert gate.ended
 
 
 def test_a_name_that_follows_its_data_waits_with_it() -> None:
-    gate = MessagesGate(CALL)
+    gate = MessagesPassthrough(CALL)
     assert gate.feed(b'data: {"type":"message_stop"}\n') == b""
     assert gate.feed(b"event: content_block_stop\n\n") != b""
     assert gate.ended
 
 
 def test_an_error_beside_content_in_one_piece_does_not_leave() -> None:
-    gate = MessagesGate(CALL)
+    gate = MessagesPassthrough(CALL)
     gate.feed(tape.begin("m"))
     assert gate.feed(tape.text(0, "a") + tape.OVERLOADED) == tape.text(0, "a")
     assert gate.fault is not None
 
 
 def test_the_fault_of_an_error_event_tells_no_address_and_no_key() -> None:
-    gate = MessagesGate(CALL, ["hunter-of-keys"])
+    gate = MessagesPassthrough(CALL, ["hunter-of-keys"])
     gate.feed(tape.event("error", error={"message": "at https://10.0.0.1/x for hunter-of-keys"}))
     assert gate.fault is not None
     assert "10.0.0.1" not in gate.fault.message
@@ -192,7 +194,7 @@ def test_the_fault_of_an_error_event_tells_no_address_and_no_key() -> None:
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate = MessagesGate(CALL)
+    gate = MessagesPassthrough(CALL)
     piece = b"x" * (1024 * 1024)
     for _ in range(sse.MAX_EVENT_BYTES // len(piece) + 1):
         assert gate.feed(piece) == b""
@@ -233,7 +235,7 @@ def test_a_stream_that_is_cut_before_is_a_fault(raw: bytes, place: int) -> None:
     raw = raw.removesuffix(tape.STOP)
     raw = raw[: place % len(raw)]
     gate = run(raw)[1]
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         gate.finish()
     assert caught.value.phase == "stream"
 
@@ -249,7 +251,7 @@ def test_a_stream_that_is_cut_before_is_a_fault(raw: bytes, place: int) -> None:
     ],
 )
 def test_a_stream_without_a_reason_or_inside_a_block_was_cut(data: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         run(data)[1].finish()
 
 
@@ -279,7 +281,7 @@ def test_a_stream_of_nothing_costs_nothing() -> None:
 
 
 def test_a_long_stream_is_estimated_from_its_beginning_and_its_end() -> None:
-    gate = MessagesGate(CALL)
+    gate = MessagesPassthrough(CALL)
     gate.feed(tape.begin("m"))
     for _ in range(5000):
         gate.feed(tape.text(0, "abcd"))

@@ -8,17 +8,17 @@ from gateway.errors import InvalidRequest
 from gateway.formats.anthropic.request import read_messages_call
 from gateway.formats.anthropic.request_reader import read_conversation
 from gateway.formats.chat import (
-    Blob,
-    Conversation,
-    Format,
-    NamedTool,
+    ChatRequest,
+    ForcedTool,
+    MediaPart,
+    Message,
     Part,
-    Text,
-    Thought,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
     Tool,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolCallPart,
+    ToolResultPart,
 )
 
 HELLO: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
@@ -27,7 +27,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 OWN = "Anthropic's own language"
 
 
-def read(**more: Any) -> Conversation:
+def read(**more: Any) -> ChatRequest:
     return read_conversation(read_messages_call(HELLO | more).body)
 
 
@@ -40,7 +40,7 @@ def document(source: Any, **more: Any) -> dict[str, Any]:
 
 
 def test_a_plain_body_is_a_plain_conversation() -> None:
-    assert read() == Conversation((Turn("user", (Text("hi"),)),), max_tokens=100)
+    assert read() == ChatRequest((Message("user", (TextPart("hi"),)),), max_tokens=100)
 
 
 def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
@@ -51,12 +51,12 @@ def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
     ]
     system = [{"type": "text", "text": "be brief", "cache_control": EPHEMERAL}, {"type": "text", "text": "be kind"}]
     assert read(system=system, messages=messages).turns == (
-        Turn("system", (Text("be brief", EPHEMERAL), Text("be kind"))),
-        Turn("user", (Text("hi"),)),
-        Turn("system", (Text("hurry"),)),
-        Turn("assistant", (Text("hello"),)),
+        Message("system", (TextPart("be brief", EPHEMERAL), TextPart("be kind"))),
+        Message("user", (TextPart("hi"),)),
+        Message("system", (TextPart("hurry"),)),
+        Message("assistant", (TextPart("hello"),)),
     )
-    assert read(system="be brief").turns[0] == Turn("system", (Text("be brief"),))
+    assert read(system="be brief").turns[0] == Message("system", (TextPart("be brief"),))
 
 
 @pytest.mark.parametrize(
@@ -64,32 +64,32 @@ def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
     [
         (
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
-            (Blob("image", media_type="image/png", data="AA=="),),
+            (MediaPart("image", media_type="image/png", data="AA=="),),
         ),
         (
             {"type": "image", "source": {"type": "url", "url": "https://x/y"}, "cache_control": EPHEMERAL},
-            (Blob("image", url="https://x/y", cache=EPHEMERAL),),
+            (MediaPart("image", url="https://x/y", cache=EPHEMERAL),),
         ),
         (
             document({"type": "base64", "media_type": "application/pdf", "data": "AA=="}, title="T", context="C"),
-            (Text("C"), Blob("file", media_type="application/pdf", data="AA==", name="T")),
+            (TextPart("C"), MediaPart("file", media_type="application/pdf", data="AA==", name="T")),
         ),
         (
             document({"type": "url", "url": "https://x/y"}, cache_control=EPHEMERAL),
-            (Blob("file", media_type="application/pdf", url="https://x/y", cache=EPHEMERAL),),
+            (MediaPart("file", media_type="application/pdf", url="https://x/y", cache=EPHEMERAL),),
         ),
-        (document({"type": "text", "data": "words"}, title="T"), (Text("T\n\nwords"),)),
-        (document({"type": "text", "data": "words"}, cache_control=EPHEMERAL), (Text("words", EPHEMERAL),)),
+        (document({"type": "text", "data": "words"}, title="T"), (TextPart("T\n\nwords"),)),
+        (document({"type": "text", "data": "words"}, cache_control=EPHEMERAL), (TextPart("words", EPHEMERAL),)),
         (
             document({"type": "content", "content": [{"type": "text", "text": "w"}]}, title="T"),
-            (Text("T"), Text("w")),
+            (TextPart("T"), TextPart("w")),
         ),
-        (document({"type": "content", "content": "words"}), (Text("words"),)),
+        (document({"type": "content", "content": "words"}), (TextPart("words"),)),
         (
             {"type": "tool_result", "tool_use_id": "1", "content": "ok", "cache_control": EPHEMERAL},
-            (ToolResult("1", (Text("ok"),), cache=EPHEMERAL),),
+            (ToolResultPart("1", (TextPart("ok"),), cache=EPHEMERAL),),
         ),
-        ({"type": "tool_result", "tool_use_id": "1", "is_error": True}, (ToolResult("1", (), failed=True),)),
+        ({"type": "tool_result", "tool_use_id": "1", "is_error": True}, (ToolResultPart("1", (), failed=True),)),
         (
             {
                 "type": "tool_result",
@@ -100,7 +100,7 @@ def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
                     document({"type": "text", "data": "words"}),
                 ],
             },
-            (ToolResult("1", (Text("see"), Blob("image", url="https://x/y"), Text("words"))),),
+            (ToolResultPart("1", (TextPart("see"), MediaPart("image", url="https://x/y"), TextPart("words"))),),
         ),
     ],
 )
@@ -111,14 +111,14 @@ def test_what_a_user_says(block: Any, parts: tuple[Part, ...]) -> None:
 @pytest.mark.parametrize(
     ("block", "part"),
     [
-        ({"type": "thinking", "thinking": "hm", "signature": "s"}, Thought("hm", "s")),
-        ({"type": "thinking", "thinking": "", "signature": "s"}, Thought("", "s")),
-        ({"type": "redacted_thinking", "data": "x"}, Thought(redacted="x")),
+        ({"type": "thinking", "thinking": "hm", "signature": "s"}, ReasoningPart("hm", "s")),
+        ({"type": "thinking", "thinking": "", "signature": "s"}, ReasoningPart("", "s")),
+        ({"type": "redacted_thinking", "data": "x"}, ReasoningPart(redacted="x")),
         (
             {"type": "tool_use", "id": "1", "name": "f", "input": {"é": [1]}, "cache_control": EPHEMERAL},
-            ToolUse("1", "f", '{"é":[1]}', cache=EPHEMERAL),
+            ToolCallPart("1", "f", '{"é":[1]}', cache=EPHEMERAL),
         ),
-        ({"type": "tool_use", "id": "1", "name": "f", "input": {}}, ToolUse("1", "f", "{}")),
+        ({"type": "tool_use", "id": "1", "name": "f", "input": {}}, ToolCallPart("1", "f", "{}")),
     ],
 )
 def test_what_an_assistant_says(block: Any, part: Part) -> None:
@@ -134,8 +134,8 @@ def test_the_settings() -> None:
         metadata={"user_id": "me"},
         service_tier="auto",
     )
-    assert read_in == Conversation(
-        (Turn("user", (Text("hi"),)),),
+    assert read_in == ChatRequest(
+        (Message("user", (TextPart("hi"),)),),
         max_tokens=100,
         temperature=0.5,
         top_p=0.9,
@@ -159,7 +159,7 @@ def test_tools() -> None:
         ({"type": "auto"}, ("auto", None)),
         ({"type": "any", "disable_parallel_tool_use": True}, ("required", False)),
         ({"type": "none", "disable_parallel_tool_use": False}, ("none", None)),
-        ({"type": "tool", "name": "f"}, (NamedTool("f"), None)),
+        ({"type": "tool", "name": "f"}, (ForcedTool("f"), None)),
         ({}, (None, None)),
         (None, (None, None)),
     ],
@@ -189,7 +189,7 @@ def test_how_much_to_think(extra: dict[str, Any], expected: Any) -> None:
 def test_a_format_is_read_under_its_new_name_and_its_old_one(name: str) -> None:
     form = {"type": "json_schema", "schema": SCHEMA}
     extra: dict[str, Any] = {name: {"format": form} if name == "output_config" else form}
-    assert read(**extra).format == Format("schema", SCHEMA)
+    assert read(**extra).format == ResponseFormat("schema", SCHEMA)
 
 
 @pytest.mark.parametrize(

@@ -16,49 +16,49 @@ from gateway.formats.anthropic.request_reader import read_conversation
 from gateway.formats.anthropic.request_writer import OPENING, write_body
 from gateway.formats.chat import (
     GEMINI_MARK,
-    Blob,
-    Conversation,
-    Format,
-    NamedTool,
+    ChatRequest,
+    ForcedTool,
+    MediaPart,
+    Message,
     Part,
-    Text,
-    Thought,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
     Tool,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolCallPart,
+    ToolResultPart,
 )
 
 OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"
 MODELS = (OLD, "claude-sonnet-4-6", "claude-opus-5", NEW, "kimi-k2")
 EPHEMERAL = {"type": "ephemeral"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
-PICTURE = Blob("image", "image/png", "AAAA")
-HI = Turn("user", (Text("hi"),))
-HELLO = Turn("assistant", (Text("hello"),))
+PICTURE = MediaPart("image", "image/png", "AAAA")
+HI = Message("user", (TextPart("hi"),))
+HELLO = Message("assistant", (TextPart("hello"),))
 TOOL = Tool("f", "does f", SCHEMA)
 
 
-def write(*turns: Turn, model: str = OLD, **said: Any) -> dict[str, Any]:
-    return write_body(Conversation(turns or (HI,), **said), model, stream=False)
+def write(*turns: Message, model: str = OLD, **said: Any) -> dict[str, Any]:
+    return write_body(ChatRequest(turns or (HI,), **said), model, stream=False)
 
 
-def refuse(*turns: Turn, model: str = OLD, **said: Any) -> str | None:
+def refuse(*turns: Message, model: str = OLD, **said: Any) -> str | None:
     with pytest.raises(InvalidRequest) as caught:
         write(*turns, model=model, **said)
     return caught.value.param
 
 
-def user(*parts: Part) -> Turn:
-    return Turn("user", parts)
+def user(*parts: Part) -> Message:
+    return Message("user", parts)
 
 
-def assistant(*parts: Part) -> Turn:
-    return Turn("assistant", parts)
+def assistant(*parts: Part) -> Message:
+    return Message("assistant", parts)
 
 
-def system(text: str, cache: Any = None) -> Turn:
-    return Turn("system", (Text(text, cache),))
+def system(text: str, cache: Any = None) -> Message:
+    return Message("system", (TextPart(text, cache),))
 
 
 def test_the_least_there_is() -> None:
@@ -70,11 +70,11 @@ def test_the_least_there_is() -> None:
 
 
 def test_streaming_is_asked_for() -> None:
-    assert write_body(Conversation((HI,)), OLD, stream=True)["stream"] is True
+    assert write_body(ChatRequest((HI,)), OLD, stream=True)["stream"] is True
 
 
 def test_every_system_turn_is_hoisted_in_order() -> None:
-    body = write(system("a"), HI, system("b", EPHEMERAL), HELLO, user(Text("bye")))
+    body = write(system("a"), HI, system("b", EPHEMERAL), HELLO, user(TextPart("bye")))
     assert body["system"] == [
         {"type": "text", "text": "a"},
         {"type": "text", "text": "b", "cache_control": EPHEMERAL},
@@ -89,7 +89,7 @@ def test_a_single_system_text_is_a_plain_string_unless_it_is_marked() -> None:
 
 def test_a_system_that_speaks_alone_is_answered_as_the_user() -> None:
     assert write(system("a"))["messages"] == [{"role": "user", "content": "a"}]
-    body = write(system("a"), system("b"), user(Text(" ")))
+    body = write(system("a"), system("b"), user(TextPart(" ")))
     assert (body["system"], body["messages"]) == ("a", [{"role": "user", "content": "b"}])
 
 
@@ -103,19 +103,19 @@ def test_an_assistant_that_speaks_first_is_opened_by_the_user() -> None:
     assert [message["content"] for message in write(HELLO, HI)["messages"]] == [OPENING, "hello", "hi"]
 
 
-@pytest.mark.parametrize("turns", [(user(),), (user(Text(" \n")),), (assistant(Thought("hm")),)])
-def test_where_nothing_is_left_to_answer_it_is_refused(turns: tuple[Turn, ...]) -> None:
+@pytest.mark.parametrize("turns", [(user(),), (user(TextPart(" \n")),), (assistant(ReasoningPart("hm")),)])
+def test_where_nothing_is_left_to_answer_it_is_refused(turns: tuple[Message, ...]) -> None:
     assert refuse(*turns) == "messages"
 
 
 def test_turns_of_one_role_become_one_with_results_first_and_blanks_dropped() -> None:
     turns = (
         HI,
-        assistant(Text(""), ToolUse("1", "f", "{}")),
-        assistant(ToolUse("2", "f", '{"a": 1}')),
-        user(Text("well")),
-        user(ToolResult("1", (Text("ok"),))),
-        user(ToolResult("2", (Text(""), PICTURE), failed=True)),
+        assistant(TextPart(""), ToolCallPart("1", "f", "{}")),
+        assistant(ToolCallPart("2", "f", '{"a": 1}')),
+        user(TextPart("well")),
+        user(ToolResultPart("1", (TextPart("ok"),))),
+        user(ToolResultPart("2", (TextPart(""), PICTURE), failed=True)),
     )
     assert write(*turns)["messages"] == [
         {"role": "user", "content": "hi"},
@@ -145,12 +145,12 @@ def test_turns_of_one_role_become_one_with_results_first_and_blanks_dropped() ->
 
 
 def test_a_result_without_words_has_no_content() -> None:
-    turns = (HI, assistant(ToolUse("1", "f", "{}")), user(ToolResult("1", (Text(""),))))
+    turns = (HI, assistant(ToolCallPart("1", "f", "{}")), user(ToolResultPart("1", (TextPart(""),))))
     assert write(*turns)["messages"][-1]["content"] == [{"type": "tool_result", "tool_use_id": "1"}]
 
 
 def test_thoughts_go_back_where_somebody_signed_them() -> None:
-    thoughts = (Thought("hm", "s"), Thought("unsigned"), Thought(redacted="x"), Text("hello"))
+    thoughts = (ReasoningPart("hm", "s"), ReasoningPart("unsigned"), ReasoningPart(redacted="x"), TextPart("hello"))
     assert write(HI, assistant(*thoughts), HI)["messages"][1]["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "redacted_thinking", "data": "x"},
@@ -159,8 +159,8 @@ def test_thoughts_go_back_where_somebody_signed_them() -> None:
 
 
 def test_a_message_to_be_continued_ends_without_blanks() -> None:
-    assert write(HI, assistant(Text("{ \n")))["messages"][-1]["content"] == "{"
-    thought = write(HI, assistant(Thought("hm", "s"), Text("so ")))["messages"][-1]["content"]
+    assert write(HI, assistant(TextPart("{ \n")))["messages"][-1]["content"] == "{"
+    thought = write(HI, assistant(ReasoningPart("hm", "s"), TextPart("so ")))["messages"][-1]["content"]
     assert thought[-1] == {"type": "text", "text": "so"}
 
 
@@ -182,15 +182,15 @@ def test_a_model_that_continues_nothing_is_not_asked_to() -> None:
     ],
 )
 def test_arguments_are_an_object_whatever_the_model_wrote(arguments: str, written: Any) -> None:
-    body = write(HI, assistant(ToolUse("1", "f", arguments)), user(ToolResult("1", ())))
+    body = write(HI, assistant(ToolCallPart("1", "f", arguments)), user(ToolResultPart("1", ())))
     assert body["messages"][1]["content"][0]["input"] == written
     assert orjson.dumps(body)
 
 
 @given(st.lists(st.text(max_size=60), min_size=2, max_size=4, unique=True))
 def test_ids_keep_to_their_letters_and_use_and_result_stay_together(ids: list[str]) -> None:
-    uses = assistant(*(ToolUse(id_, "f.g", "") for id_ in ids))
-    _, said, answered = write(HI, uses, user(*(ToolResult(id_, ()) for id_ in ids)))["messages"]
+    uses = assistant(*(ToolCallPart(id_, "f.g", "") for id_ in ids))
+    _, said, answered = write(HI, uses, user(*(ToolResultPart(id_, ()) for id_ in ids)))["messages"]
     written = [block["id"] for block in said["content"]]
     assert all(re.fullmatch("[a-zA-Z0-9_-]+", id_) for id_ in written)
     assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", block["name"]) for block in said["content"])
@@ -199,7 +199,7 @@ def test_ids_keep_to_their_letters_and_use_and_result_stay_together(ids: list[st
 
 
 def test_a_good_id_stays_as_it_is() -> None:
-    assert write(HI, assistant(ToolUse("call_1-x", "f", "")), HI)["messages"][1]["content"][0]["id"] == "call_1-x"
+    assert write(HI, assistant(ToolCallPart("call_1-x", "f", "")), HI)["messages"][1]["content"][0]["id"] == "call_1-x"
 
 
 def test_tools_and_their_marks() -> None:
@@ -231,7 +231,7 @@ def test_a_tool_whose_name_could_not_be_answered_with_is_refused(name: str) -> N
         ({"parallel_tools": False}, {"type": "auto", "disable_parallel_tool_use": True}),
         ({"tool_choice": "auto"}, {"type": "auto"}),
         ({"tool_choice": "required", "parallel_tools": False}, {"type": "any", "disable_parallel_tool_use": True}),
-        ({"tool_choice": NamedTool("f")}, {"type": "tool", "name": "f"}),
+        ({"tool_choice": ForcedTool("f")}, {"type": "tool", "name": "f"}),
         ({"tool_choice": "none", "parallel_tools": False}, {"type": "none"}),
     ],
 )
@@ -245,7 +245,7 @@ def test_without_tools_there_is_no_choice() -> None:
 
 
 def test_a_model_that_cannot_be_made_to_use_a_tool_is_not() -> None:
-    assert refuse(tools=(TOOL,), tool_choice=NamedTool("f"), model=NEW) == "tool_choice"
+    assert refuse(tools=(TOOL,), tool_choice=ForcedTool("f"), model=NEW) == "tool_choice"
     assert refuse(tools=(TOOL,), tool_choice="required", model=NEW) == "tool_choice"
 
 
@@ -257,56 +257,59 @@ def test_where_thinking_is_counted_a_forced_tool_comes_before_a_thought() -> Non
 @pytest.mark.parametrize(
     ("turns", "thinks"),
     [
-        ((HI, assistant(ToolUse("1", "f", "")), user(ToolResult("1", ()))), False),
-        ((HI, assistant(Thought("hm", "s"), ToolUse("1", "f", "")), user(ToolResult("1", ()))), True),
-        ((HI, assistant(ToolUse("1", "f", "")), user(ToolResult("1", ())), assistant(Text("so")), HI), True),
-        ((HI, assistant(ToolUse("1", "f", "")), user(ToolResult("1", ()), Text("and?"))), False),
+        ((HI, assistant(ToolCallPart("1", "f", "")), user(ToolResultPart("1", ()))), False),
+        ((HI, assistant(ReasoningPart("hm", "s"), ToolCallPart("1", "f", "")), user(ToolResultPart("1", ()))), True),
+        (
+            (HI, assistant(ToolCallPart("1", "f", "")), user(ToolResultPart("1", ())), assistant(TextPart("so")), HI),
+            True,
+        ),
+        ((HI, assistant(ToolCallPart("1", "f", "")), user(ToolResultPart("1", ()), TextPart("and?"))), False),
         ((HI,), True),
     ],
 )
 def test_where_thinking_is_counted_a_turn_in_progress_has_to_have_begun_with_a_thought(
-    turns: tuple[Turn, ...], thinks: bool
+    turns: tuple[Message, ...], thinks: bool
 ) -> None:
     body = write(*turns, tools=(TOOL,), effort="low", temperature=0.5)
     assert ("thinking" in body, "temperature" in body) == (thinks, not thinks)
 
 
 def test_a_schema_is_kept_to_where_the_model_can_and_beside_an_effort() -> None:
-    body = write(format=Format("schema", SCHEMA, name="a", strict=True), effort="low", model=NEW)
+    body = write(format=ResponseFormat("schema", SCHEMA, name="a", strict=True), effort="low", model=NEW)
     schema = SCHEMA | {"additionalProperties": False}
     assert body["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": schema}}
     assert "system" not in body
 
 
 def test_where_it_cannot_a_promise_is_refused_and_a_wish_is_a_sentence() -> None:
-    assert refuse(format=Format("schema", SCHEMA, strict=True), model="kimi-k2") == "response_format"
-    body = write(system("a"), HI, format=Format("schema", SCHEMA), model="kimi-k2")
+    assert refuse(format=ResponseFormat("schema", SCHEMA, strict=True), model="kimi-k2") == "response_format"
+    body = write(system("a"), HI, format=ResponseFormat("schema", SCHEMA), model="kimi-k2")
     assert "output_config" not in body
     assert body["system"][0]["text"] == "a"
     assert orjson.dumps(SCHEMA).decode() in body["system"][1]["text"]
 
 
 def test_any_json_is_a_sentence() -> None:
-    body = write(format=Format("json"))
+    body = write(format=ResponseFormat("json"))
     assert "JSON object" in body["system"]
     assert "output_config" not in body
 
 
 def test_what_cannot_be_said_is_refused() -> None:
     assert refuse(choices=2) == "n"
-    assert refuse(user(Blob("audio", "audio/wav", "AAAA"))) == "messages"
-    assert refuse(Turn("system", (PICTURE,)), HI) == "messages"
+    assert refuse(user(MediaPart("audio", "audio/wav", "AAAA"))) == "messages"
+    assert refuse(Message("system", (PICTURE,)), HI) == "messages"
 
 
 def test_a_picture_that_another_model_made_is_named_in_its_place() -> None:
-    assert write(HI, assistant(Text("here"), PICTURE), HI)["messages"][1]["content"] == [
+    assert write(HI, assistant(TextPart("here"), PICTURE), HI)["messages"][1]["content"] == [
         {"type": "text", "text": "here"},
         {"type": "text", "text": "[image]"},
     ]
 
 
 def test_a_thought_that_gemini_signed_is_not_given_back_to_another() -> None:
-    thoughts = (Thought("hm", GEMINI_MARK + "c2ln"), Text("so"))
+    thoughts = (ReasoningPart("hm", GEMINI_MARK + "c2ln"), TextPart("so"))
     assert write(HI, assistant(*thoughts), HI)["messages"][1]["content"] == "so"
 
 
@@ -330,24 +333,24 @@ IDS = st.from_regex(r"\A[a-zA-Z0-9_-]{1,8}\Z")
 MARKS = st.none() | st.sampled_from([EPHEMERAL, {"type": "ephemeral", "ttl": "1h"}])
 OBJECTS = st.dictionaries(WORDS, st.none() | st.booleans() | st.integers(-9, 9) | WORDS, max_size=2)
 ARGUMENTS = OBJECTS.map(lambda value: orjson.dumps(value).decode())
-TEXTS = st.builds(Text, WORDS, MARKS)
-PICTURES = st.builds(Blob, st.just("image"), st.just("image/png"), st.just("AAAA"), cache=MARKS) | st.builds(
-    Blob, st.just("image"), url=WORDS, cache=MARKS
+TEXTS = st.builds(TextPart, WORDS, MARKS)
+PICTURES = st.builds(MediaPart, st.just("image"), st.just("image/png"), st.just("AAAA"), cache=MARKS) | st.builds(
+    MediaPart, st.just("image"), url=WORDS, cache=MARKS
 )
 FILES = st.builds(
-    Blob, st.just("file"), st.just("application/pdf"), st.just("JVBERi0="), name=st.none() | WORDS, cache=MARKS
+    MediaPart, st.just("file"), st.just("application/pdf"), st.just("JVBERi0="), name=st.none() | WORDS, cache=MARKS
 )
 MATTERS = st.lists(TEXTS | PICTURES | FILES, max_size=3).map(tuple)
-RESULTS = st.builds(ToolResult, IDS, MATTERS, st.booleans(), MARKS)
-THOUGHTS = st.builds(Thought, WORDS, WORDS) | st.builds(Thought, redacted=WORDS)
-USES = st.builds(ToolUse, IDS, IDS, ARGUMENTS, cache=MARKS)
+RESULTS = st.builds(ToolResultPart, IDS, MATTERS, st.booleans(), MARKS)
+THOUGHTS = st.builds(ReasoningPart, WORDS, WORDS) | st.builds(ReasoningPart, redacted=WORDS)
+USES = st.builds(ToolCallPart, IDS, IDS, ARGUMENTS, cache=MARKS)
 USERS = st.tuples(st.lists(RESULTS, max_size=2), st.lists(TEXTS | PICTURES | FILES, min_size=1, max_size=2)).map(
-    lambda parts: Turn("user", (*parts[0], *parts[1]))
+    lambda parts: Message("user", (*parts[0], *parts[1]))
 )
 ASSISTANTS = st.lists(THOUGHTS | TEXTS | USES, min_size=1, max_size=3).map(
-    lambda parts: Turn("assistant", tuple(parts))
+    lambda parts: Message("assistant", tuple(parts))
 )
-SYSTEMS = st.lists(TEXTS, min_size=1, max_size=2).map(lambda parts: Turn("system", tuple(parts)))
+SYSTEMS = st.lists(TEXTS, min_size=1, max_size=2).map(lambda parts: Message("system", tuple(parts)))
 TURNS = st.tuples(
     st.lists(SYSTEMS, max_size=1), st.lists(st.tuples(USERS, ASSISTANTS), max_size=2), USERS
 ).map(lambda said: (*said[0], *(turn for pair in said[1] for turn in pair), said[2]))  # fmt: skip
@@ -356,7 +359,7 @@ TOOLS = st.lists(
     st.builds(Tool, IDS, st.none() | WORDS, SCHEMAS, st.none() | st.just(value=True), MARKS), max_size=2
 ).map(tuple)
 SAID = st.builds(
-    Conversation,
+    ChatRequest,
     TURNS,
     max_tokens=st.integers(1, 99_999),
     temperature=st.none() | st.floats(0, 1),
@@ -365,24 +368,24 @@ SAID = st.builds(
     tools=TOOLS,
     tool_choice=st.none(),
     parallel_tools=st.none(),
-    format=st.none() | st.builds(Format, st.just("schema"), SCHEMAS),
+    format=st.none() | st.builds(ResponseFormat, st.just("schema"), SCHEMAS),
     thinking_tokens=st.none() | st.just(0),
     user=st.none() | WORDS,
 )
 
 
 @given(SAID)
-def test_what_both_can_say_comes_back_as_it_was(conversation: Conversation) -> None:
+def test_what_both_can_say_comes_back_as_it_was(conversation: ChatRequest) -> None:
     body = write_body(conversation, OLD, stream=False)
     assert read_conversation(read_messages_call(orjson.loads(orjson.dumps(body))).body) == conversation
 
 
 @given(
-    st.sampled_from(["auto", "none", "required"]) | st.just(NamedTool("f")),
+    st.sampled_from(["auto", "none", "required"]) | st.just(ForcedTool("f")),
     st.none() | st.just(value=False),
 )
 def test_so_does_a_choice_beside_tools(choice: Any, parallel: bool | None) -> None:
-    said = Conversation((HI,), max_tokens=1, tools=(TOOL,), tool_choice=choice, parallel_tools=parallel)
+    said = ChatRequest((HI,), max_tokens=1, tools=(TOOL,), tool_choice=choice, parallel_tools=parallel)
     expected = attrs.evolve(said, parallel_tools=None) if choice == "none" else said
     assert read_conversation(write_body(said, OLD, stream=False)) == expected
 
@@ -390,9 +393,9 @@ def test_so_does_a_choice_beside_tools(choice: Any, parallel: bool | None) -> No
 # And whatever the hub says, what is written keeps to the rules.
 
 ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
-ANY_TEXTS = st.builds(Text, ANY_TEXT | st.sampled_from(["", " ", "\n"]), MARKS)
+ANY_TEXTS = st.builds(TextPart, ANY_TEXT | st.sampled_from(["", " ", "\n"]), MARKS)
 ANY_BLOBS = st.builds(
-    Blob,
+    MediaPart,
     st.sampled_from(["image", "image", "file", "audio"]),
     st.none() | st.sampled_from(["image/png", "application/pdf", "text/plain", "x/y"]),
     st.none() | st.sampled_from(["AAAA", "JVBERi0=", "d29yZHM=", "é"]),
@@ -401,20 +404,20 @@ ANY_BLOBS = st.builds(
 ANY_PARTS = (
     ANY_TEXTS
     | ANY_BLOBS
-    | st.builds(Thought, ANY_TEXT, st.none() | ANY_TEXT, st.none() | ANY_TEXT)
-    | st.builds(ToolUse, ANY_TEXT, ANY_TEXT, ANY_TEXT | ARGUMENTS)
-    | st.builds(ToolResult, ANY_TEXT, st.lists(ANY_TEXTS | ANY_BLOBS, max_size=2).map(tuple), st.booleans())
+    | st.builds(ReasoningPart, ANY_TEXT, st.none() | ANY_TEXT, st.none() | ANY_TEXT)
+    | st.builds(ToolCallPart, ANY_TEXT, ANY_TEXT, ANY_TEXT | ARGUMENTS)
+    | st.builds(ToolResultPart, ANY_TEXT, st.lists(ANY_TEXTS | ANY_BLOBS, max_size=2).map(tuple), st.booleans())
 )
 ANY_TURNS = st.lists(
     st.builds(
-        Turn,
+        Message,
         st.sampled_from(["system", "user", "user", "assistant"]),
         st.lists(ANY_TEXTS | ANY_TEXTS | ANY_PARTS, max_size=3).map(tuple),
     ),
     max_size=5,
 ).map(tuple)
 ANYTHING = st.builds(
-    Conversation,
+    ChatRequest,
     ANY_TURNS,
     max_tokens=st.none() | st.integers(1, 99_999),
     temperature=st.none() | st.floats(0, 2),
@@ -423,7 +426,7 @@ ANYTHING = st.builds(
     tools=TOOLS,
     tool_choice=st.none() | st.sampled_from(["auto", "none", "required"]),
     parallel_tools=st.none() | st.booleans(),
-    format=st.none() | st.builds(Format, st.sampled_from(["json", "schema"]), st.none() | OBJECTS),
+    format=st.none() | st.builds(ResponseFormat, st.sampled_from(["json", "schema"]), st.none() | OBJECTS),
     thinking_tokens=st.none() | st.integers(0, 99_999),
     effort=st.none() | st.sampled_from(["none", "minimal", "low", "medium", "high", "xhigh", "max"]),
     user=st.none() | ANY_TEXT,
@@ -431,7 +434,7 @@ ANYTHING = st.builds(
 
 
 @given(ANYTHING, st.sampled_from(MODELS))
-def test_whatever_is_said_is_refused_by_name_or_written_by_the_rules(conversation: Conversation, model: str) -> None:
+def test_whatever_is_said_is_refused_by_name_or_written_by_the_rules(conversation: ChatRequest, model: str) -> None:
     try:
         body = write_body(conversation, model, stream=False)
     except InvalidRequest as refused:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats.anthropic.response import (
     read_answer,
     read_count_answer,
@@ -24,34 +24,36 @@ from gateway.formats.anthropic.response import (
 )
 from gateway.formats.chat import (
     ENDED,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    Started,
+    MessageStart,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ThoughtRedacted,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 from gateway.formats.prompt_tokens import estimate_prompt
 from tests.support.anthropic_cassettes import MESSAGE, MODEL, SAID
 
-CALL = Call("messages", "m", {"messages": [{"role": "user", "content": "four words a line " * 20}]}, prompt_bound=400)
+CALL = InferenceRequest(
+    "messages", "m", {"messages": [{"role": "user", "content": "four words a line " * 20}]}, prompt_bound=400
+)
 EVENTS: list[Event] = [
-    Started("msg_013Zva2CMHLNnXjNJJKqJ2EF", MODEL),
-    ThoughtDelta("Let me see"),
-    ThoughtSigned("WaUjzkypQ2mUEVM36O2TxuC06KN8xyfbJwyem2dw3URve"),
-    ThoughtRedacted("EmwKAhgB"),
+    MessageStart("msg_013Zva2CMHLNnXjNJJKqJ2EF", MODEL),
+    ReasoningDelta("Let me see"),
+    ReasoningSignature("WaUjzkypQ2mUEVM36O2TxuC06KN8xyfbJwyem2dw3URve"),
+    RedactedReasoning("EmwKAhgB"),
     TextDelta("Hi! My name is Claude."),
-    ToolStarted(0, "toolu_01A09q90qw90lq917835lq9", "get_weather"),
-    ToolDelta(0, '{"city":"SF"}'),
-    ToolStarted(1, "toolu_02", "now"),
-    ToolDelta(1, "{}"),
-    Finished("tool_calls"),
-    Used(Usage(2150, 503, 5, "upstream", written_tokens=50), 17),
+    ToolCallStart(0, "toolu_01A09q90qw90lq917835lq9", "get_weather"),
+    ToolCallDelta(0, '{"city":"SF"}'),
+    ToolCallStart(1, "toolu_02", "now"),
+    ToolCallDelta(1, "{}"),
+    ChoiceFinished("tool_calls"),
+    UsageReport(Usage(2150, 503, 5, "upstream", written_tokens=50), 17),
     ENDED,
 ]
 KINDS = st.sampled_from(["error", "text", "tool_use", "thinking"])
@@ -104,14 +106,14 @@ def test_a_message_is_read_as_what_happened() -> None:
 @pytest.mark.parametrize("raw", NO_MESSAGES)
 def test_what_is_no_message_is_a_fault(raw: bytes) -> None:
     for read in (read_answer, lambda raw: read_passed_answer(raw, CALL)):
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             read(raw)
 
 
 def test_a_fault_has_the_providers_words_and_no_secrets() -> None:
     raw = orjson.dumps({"type": "error", "error": {"message": "Overloaded at https://10.0.0.1/ for hunter-of-keys"}})
     for read in (read_answer, lambda raw, secrets: read_passed_answer(raw, CALL, secrets), read_count_answer):
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(ProviderBadResponse) as caught:
             read(raw, ["hunter-of-keys"])
         assert "Overloaded" in caught.value.message
         assert "10.0.0.1" not in caught.value.message
@@ -134,41 +136,41 @@ def test_a_fault_has_the_providers_words_and_no_secrets() -> None:
     ],
 )
 def test_a_reason_is_read(said: object, reason: str) -> None:
-    (finished,) = [event for event in read_answer(dump(stop_reason=said)) if isinstance(event, Finished)]
+    (finished,) = [event for event in read_answer(dump(stop_reason=said)) if isinstance(event, ChoiceFinished)]
     assert (finished.reason, finished.stop_sequence) == (reason, None)
 
 
 def test_an_answer_without_calls_and_without_a_reason_stopped() -> None:
-    assert read_answer(b'{"content":[]}') == [Started("", ""), Finished("stop"), ENDED]
+    assert read_answer(b'{"content":[]}') == [MessageStart("", ""), ChoiceFinished("stop"), ENDED]
 
 
 def test_a_stop_sequence_is_read() -> None:
     raw = dump(content=[], stop_reason="stop_sequence", stop_sequence="END")
-    assert Finished("stop", 0, "END") in read_answer(raw)
-    assert Finished("stop") in read_answer(dump(stop_reason="stop_sequence", stop_sequence=5))
+    assert ChoiceFinished("stop", 0, "END") in read_answer(raw)
+    assert ChoiceFinished("stop") in read_answer(dump(stop_reason="stop_sequence", stop_sequence=5))
 
 
 @pytest.mark.parametrize("block", [None, 5, "x", [], {}, {"type": []}, {"type": "text"}, {"type": "text", "text": 5},
                                    {"type": "thinking", "thinking": None, "signature": 5},
                                    {"type": "redacted_thinking", "data": {}}])  # fmt: skip
 def test_a_block_that_says_nothing_is_left_out(block: object) -> None:
-    assert read_answer(dump(content=[block]))[1:-2] == [Finished("tool_calls")]
+    assert read_answer(dump(content=[block]))[1:-2] == [ChoiceFinished("tool_calls")]
 
 
 @pytest.mark.parametrize("said", [None, "x", [], 5])
 def test_a_call_without_arguments_has_an_empty_object(said: object) -> None:
     block = {"type": "tool_use", "name": "x", "input": said}
     assert read_answer(dump(content=[block]))[1:3] == [
-        ToolStarted(0, "toolu_013Zva2CMHLNnXjNJJKqJ2EF_0", "x"),
-        ToolDelta(0, "{}"),
+        ToolCallStart(0, "toolu_013Zva2CMHLNnXjNJJKqJ2EF_0", "x"),
+        ToolCallDelta(0, "{}"),
     ]
 
 
 def test_what_a_client_could_not_run_is_a_fault() -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_answer(dump(content=[{"type": "tool_use", "id": "t", "input": {}}]))
     deep = b'{"content":[{"type":"tool_use","id":"t","name":"x","input":{"a":' + b"[" * 500 + b"]" * 500 + b"}}]}"
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_answer(deep)
     assert read_passed_answer(deep, CALL) == Usage(estimate_prompt(CALL), 0, 0, "estimate")
 
@@ -178,13 +180,13 @@ def test_any_json_is_a_message_or_a_fault(value: Any, block: Any, usage: Any) ->
     for said in (value, {"content": [block, value], "usage": usage, "stop_reason": block}):
         raw = orjson.dumps(said)
         for read in (read_answer, lambda raw: read_passed_answer(raw, CALL), read_count_answer):
-            with contextlib.suppress(UpstreamError):
+            with contextlib.suppress(ProviderBadResponse):
                 assert read(raw) is not None
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_message_or_a_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_answer(raw)
 
 
@@ -256,7 +258,7 @@ def test_the_client_library_takes_what_is_written(name: str) -> None:
         event.text for event in events if isinstance(event, TextDelta)
     )
     assert message.stop_reason is not None
-    (used,) = [event.usage for event in events if isinstance(event, Used)]
+    (used,) = [event.usage for event in events if isinstance(event, UsageReport)]
     assert message.usage.output_tokens == used.completion_tokens
 
 
@@ -271,20 +273,26 @@ def test_the_client_library_takes_what_is_written(name: str) -> None:
     ],
 )
 def test_arguments_are_written_as_an_object(arguments: str, written: dict[str, Any]) -> None:
-    events = [ToolStarted(0, "", "f"), ToolDelta(0, arguments), Finished("length")]
+    events = [ToolCallStart(0, "", "f"), ToolCallDelta(0, arguments), ChoiceFinished("length")]
     value = orjson.loads(write_answer(events, model="m", message_id="msg_9"))
     assert value["content"] == [{"type": "tool_use", "id": "toolu_9_0", "name": "f", "input": written}]
     assert value["stop_reason"] == "max_tokens"
 
 
 def test_nothing_is_added_to_arguments_that_were_whole_when_the_next_block_began() -> None:
-    events = [ToolStarted(0, "t", "f"), ToolDelta(0, '{"a":1}'), TextDelta("b"), ToolDelta(0, "}"), Finished("stop")]
+    events = [
+        ToolCallStart(0, "t", "f"),
+        ToolCallDelta(0, '{"a":1}'),
+        TextDelta("b"),
+        ToolCallDelta(0, "}"),
+        ChoiceFinished("stop"),
+    ]
     value = orjson.loads(write_answer(events, model="m", message_id="x"))
     assert value["content"][0]["input"] == {"a": 1}
 
 
 def test_only_the_first_answer_is_written() -> None:
-    events = [TextDelta("b", 1), Finished("length", 1), TextDelta("a"), Finished("stop"), ENDED]
+    events = [TextDelta("b", 1), ChoiceFinished("length", 1), TextDelta("a"), ChoiceFinished("stop"), ENDED]
     value = orjson.loads(write_answer(events, model="m", message_id="x"))
     assert (value["id"], value["content"], value["stop_reason"]) == (
         "msg_x",
@@ -294,9 +302,9 @@ def test_only_the_first_answer_is_written() -> None:
 
 
 def test_a_fault_is_raised() -> None:
-    fault = UpstreamError("no")
-    with pytest.raises(UpstreamError) as caught:
-        write_answer([TextDelta("a"), Failed(fault)], model="m", message_id="x")
+    fault = ProviderBadResponse("no")
+    with pytest.raises(ProviderBadResponse) as caught:
+        write_answer([TextDelta("a"), StreamError(fault)], model="m", message_id="x")
     assert caught.value is fault
 
 
@@ -309,5 +317,5 @@ def test_a_count_is_read_and_written() -> None:
     "raw", [b"", b"[]", b"{}", b'{"input_tokens":-1}', b'{"input_tokens":"5"}', b'{"input_tokens":5.0}']
 )
 def test_what_is_no_count_is_a_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_count_answer(raw)

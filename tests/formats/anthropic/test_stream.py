@@ -13,27 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.anthropic.stream import MAX_HELD, MAX_OPEN, MessagesReader, MessagesWriter
+from gateway.formats.anthropic.stream import MAX_HELD, MAX_OPEN, MessagesStreamParser, MessagesStreamSerializer
 from gateway.formats.chat import (
     ENDED,
-    Ended,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
     RefusalDelta,
-    Started,
+    StreamEnd,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ThoughtRedacted,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
-from gateway.formats.stream import Translation
+from gateway.formats.stream import TranslatingStream
 from tests.support import anthropic_cassettes as tape
 from tests.support.format_calls import call_of
 
@@ -59,7 +59,7 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
 
 
 def read(*pieces: bytes) -> list[Event]:
-    reader = MessagesReader()
+    reader = MessagesStreamParser()
     return [event for piece in pieces for event in reader.feed(piece)]
 
 
@@ -88,19 +88,19 @@ def test_the_same_is_said_byte_by_byte(end: bytes, name: str) -> None:
 
 @given(st.lists(JSON, max_size=6), st.booleans())
 def test_any_json_is_read_or_a_fault(values: list[Any], ends: bool) -> None:
-    reader = MessagesReader()
+    reader = MessagesStreamParser()
     events = reader.feed(b"".join(b"data: " + orjson.dumps(value) + b"\n\n" for value in values))
-    assert not any(isinstance(event, (Failed, Ended)) for event in events[:-1])
+    assert not any(isinstance(event, (StreamError, StreamEnd)) for event in events[:-1])
     try:
         events += reader.finish() if ends else []
-    except UpstreamError:
+    except ProviderBadResponse:
         assert not events or events[-1] != ENDED
 
 
 @given(st.lists(st.binary(max_size=60) | st.sampled_from([tape.HELLO, b"\n\n", b"data: "]), max_size=6))
 def test_any_bytes_are_read_or_a_fault(pieces: list[bytes]) -> None:
     for event in read(*pieces):
-        if isinstance(event, Failed):
+        if isinstance(event, StreamError):
             assert event.fault.phase == "stream"
 
 
@@ -124,17 +124,17 @@ def test_nothing_is_said_after_the_end(late: bytes) -> None:
 def test_an_error_event_is_a_fault_in_the_providers_words(error: bytes, words: str) -> None:
     *before, last = read(tape.begin("msg_1") + error + tape.STOP)
     assert before == [tape.begun("msg_1")]
-    assert isinstance(last, Failed)
-    assert isinstance(last.fault, UpstreamError)
+    assert isinstance(last, StreamError)
+    assert isinstance(last.fault, ProviderBadResponse)
     assert words in last.fault.message
     assert last.fault.phase == "stream"
 
 
 def test_a_fault_tells_no_address_and_no_key() -> None:
-    reader = MessagesReader(["hunter-of-keys"])
+    reader = MessagesStreamParser(["hunter-of-keys"])
     error = tape.event("error", error={"type": "api_error", "message": "at https://10.0.0.1/x for hunter-of-keys"})
     (failed,) = reader.feed(error)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, StreamError)
     assert "10.0.0.1" not in failed.fault.message
     assert "hunter" not in failed.fault.message
 
@@ -142,7 +142,7 @@ def test_a_fault_tells_no_address_and_no_key() -> None:
 @pytest.mark.parametrize("payload", [b"{", b"[DONE]", b"5", b"[]", b"null", b'"x"', b"\xff", b"[" * 2000])
 def test_an_event_that_makes_no_sense_is_a_fault(payload: bytes) -> None:
     events = read(tape.begin("msg_1") + b"event: content_block_delta\ndata: " + payload + b"\n\n")
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], StreamError)
 
 
 @pytest.mark.parametrize("missing", [{}, {"message": 5, "content_block": "x", "delta": []}])
@@ -159,48 +159,48 @@ def test_a_delta_that_says_nothing_is_left_out(delta: dict[str, Any]) -> None:
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    reader = MessagesReader()
+    reader = MessagesStreamParser()
     piece = b"x" * (1024 * 1024)
     said = [event for _ in range(sse.MAX_EVENT_BYTES // len(piece) + 1) for event in reader.feed(piece)]
-    assert isinstance(said[0], Failed)
-    with pytest.raises(UpstreamError):
+    assert isinstance(said[0], StreamError)
+    with pytest.raises(ProviderBadResponse):
         reader.finish()
 
 
 @pytest.mark.parametrize("block", [{}, {"name": ""}, {"name": 5}])
 def test_a_call_of_a_tool_without_a_name_is_a_fault(block: dict[str, Any]) -> None:
     (failed,) = read(tape.start(0, "tool_use", id="toolu_1", input={}, **block))
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, StreamError)
 
 
 def test_arguments_nested_too_deep_are_a_fault() -> None:
     raw = b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"x","input":{"a":'
     (failed,) = read(raw + b"[" * 500 + b"]" * 500 + b"}}}\n\n")
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, StreamError)
 
 
 def test_blocks_without_an_end_are_a_fault() -> None:
     events = read(b"".join(tape.start(index, "text", text="") for index in range(MAX_OPEN + 1)))
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], StreamError)
     assert events[-1].fault.phase == "stream"
 
 
 def test_a_call_without_any_id_is_named_after_our_own_answer() -> None:
     block = tape.start(0, "tool_use", name="x", input={}) + tape.stop(0)
-    reader = MessagesReader(answer_id="req_1")
+    reader = MessagesStreamParser(answer_id="req_1")
     said = reader.feed(tape.event("message_start", message={}) + block)
-    assert [event.id for event in said if isinstance(event, Started | ToolStarted)] == ["", "toolu_req_1_0"]
+    assert [event.id for event in said if isinstance(event, MessageStart | ToolCallStart)] == ["", "toolu_req_1_0"]
 
 
 def test_a_call_without_an_id_gets_one_of_its_own() -> None:
     block = tape.start(0, "tool_use", name="x", input={}) + tape.stop(0)
-    started = [event for event in read(tape.begin("msg_7") + block + block) if isinstance(event, ToolStarted)]
+    started = [event for event in read(tape.begin("msg_7") + block + block) if isinstance(event, ToolCallStart)]
     assert [(call.index, call.id) for call in started] == [(0, "toolu_7_0"), (1, "toolu_7_1")]
 
 
 def test_arguments_a_call_begins_with_give_way_to_those_that_follow() -> None:
     raw = tape.start(0, "tool_use", id="t", name="x", input={"a": 1}) + tape.arguments(0, '{"a"', ":2}") + tape.stop(0)
-    assert read(raw)[1:] == [ToolDelta(0, '{"a"'), ToolDelta(0, ":2}")]
+    assert read(raw)[1:] == [ToolCallDelta(0, '{"a"'), ToolCallDelta(0, ":2}")]
 
 
 def test_blocks_that_were_never_stopped_are_still_said() -> None:
@@ -211,19 +211,19 @@ def test_blocks_that_were_never_stopped_are_still_said() -> None:
         + tape.start(1, "tool_use", id="u", name="y", input={})
     )
     assert read(blocks + tape.finish("tool_use", output_tokens=1) + tape.STOP) == [
-        ThoughtDelta("hm"),
-        ToolStarted(0, "t", "x"),
-        ToolDelta(0, '{"a":1}'),
-        ToolStarted(1, "u", "y"),
-        ThoughtSigned("s"),
-        ToolDelta(1, "{}"),
-        Finished("tool_calls"),
+        ReasoningDelta("hm"),
+        ToolCallStart(0, "t", "x"),
+        ToolCallDelta(0, '{"a":1}'),
+        ToolCallStart(1, "u", "y"),
+        ReasoningSignature("s"),
+        ToolCallDelta(1, "{}"),
+        ChoiceFinished("tool_calls"),
         ENDED,
     ]
 
 
 def test_an_end_mark_alone_ends_the_answer() -> None:
-    assert read(tape.begin("m") + tape.words("a") + tape.STOP)[1:] == [TextDelta("a"), Finished("stop"), ENDED]
+    assert read(tape.begin("m") + tape.words("a") + tape.STOP)[1:] == [TextDelta("a"), ChoiceFinished("stop"), ENDED]
 
 
 def test_a_type_is_read_from_the_name_where_the_data_has_none() -> None:
@@ -274,14 +274,14 @@ def test_the_type_in_the_data_wins_over_the_name() -> None:
 )
 def test_usage_is_laid_over_the_beginnings(begun: Any, final: dict[str, Any], expected: Usage | None) -> None:
     raw = tape.event("message_start", message={"id": "m", "usage": begun})
-    said = [event.usage for event in read(raw + tape.finish("end_turn", **final)) if isinstance(event, Used)]
+    said = [event.usage for event in read(raw + tape.finish("end_turn", **final)) if isinstance(event, UsageReport)]
     assert said == ([] if expected is None else [expected])
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": -1}, "x", [1]])
 def test_a_beginning_without_a_count_has_no_usage(usage: Any) -> None:
     raw = tape.event("message_start", message={"id": "m", "model": "x", "usage": usage})
-    assert read(raw) == [Started("m", "x")]
+    assert read(raw) == [MessageStart("m", "x")]
 
 
 def test_a_reason_counts_once_and_the_last_usage_counts() -> None:
@@ -291,7 +291,7 @@ def test_a_reason_counts_once_and_the_last_usage_counts() -> None:
     )  # fmt: skip
     assert read(tape.begin("m") + deltas)[1:] == [
         tape.used(25, 1),
-        Finished("stop"),
+        ChoiceFinished("stop"),
         tape.used(25, 2),
         tape.used(25, 3),
     ]
@@ -300,7 +300,7 @@ def test_a_reason_counts_once_and_the_last_usage_counts() -> None:
 @pytest.mark.parametrize("rest", [b"", b"\n", tape.STOP[:-1], tape.STOP[:-2]])
 def test_a_stream_that_lacks_only_its_end_mark_is_whole(rest: bytes) -> None:
     for raw, events in tape.SAID.values():
-        reader = MessagesReader()
+        reader = MessagesStreamParser()
         said = reader.feed(raw.removesuffix(tape.STOP) + rest)
         assert [*said, *reader.finish()] == events
         assert reader.finish() == []
@@ -311,25 +311,25 @@ def test_a_stream_that_lacks_only_its_end_mark_is_whole(rest: bytes) -> None:
 def test_a_stream_that_is_cut_before_is_a_fault(stream: tuple[bytes, list[Event]], place: int) -> None:
     raw = stream[0].removesuffix(tape.STOP)
     raw = raw[: place % len(raw)]
-    reader = MessagesReader()
+    reader = MessagesStreamParser()
     assert ENDED not in reader.feed(raw)
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         reader.finish()
     assert caught.value.phase == "stream"
 
 
 def test_a_stream_cut_inside_a_block_is_a_fault_though_a_reason_was_given() -> None:
-    reader = MessagesReader()
+    reader = MessagesStreamParser()
     reader.feed(tape.begin("m") + tape.start(0, "text", text="") + tape.finish("end_turn", output_tokens=1))
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         reader.finish()
 
 
 def test_a_fault_is_raised_at_the_end_too() -> None:
-    reader = MessagesReader()
+    reader = MessagesStreamParser()
     (failed,) = reader.feed(tape.OVERLOADED)
-    assert isinstance(failed, Failed)
-    with pytest.raises(UpstreamError) as caught:
+    assert isinstance(failed, StreamError)
+    with pytest.raises(ProviderBadResponse) as caught:
         reader.finish()
     assert caught.value is failed.fault
 
@@ -338,14 +338,14 @@ def test_a_fault_is_raised_at_the_end_too() -> None:
 
 
 def write(events: Iterable[Event], name: str = "msg_ours") -> bytes:
-    writer = MessagesWriter("m", name)
+    writer = MessagesStreamSerializer("m", name)
     return b"".join(writer.write(event) for event in events)
 
 
 def parse(raw: bytes) -> list[dict[str, Any]]:
     """The events' data; each name is its data's type."""
     found = []
-    for event in sse.EventSplitter().split(raw):
+    for event in sse.SseSplitter().split(raw):
         name, data, *_ = event.split(b"\n")
         value = orjson.loads(data.removeprefix(b"data: "))
         assert name == b"event: " + value["type"].encode()
@@ -387,13 +387,13 @@ def test_what_was_read_is_written_as_the_client_knows_it(name: str) -> None:
 @pytest.mark.parametrize("name", tape.SAID)
 def test_what_was_written_is_read_again(name: str) -> None:
     begun, *rest = tape.SAID[name][1]
-    assert isinstance(begun, Started)
+    assert isinstance(begun, MessageStart)
     assert read(write([begun, *rest])) == [attrs.evolve(begun, model="m"), *rest]
 
 
 def test_a_stream_is_written_as_the_documentation_shows_it() -> None:
-    events = [Started("chatcmpl-1", "gpt"), TextDelta("a"), TextDelta("b"), Finished("stop")]
-    usage = Used(Usage(100, 7, 30, "upstream", written_tokens=20), 3)
+    events = [MessageStart("chatcmpl-1", "gpt"), TextDelta("a"), TextDelta("b"), ChoiceFinished("stop")]
+    usage = UsageReport(Usage(100, 7, 30, "upstream", written_tokens=20), 3)
     assert parse(write([*events, usage, ENDED])) == [
         {
             "type": "message_start",
@@ -425,9 +425,9 @@ def test_a_stream_is_written_as_the_documentation_shows_it() -> None:
 
 def test_every_event_is_written_when_it_happens() -> None:
     """Only the end of a text waits for what follows it, and the reason for the usage."""
-    writer = MessagesWriter("m", "x")
-    happened: list[Event] = [Started("", ""), TextDelta("a"), ToolStarted(0, "t", "f"), ToolDelta(0, "{}"),
-                             ToolStarted(1, "u", "f"), Finished("tool_calls"), tape.used(1, 1), ENDED]  # fmt: skip
+    writer = MessagesStreamSerializer("m", "x")
+    happened: list[Event] = [MessageStart("", ""), TextDelta("a"), ToolCallStart(0, "t", "f"), ToolCallDelta(0, "{}"),
+                             ToolCallStart(1, "u", "f"), ChoiceFinished("tool_calls"), tape.used(1, 1), ENDED]  # fmt: skip
     said = [
         [value["type"].removeprefix("content_block_") for value in parse(writer.write(event))] for event in happened
     ]
@@ -445,9 +445,9 @@ def test_every_event_is_written_when_it_happens() -> None:
 
 def test_calls_that_are_mixed_are_written_one_after_another() -> None:
     mixed = [
-        ToolStarted(0, "a", "f"), ToolDelta(0, '{"x"'), ToolStarted(1, "b", "g"), ToolDelta(1, '{"y"'),
-        ToolDelta(0, ":1}"), TextDelta("and"), ToolDelta(1, ":2}"), ToolStarted(2, "", "h"),
-        Finished("tool_calls"), ENDED,
+        ToolCallStart(0, "a", "f"), ToolCallDelta(0, '{"x"'), ToolCallStart(1, "b", "g"), ToolCallDelta(1, '{"y"'),
+        ToolCallDelta(0, ":1}"), TextDelta("and"), ToolCallDelta(1, ":2}"), ToolCallStart(2, "", "h"),
+        ChoiceFinished("tool_calls"), ENDED,
     ]  # fmt: skip
     raw = write(mixed, "msg_9")
     assert [value["index"] for value in parse(raw) if "index" in value] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3]
@@ -478,33 +478,35 @@ class Given:
 @pytest.mark.parametrize(
     ("begun", "more"),
     [
-        ([ToolStarted(0, "a", "f"), ToolDelta(0, "{"), ToolStarted(1, "b", "g")], ToolDelta(1, PIECE)),
-        ([ToolStarted(0, "a", "f"), ToolDelta(0, "{")], TextDelta(PIECE)),
-        ([ToolStarted(0, "a", "f"), ToolDelta(0, "{")], ToolDelta(0, PIECE)),
-        ([ToolStarted(0, "a", "f"), ToolDelta(0, "{")], ThoughtRedacted(PIECE)),
+        ([ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{"), ToolCallStart(1, "b", "g")], ToolCallDelta(1, PIECE)),
+        ([ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{")], TextDelta(PIECE)),
+        ([ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{")], ToolCallDelta(0, PIECE)),
+        ([ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{")], RedactedReasoning(PIECE)),
     ],
     ids=["another call", "text", "the call itself", "a sealed thought"],
 )
 def test_what_waits_for_a_call_to_end_is_bounded(begun: list[Event], more: Event) -> None:
-    writer = MessagesWriter("m", "msg_1")
-    gate = Translation(Given([*begun, *[more] * (1 + MAX_HELD // len(PIECE))]), writer, call_of(0))
+    writer = MessagesStreamSerializer("m", "msg_1")
+    gate = TranslatingStream(Given([*begun, *[more] * (1 + MAX_HELD // len(PIECE))]), writer, call_of(0))
     gate.feed(b"")
-    assert isinstance(gate.fault, UpstreamError)
+    assert isinstance(gate.fault, ProviderBadResponse)
 
 
 def test_what_has_been_written_is_not_held() -> None:
     whole = [
-        ThoughtDelta(PIECE), ThoughtSigned("s"), TextDelta(PIECE), ThoughtRedacted("z"), ToolStarted(0, "a", "f"),
-        ToolDelta(0, '{"x":"'), ToolDelta(0, PIECE), ToolDelta(0, '"}'),
+        ReasoningDelta(PIECE), ReasoningSignature("s"), TextDelta(PIECE), RedactedReasoning("z"), ToolCallStart(0, "a", "f"),
+        ToolCallDelta(0, '{"x":"'), ToolCallDelta(0, PIECE), ToolCallDelta(0, '"}'),
     ]  # fmt: skip
     often = 1 + MAX_HELD // len(PIECE)
-    gate = Translation(Given([*whole * often, Finished("stop"), ENDED]), MessagesWriter("m", "msg_1"), call_of(0))
+    gate = TranslatingStream(
+        Given([*whole * often, ChoiceFinished("stop"), ENDED]), MessagesStreamSerializer("m", "msg_1"), call_of(0)
+    )
     assert len(gate.feed(b"")) > 3 * MAX_HELD
     assert gate.ended
 
 
 def test_a_thought_without_a_signature_has_an_empty_one() -> None:
-    message = judge(write([Started("", ""), ThoughtDelta("hm"), TextDelta("a"), Finished("stop"), ENDED]))
+    message = judge(write([MessageStart("", ""), ReasoningDelta("hm"), TextDelta("a"), ChoiceFinished("stop"), ENDED]))
     assert blocks(message) == [
         {"type": "thinking", "thinking": "hm", "signature": ""},
         {"type": "text", "text": "a"},
@@ -512,8 +514,14 @@ def test_a_thought_without_a_signature_has_an_empty_one() -> None:
 
 
 def test_a_signed_thought_is_over() -> None:
-    events = [ThoughtDelta("a"), ThoughtSigned("1"), ThoughtDelta("b"), ThoughtSigned("2"), ThoughtRedacted("x")]
-    assert blocks(judge(write([*events, Finished("stop"), ENDED]))) == [
+    events = [
+        ReasoningDelta("a"),
+        ReasoningSignature("1"),
+        ReasoningDelta("b"),
+        ReasoningSignature("2"),
+        RedactedReasoning("x"),
+    ]
+    assert blocks(judge(write([*events, ChoiceFinished("stop"), ENDED]))) == [
         {"type": "thinking", "thinking": "a", "signature": "1"},
         {"type": "thinking", "thinking": "b", "signature": "2"},
         {"type": "redacted_thinking", "data": "x"},
@@ -522,9 +530,9 @@ def test_a_signed_thought_is_over() -> None:
 
 def test_a_refusal_is_text_and_what_has_no_place_is_left_out() -> None:
     events = [
-        TextDelta("a"), RefusalDelta("b"), TextDelta(""), PictureMade("image/png", "AA=="), TextDelta("second", 1),
-        ToolStarted(0, "t", "f", 1), ToolDelta(5, "{}"), Finished("length", 1), Finished("content_filter"),
-        TextDelta("late"), Finished("stop"), ENDED,
+        TextDelta("a"), RefusalDelta("b"), TextDelta(""), ImageOutput("image/png", "AA=="), TextDelta("second", 1),
+        ToolCallStart(0, "t", "f", 1), ToolCallDelta(5, "{}"), ChoiceFinished("length", 1), ChoiceFinished("content_filter"),
+        TextDelta("late"), ChoiceFinished("stop"), ENDED,
     ]  # fmt: skip
     message = judge(write(events))
     assert blocks(message) == [{"type": "text", "text": "ab"}]
@@ -534,32 +542,32 @@ def test_a_refusal_is_text_and_what_has_no_place_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("finished", "called", "reason", "sequence"),
     [
-        (Finished("stop"), False, "end_turn", None),
-        (Finished("stop", 0, "END"), False, "stop_sequence", "END"),
-        (Finished("length"), False, "max_tokens", None),
-        (Finished("length"), True, "max_tokens", None),
-        (Finished("tool_calls"), True, "tool_use", None),
-        (Finished("stop"), True, "tool_use", None),
+        (ChoiceFinished("stop"), False, "end_turn", None),
+        (ChoiceFinished("stop", 0, "END"), False, "stop_sequence", "END"),
+        (ChoiceFinished("length"), False, "max_tokens", None),
+        (ChoiceFinished("length"), True, "max_tokens", None),
+        (ChoiceFinished("tool_calls"), True, "tool_use", None),
+        (ChoiceFinished("stop"), True, "tool_use", None),
         (None, True, "tool_use", None),
         (None, False, "end_turn", None),
-        (Finished("content_filter"), False, "refusal", None),
+        (ChoiceFinished("content_filter"), False, "refusal", None),
     ],
 )
 def test_a_reason_is_written_in_this_dialects_words(
-    finished: Finished | None, called: bool, reason: str, sequence: str | None
+    finished: ChoiceFinished | None, called: bool, reason: str, sequence: str | None
 ) -> None:
-    events: list[Event] = [ToolStarted(0, "t", "f")] if called else [TextDelta("a")]
+    events: list[Event] = [ToolCallStart(0, "t", "f")] if called else [TextDelta("a")]
     message = judge(write([*events, *([finished] if finished else []), ENDED]))
     assert (message.stop_reason, message.stop_sequence) == (reason, sequence)
 
 
 def test_the_last_usage_is_written_wherever_it_came() -> None:
-    for order in itertools.permutations([tape.used(1, 1), Finished("stop"), TextDelta("a")]):
+    for order in itertools.permutations([tape.used(1, 1), ChoiceFinished("stop"), TextDelta("a")]):
         assert judge(write([tape.used(9, 9), *order, ENDED])).usage.output_tokens == 1
 
 
 def test_without_usage_the_beginnings_counts_stay() -> None:
-    usage = judge(write([Started("", "", usage=Usage(9, 1, 2, "upstream")), Finished("stop"), ENDED])).usage
+    usage = judge(write([MessageStart("", "", usage=Usage(9, 1, 2, "upstream")), ChoiceFinished("stop"), ENDED])).usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (7, 2, 0)
 
 
@@ -567,23 +575,23 @@ def test_without_usage_the_beginnings_counts_stay() -> None:
     ("said", "ours", "written"), [("msg_a", "x", "msg_a"), ("c-1", "x", "msg_x"), ("", "msg_x", "msg_x")]
 )
 def test_a_message_has_an_id_of_this_dialect(said: str, ours: str, written: str) -> None:
-    assert parse(write([Started(said, "")], ours))[0]["message"]["id"] == written
+    assert parse(write([MessageStart(said, "")], ours))[0]["message"]["id"] == written
 
 
 def test_a_fault_writes_nothing() -> None:
-    writer = MessagesWriter("m", "x")
-    assert writer.write(Failed(UpstreamError("no"))) == b""
+    writer = MessagesStreamSerializer("m", "x")
+    assert writer.write(StreamError(ProviderBadResponse("no"))) == b""
 
 
 EVENTS: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Started, st.text("ab"), st.text("ab")),
+    st.builds(MessageStart, st.text("ab"), st.text("ab")),
     st.builds(TextDelta, st.text("ab", max_size=2), st.integers(0, 1)),
-    st.builds(ThoughtDelta, st.text("ab", max_size=2)),
-    st.builds(ThoughtSigned, st.text("ab", max_size=2)),
-    st.builds(ThoughtRedacted, st.text("ab", max_size=2)),
-    st.builds(ToolStarted, st.integers(0, 2), st.text("ab", max_size=2), st.just("f")),
-    st.builds(ToolDelta, st.integers(0, 2), st.sampled_from(["{", "}", '{"a":1}', "x", ""])),
-    st.sampled_from([Finished("stop"), Finished("length", 1), tape.used(5, 5)]),
+    st.builds(ReasoningDelta, st.text("ab", max_size=2)),
+    st.builds(ReasoningSignature, st.text("ab", max_size=2)),
+    st.builds(RedactedReasoning, st.text("ab", max_size=2)),
+    st.builds(ToolCallStart, st.integers(0, 2), st.text("ab", max_size=2), st.just("f")),
+    st.builds(ToolCallDelta, st.integers(0, 2), st.sampled_from(["{", "}", '{"a":1}', "x", ""])),
+    st.sampled_from([ChoiceFinished("stop"), ChoiceFinished("length", 1), tape.used(5, 5)]),
 )
 
 
@@ -604,7 +612,7 @@ def test_any_events_become_blocks_one_after_another(events: list[Event]) -> None
 
 
 def test_a_translation_from_and_to_this_dialect_is_whole() -> None:
-    gate = Translation(MessagesReader(), MessagesWriter("m", "x"), call_of(4))
+    gate = TranslatingStream(MessagesStreamParser(), MessagesStreamSerializer("m", "x"), call_of(4))
     raw = gate.feed(tape.TOOL)
     assert gate.ended
     assert gate.read_usage() == Usage(472, 89, 0, "upstream")
@@ -612,8 +620,8 @@ def test_a_translation_from_and_to_this_dialect_is_whole() -> None:
 
 
 def test_a_translation_that_was_cut_counts_the_prompt_from_the_beginning() -> None:
-    gate = Translation(MessagesReader(), MessagesWriter("m", "x"), call_of(4000))
+    gate = TranslatingStream(MessagesStreamParser(), MessagesStreamSerializer("m", "x"), call_of(4000))
     gate.feed(tape.begin("m") + tape.start(0, "text", text="") + tape.text(0, "abcd" * 3))
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         gate.finish()
     assert gate.read_usage() == Usage(25, 3, 0, "estimate")

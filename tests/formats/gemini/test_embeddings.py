@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.gemini.embeddings import read_embeddings_answer, write_embeddings_body
 
 MODEL = "gemini-embedding-001"
@@ -32,8 +32,8 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def call(value: object, encoding: Literal["float", "base64"] = "float", **body: Any) -> Call:
-    return Call("embeddings", "m", {"input": value, **body}, encoding=encoding, prompt_bound=10)
+def call(value: object, encoding: Literal["float", "base64"] = "float", **body: Any) -> InferenceRequest:
+    return InferenceRequest("embeddings", "m", {"input": value, **body}, encoding=encoding, prompt_bound=10)
 
 
 def answer(*vectors: object, **extra: Any) -> bytes:
@@ -105,7 +105,7 @@ def test_a_count_is_believed_where_it_is_one(metadata: object, expected: Usage) 
 )  # fmt: skip
 def test_what_is_no_embedding_is_a_fault(raw: bytes) -> None:
     for encoding in ("float", "base64"):
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             read_embeddings_answer(raw, call("a", encoding), MODEL)  # type: ignore[arg-type]
 
 
@@ -113,6 +113,6 @@ def test_what_is_no_embedding_is_a_fault(raw: bytes) -> None:
 def test_any_json_is_embeddings_or_a_fault(value: Any, encoding: Any) -> None:
     try:
         raw, _ = read_embeddings_answer(orjson.dumps(value), call("a", encoding), MODEL)
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert len(orjson.loads(raw)["data"]) == 1

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.chat import EFFORT_TOKENS, Conversation, Format
+from gateway.formats.chat import EFFORT_TOKENS, ChatRequest, ResponseFormat
 from gateway.formats.gemini.generation_config import read_version, wants_signatures, write_config
 
 FLASH = "gemini-2.5-flash"
@@ -15,7 +15,7 @@ PRO_3, FLASH_3, FLASH_38 = "gemini-3.1-pro-preview", "gemini-3-flash-preview", "
 
 
 def config(model: str = FLASH, **options: Any) -> dict[str, Any]:
-    return write_config(Conversation((), **options), model)
+    return write_config(ChatRequest((), **options), model)
 
 
 def think(model: str, **options: Any) -> Any:
@@ -76,8 +76,8 @@ def test_a_seed_fits_32_bits_and_stays_where_it_does(seed: int) -> None:
 
 
 def test_a_format_is_a_media_type_and_a_schema() -> None:
-    assert config(format=Format("json")) == {"responseMimeType": "application/json"}
-    assert config(format=Format("schema", {"type": "object", "$schema": "x"}, "n", strict=True)) == {
+    assert config(format=ResponseFormat("json")) == {"responseMimeType": "application/json"}
+    assert config(format=ResponseFormat("schema", {"type": "object", "$schema": "x"}, "n", strict=True)) == {
         "responseMimeType": "application/json",
         "responseJsonSchema": {"type": "object"},
     }

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.capability import UNKNOWN, Capability
-from gateway.domain.image import Pictures
-from gateway.errors import ImageBlocked, InvalidRequest, UpstreamError
+from gateway.domain.image import Images
+from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES, read_shape
-from gateway.formats.gemini.images import GeminiPainter
+from gateway.formats.gemini.images import GeminiImageBackend
 from gateway.formats.prompt_tokens import estimate_prompt
 from gateway.providers.gemini import GEMINI
 from tests.support.corrupt_json import spoilt
@@ -32,8 +32,8 @@ PNG = draw()
 BASE64 = base64.b64encode(PNG).decode()
 
 
-def paint(call: Any = None, capability: Capability = UNKNOWN) -> GeminiPainter:
-    painter = GeminiPainter(call or picture_call(), MODEL, "mark", capability)
+def paint(call: Any = None, capability: Capability = UNKNOWN) -> GeminiImageBackend:
+    painter = GeminiImageBackend(call or picture_call(), MODEL, "mark", capability)
     painter.begin(1)
     return painter
 
@@ -56,13 +56,13 @@ def test_what_is_asked_is_heard(prompt: str, size: str | None, sources: list[int
     """Prompt, ratio and pictures arrive as they were asked for, in their order."""
     pictures = tuple(draw(shade=shade) for shade in sources)
     call = picture_call(prompt, size=size, files=tuple(map(upload, pictures)))
-    heard = read_question(read_sent(GeminiPainter(call, MODEL, "mark", UNKNOWN).begin(1)))
+    heard = read_question(read_sent(GeminiImageBackend(call, MODEL, "mark", UNKNOWN).begin(1)))
     assert (heard.prompt, heard.sources) == (prompt, pictures)
     assert (f"{SIZES[heard.size][0]}x{SIZES[heard.size][1]}" if heard.size else None) == size
 
 
 def test_no_size_leaves_the_shape_to_the_model() -> None:
-    sent = read_sent(GeminiPainter(picture_call(), MODEL, "mark", UNKNOWN).begin(1))
+    sent = read_sent(GeminiImageBackend(picture_call(), MODEL, "mark", UNKNOWN).begin(1))
     assert sent["generationConfig"] == {"responseModalities": ["TEXT", "IMAGE"]}
 
 
@@ -77,7 +77,7 @@ def test_no_size_leaves_the_shape_to_the_model() -> None:
     ],
 )
 def test_a_size_is_told_as_ratio_and_tier(size: str, config: dict[str, str]) -> None:
-    sent = read_sent(GeminiPainter(picture_call(size=size), "gemini-3.1-flash-image", "mark", UNKNOWN).begin(1))
+    sent = read_sent(GeminiImageBackend(picture_call(size=size), "gemini-3.1-flash-image", "mark", UNKNOWN).begin(1))
     assert sent["generationConfig"]["imageConfig"] == config
 
 
@@ -101,13 +101,13 @@ def test_every_size_has_the_shape_of_its_ratio() -> None:
 )
 def test_what_it_has_no_words_for_is_refused_by_name(call: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        GeminiPainter(call, MODEL, "mark", UNKNOWN).begin(1)
+        GeminiImageBackend(call, MODEL, "mark", UNKNOWN).begin(1)
     assert refused.value.param == param
 
 
 def test_several_pictures_at_once_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="'n' must be 1"):
-        GeminiPainter(picture_call(), MODEL, "mark", UNKNOWN).begin(2)
+        GeminiImageBackend(picture_call(), MODEL, "mark", UNKNOWN).begin(2)
 
 
 def test_the_sizes_that_are_allowed_are_told() -> None:
@@ -117,7 +117,7 @@ def test_the_sizes_that_are_allowed_are_told() -> None:
 
 def test_shades_of_how_are_left_out() -> None:
     fields = {"quality": "high", "style": "vivid", "moderation": "low", "user": "u", "background": "opaque"}
-    heard = read_question(read_sent(GeminiPainter(picture_call(**fields), MODEL, "mark", UNKNOWN).begin(1)))
+    heard = read_question(read_sent(GeminiImageBackend(picture_call(**fields), MODEL, "mark", UNKNOWN).begin(1)))
     assert heard.prompt == "a cat"
 
 
@@ -139,7 +139,7 @@ def test_a_picture_of_a_thought_is_not_the_answer() -> None:
     draft = base64.b64encode(draw(shade=7)).decode()
     told = paint().read(answer(inline(draft, thought=True), inline()), ())
     assert [picture.data for picture in told.items] == [BASE64]
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         paint().read(answer(inline(draft, thought=True)), ())
 
 
@@ -195,12 +195,12 @@ def test_the_blocks_of_the_vendor_are_blocks(blocked: Any) -> None:
     ],
 )
 def test_an_answer_without_a_picture_says_why(raw: bytes, message: str) -> None:
-    with pytest.raises(UpstreamError, match=message):
+    with pytest.raises(ProviderBadResponse, match=message):
         paint().read(raw, ())
 
 
 def test_what_the_model_says_is_masked() -> None:
-    with pytest.raises(UpstreamError) as fault:
+    with pytest.raises(ProviderBadResponse) as fault:
         paint().read(answer({"text": "the key is hush-hush-hush"}), ("hush-hush-hush",))
     assert "hush" not in fault.value.message
 
@@ -210,16 +210,16 @@ def test_what_the_model_says_is_masked() -> None:
 def test_junk_anywhere_is_a_fault_or_no_matter(value: Any) -> None:
     try:
         told = paint().read(orjson.dumps(value), ())
-    except (UpstreamError, ImageBlocked):
+    except (ProviderBadResponse, ImageBlocked):
         return
-    assert isinstance(told, Pictures)
+    assert isinstance(told, Images)
     assert told.items
     assert all(base64.b64decode(picture.data or "", validate=True) for picture in told.items)
 
 
 @given(st.binary(max_size=40))
 def test_garbage_is_a_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         paint().read(raw, ())
 
 
@@ -230,7 +230,7 @@ def test_a_large_picture_is_read() -> None:
 
 
 def test_the_fake_refuses_what_the_vendor_refuses() -> None:
-    sent = read_sent(GeminiPainter(picture_call(size="2048x2048"), MODEL, "mark", UNKNOWN).begin(1))
+    sent = read_sent(GeminiImageBackend(picture_call(size="2048x2048"), MODEL, "mark", UNKNOWN).begin(1))
     with pytest.raises(Refused, match="imageSize"):
         read_question(sent)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.model_info import Listed
-from gateway.errors import UpstreamError
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import ProviderBadResponse
 from gateway.formats.gemini.models import read_models
 
 NOW = 1_750_000_000
@@ -26,7 +26,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def read(value: Any) -> list[Listed]:
+def read(value: Any) -> list[ModelInfo]:
     return read_models(orjson.dumps(value), owned_by="google", now_s=NOW)
 
 
@@ -49,7 +49,7 @@ def test_what_can_be_called_is_listed_without_its_prefix() -> None:
         },
     )
     names = ("gemini-3.8-flash", "gemini-embedding-001", "veo-3.1-generate-preview")
-    assert listed == [Listed(name, NOW, "google") for name in names]
+    assert listed == [ModelInfo(name, NOW, "google") for name in names]
 
 
 def test_a_model_that_does_not_say_what_it_can_is_listed() -> None:
@@ -73,7 +73,7 @@ def test_a_list_of_nothing_is_a_list() -> None:
     "raw", [b"", b"<html>", b"[]", b"null", b"{}", b'{"models":null}', b'{"models":{}}', b'{"error":{"code":403}}']
 )
 def test_an_answer_without_a_list_is_a_failed_listing_and_not_an_empty_one(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_models(raw, owned_by="google", now_s=NOW)
 
 
@@ -81,6 +81,6 @@ def test_an_answer_without_a_list_is_a_failed_listing_and_not_an_empty_one(raw: 
 def test_any_json_is_a_list_of_models_or_a_fault(value: Any) -> None:
     try:
         models = read(value)
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert all(found.id for found in models)

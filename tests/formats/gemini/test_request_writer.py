@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat import (
     GEMINI_MARK,
-    Blob,
-    Conversation,
-    NamedTool,
+    ChatRequest,
+    ForcedTool,
+    MediaPart,
+    Message,
     Part,
-    Text,
-    Thought,
-    ThoughtSigned,
+    ReasoningPart,
+    ReasoningSignature,
+    TextPart,
     Tool,
-    ToolDelta,
-    ToolResult,
-    ToolStarted,
-    ToolUse,
-    Turn,
+    ToolCallDelta,
+    ToolCallPart,
+    ToolCallStart,
+    ToolResultPart,
 )
 from gateway.formats.gemini.request_writer import (
     NO_SIGNATURE,
@@ -35,29 +35,29 @@ from gateway.formats.gemini.response import read_answer
 from tests.support.gemini_cassettes import SIGNATURE, TOOLS
 
 OLD, NEW = "gemini-2.5-flash", "gemini-3.1-pro-preview"
-HELLO = Turn("user", (Text("Hello"),))
+HELLO = Message("user", (TextPart("Hello"),))
 WEATHER = Tool("weather", "Of a city", {"type": "object", "properties": {"city": {"type": "string"}}})
 Json = dict[str, Any]
 
 
-def write(*turns: Turn, model: str = OLD, **options: Any) -> Json:
-    body = write_body(Conversation(turns, **options), model)
+def write(*turns: Message, model: str = OLD, **options: Any) -> Json:
+    body = write_body(ChatRequest(turns, **options), model)
     orjson.dumps(body)  # what is no JSON cannot be sent
     return body
 
 
-def contents(*turns: Turn, model: str = OLD) -> list[Json]:
+def contents(*turns: Message, model: str = OLD) -> list[Json]:
     written: list[Json] = write(*turns, model=model)["contents"]
     return written
 
 
 def parts(*given_parts: Part, model: str = OLD) -> list[Json]:
-    (content,) = contents(Turn("user", given_parts), model=model)
+    (content,) = contents(Message("user", given_parts), model=model)
     written: list[Json] = content["parts"]
     return written
 
 
-def refuse(*turns: Turn, **options: Any) -> InvalidRequest:
+def refuse(*turns: Message, **options: Any) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         write(*turns, **options)
     return caught.value
@@ -68,13 +68,13 @@ def test_a_plain_question_is_only_its_contents() -> None:
 
 
 def test_instructions_stand_apart_in_their_order() -> None:
-    body = write(Turn("system", (Text("a"),)), HELLO, Turn("system", (Text(""), Text("b"))))
+    body = write(Message("system", (TextPart("a"),)), HELLO, Message("system", (TextPart(""), TextPart("b"))))
     assert body["systemInstruction"] == {"parts": [{"text": "a"}, {"text": "b"}]}
     assert body["contents"] == write(HELLO)["contents"]
 
 
 def test_instructions_alone_are_sent_as_a_turn() -> None:
-    assert write(Turn("system", (Text("Say hello"),))) == {
+    assert write(Message("system", (TextPart("Say hello"),))) == {
         "contents": [{"role": "user", "parts": [{"text": "Say hello"}]}],
     }
 
@@ -82,11 +82,11 @@ def test_instructions_alone_are_sent_as_a_turn() -> None:
 def test_turns_of_one_side_in_a_row_are_one_and_empty_ones_none() -> None:
     assert contents(
         HELLO,
-        Turn("assistant", (Thought("hm"),)),
-        Turn("user", (Text("again"),)),
-        Turn("assistant", (Text("Hi"),)),
-        Turn("system", (Text("rule"),)),
-        Turn("assistant", (Text(""), Text("there"))),
+        Message("assistant", (ReasoningPart("hm"),)),
+        Message("user", (TextPart("again"),)),
+        Message("assistant", (TextPart("Hi"),)),
+        Message("system", (TextPart("rule"),)),
+        Message("assistant", (TextPart(""), TextPart("there"))),
     ) == [
         {"role": "user", "parts": [{"text": "Hello"}, {"text": "again"}]},
         {"role": "model", "parts": [{"text": "Hi"}, {"text": "there"}]},
@@ -96,9 +96,9 @@ def test_turns_of_one_side_in_a_row_are_one_and_empty_ones_none() -> None:
 def test_a_call_and_its_result_share_id_and_name() -> None:
     assert contents(
         HELLO,
-        Turn("assistant", (ToolUse("c1", "weather", '{"city":"Paris"}'), ToolUse("c2", "now", " "))),
-        Turn("user", (ToolResult("c2", (Text("noon"), Text("sharp"))),)),
-        Turn("user", (ToolResult("c1", (Text("no such city"),), failed=True), Text("and?"))),
+        Message("assistant", (ToolCallPart("c1", "weather", '{"city":"Paris"}'), ToolCallPart("c2", "now", " "))),
+        Message("user", (ToolResultPart("c2", (TextPart("noon"), TextPart("sharp"))),)),
+        Message("user", (ToolResultPart("c1", (TextPart("no such city"),), failed=True), TextPart("and?"))),
     )[1:] == [
         {
             "role": "model",
@@ -119,12 +119,15 @@ def test_a_call_and_its_result_share_id_and_name() -> None:
 
 
 def test_what_tools_answered_stands_first_and_alone() -> None:
-    picture = Blob("image", "image/png", "AA==")
+    picture = MediaPart("image", "image/png", "AA==")
     written = contents(
         HELLO,
-        Turn("assistant", (A, B)),
-        Turn("user", (Text("note"), ToolResult("a", (Text("1"), picture)), ToolResult("b", (Text("2"),)))),
-        Turn("user", (Text("go on"),)),
+        Message("assistant", (A, B)),
+        Message(
+            "user",
+            (TextPart("note"), ToolResultPart("a", (TextPart("1"), picture)), ToolResultPart("b", (TextPart("2"),))),
+        ),
+        Message("user", (TextPart("go on"),)),
     )
     kinds = [(content["role"], [key for part in content["parts"] for key in part]) for content in written[2:]]
     assert kinds == [("user", ["functionResponse"] * 2), ("user", ["text", "inlineData", "text"])]
@@ -132,8 +135,8 @@ def test_what_tools_answered_stands_first_and_alone() -> None:
 
 
 def test_where_the_system_speaks_last_after_the_model_the_user_says_it() -> None:
-    asked = Turn("system", (Text("Now sum it up"),))
-    body = write(Turn("system", (Text("Be brief"),)), HELLO, Turn("assistant", (Text("Hi"),)), asked)
+    asked = Message("system", (TextPart("Now sum it up"),))
+    body = write(Message("system", (TextPart("Be brief"),)), HELLO, Message("assistant", (TextPart("Hi"),)), asked)
     assert body["systemInstruction"] == {"parts": [{"text": "Be brief"}]}
     assert body["contents"][-1] == {"role": "user", "parts": [{"text": "Now sum it up"}]}
     after_user = write(HELLO, asked)
@@ -143,12 +146,12 @@ def test_where_the_system_speaks_last_after_the_model_the_user_says_it() -> None
 
 def sign(*model_parts: Part, model: str) -> list[str | None]:
     """The signatures of the calls in a turn of the model."""
-    written = contents(HELLO, Turn("assistant", model_parts), model=model)[1]["parts"]
+    written = contents(HELLO, Message("assistant", model_parts), model=model)[1]["parts"]
     return [part.get("thoughtSignature") for part in written if "functionCall" in part]
 
 
-A, B = ToolUse("a", "f", "{}"), ToolUse("b", "f", "{}")
-SIGNED = ToolUse("s", "f", "{}", signature="c2ln")
+A, B = ToolCallPart("a", "f", "{}"), ToolCallPart("b", "f", "{}")
+SIGNED = ToolCallPart("s", "f", "{}", signature="c2ln")
 
 
 @pytest.mark.parametrize(
@@ -157,10 +160,10 @@ SIGNED = ToolUse("s", "f", "{}", signature="c2ln")
         ((A, B), [None, None], [NO_SIGNATURE, None]),
         ((SIGNED, B), ["c2ln", None], ["c2ln", None]),
         ((A, SIGNED), [None, "c2ln"], [NO_SIGNATURE, "c2ln"]),
-        ((Thought("hm", GEMINI_MARK + "dGh0"), Text("so"), A, B), ["dGh0", None], ["dGh0", None]),
-        ((Thought("hm", GEMINI_MARK + "dGh0"), SIGNED), ["c2ln"], ["c2ln"]),
-        ((Thought("hm", "of another provider"), A), [None], [NO_SIGNATURE]),
-        ((Thought(redacted="sealed"), A), [None], [NO_SIGNATURE]),
+        ((ReasoningPart("hm", GEMINI_MARK + "dGh0"), TextPart("so"), A, B), ["dGh0", None], ["dGh0", None]),
+        ((ReasoningPart("hm", GEMINI_MARK + "dGh0"), SIGNED), ["c2ln"], ["c2ln"]),
+        ((ReasoningPart("hm", "of another provider"), A), [None], [NO_SIGNATURE]),
+        ((ReasoningPart(redacted="sealed"), A), [None], [NO_SIGNATURE]),
     ],
 )
 def test_a_call_has_its_own_signature_its_thoughts_or_the_one_for_none(
@@ -175,8 +178,8 @@ def test_every_step_has_a_signature_of_its_own() -> None:
         turn
         for number in range(3)
         for turn in (
-            Turn("assistant", (ToolUse(f"c{number}", "f", "{}"),)),
-            Turn("user", (ToolResult(f"c{number}", (Text("ok"),)),)),
+            Message("assistant", (ToolCallPart(f"c{number}", "f", "{}"),)),
+            Message("user", (ToolResultPart(f"c{number}", (TextPart("ok"),)),)),
         )
     ]
     written = contents(HELLO, *turns, model=NEW)
@@ -186,13 +189,13 @@ def test_every_step_has_a_signature_of_its_own() -> None:
 def test_calls_of_gemini_come_back_as_they_were_made() -> None:
     answer = {"candidates": [{"content": {"parts": TOOLS[1]["candidates"][0]["content"]["parts"]}}]}
     events = read_answer(orjson.dumps(answer), answer_id="r", model=NEW)
-    arguments = {event.index: event.arguments for event in events if isinstance(event, ToolDelta)}
+    arguments = {event.index: event.arguments for event in events if isinstance(event, ToolCallDelta)}
     calls = [
-        ToolUse(event.id, event.name, arguments[event.index], event.signature)
+        ToolCallPart(event.id, event.name, arguments[event.index], event.signature)
         for event in events
-        if isinstance(event, ToolStarted)
+        if isinstance(event, ToolCallStart)
     ]
-    written = contents(HELLO, Turn("assistant", tuple(calls)), model=NEW)[1]["parts"]
+    written = contents(HELLO, Message("assistant", tuple(calls)), model=NEW)[1]["parts"]
     theirs = answer["candidates"][0]["content"]["parts"]
     assert written[0] == theirs[0]
     assert written[1]["functionCall"] == theirs[1]["functionCall"] | {"id": "call_r_0_1"}
@@ -201,56 +204,60 @@ def test_calls_of_gemini_come_back_as_they_were_made() -> None:
 def test_a_signature_that_left_as_a_thoughts_comes_back_as_the_calls() -> None:
     parts_ = [{"text": "hm", "thought": True}, *TOOLS[1]["candidates"][0]["content"]["parts"][:1]]
     events = read_answer(orjson.dumps({"candidates": [{"content": {"parts": parts_}}]}), answer_id="r", model=NEW)
-    (signed,) = [event for event in events if isinstance(event, ThoughtSigned)]
-    assert sign(Thought("hm", signed.signature), A, model=NEW) == [SIGNATURE]
+    (signed,) = [event for event in events if isinstance(event, ReasoningSignature)]
+    assert sign(ReasoningPart("hm", signed.signature), A, model=NEW) == [SIGNATURE]
 
 
 @pytest.mark.parametrize(
     ("blob", "expected"),
     [
-        (Blob("image", "image/png", "AA=="), {"inlineData": {"mimeType": "image/png", "data": "AA=="}}),
-        (Blob("audio", "audio/wav", "AA=="), {"inlineData": {"mimeType": "audio/wav", "data": "AA=="}}),
+        (MediaPart("image", "image/png", "AA=="), {"inlineData": {"mimeType": "image/png", "data": "AA=="}}),
+        (MediaPart("audio", "audio/wav", "AA=="), {"inlineData": {"mimeType": "audio/wav", "data": "AA=="}}),
         (
-            Blob("file", "application/pdf", "AA==", name="a.pdf"),
+            MediaPart("file", "application/pdf", "AA==", name="a.pdf"),
             {"inlineData": {"mimeType": "application/pdf", "data": "AA=="}},
         ),
         (
-            Blob("image", url="https://x.org/a.JPG?s=1.png"),
+            MediaPart("image", url="https://x.org/a.JPG?s=1.png"),
             {"fileData": {"fileUri": "https://x.org/a.JPG?s=1.png", "mimeType": "image/jpeg"}},
         ),
-        (Blob("image", url="http://x.org/a"), {"fileData": {"fileUri": "http://x.org/a"}}),
+        (MediaPart("image", url="http://x.org/a"), {"fileData": {"fileUri": "http://x.org/a"}}),
         (
-            Blob("file", "text/csv", url="https://x.org/a.pdf"),
+            MediaPart("file", "text/csv", url="https://x.org/a.pdf"),
             {"fileData": {"fileUri": "https://x.org/a.pdf", "mimeType": "text/csv"}},
         ),
     ],
 )
-def test_what_is_not_text_goes_inline_or_by_its_address(blob: Blob, expected: Json) -> None:
-    assert parts(Text("see"), blob) == [{"text": "see"}, expected]
+def test_what_is_not_text_goes_inline_or_by_its_address(blob: MediaPart, expected: Json) -> None:
+    assert parts(TextPart("see"), blob) == [{"text": "see"}, expected]
 
 
 @pytest.mark.parametrize(
     "blob",
     [
-        Blob("image", data="AA=="),
-        Blob("file", name="file-id"),
-        Blob("image", url="ftp://x.org/a.png"),
-        Blob("image", url="gs://bucket/a.png"),
-        Blob("image", url="//[x"),
-        Blob("image", url=""),
+        MediaPart("image", data="AA=="),
+        MediaPart("file", name="file-id"),
+        MediaPart("image", url="ftp://x.org/a.png"),
+        MediaPart("image", url="gs://bucket/a.png"),
+        MediaPart("image", url="//[x"),
+        MediaPart("image", url=""),
     ],
 )
-def test_what_gemini_cannot_be_given_is_refused(blob: Blob) -> None:
-    assert refuse(Turn("user", (blob,))).param == "messages"
+def test_what_gemini_cannot_be_given_is_refused(blob: MediaPart) -> None:
+    assert refuse(Message("user", (blob,))).param == "messages"
 
 
 def test_a_picture_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_before() -> None:
     def last(model: str, *results: Part) -> list[Json]:
-        turns = (HELLO, Turn("assistant", (A,)), Turn("user", (ToolResult("a", (Text("see"), *results)),)))  # type: ignore[arg-type]
+        turns = (
+            HELLO,
+            Message("assistant", (A,)),
+            Message("user", (ToolResultPart("a", (TextPart("see"), *results)),)),
+        )  # type: ignore[arg-type]
         return [part for content in contents(*turns, model=model)[2:] for part in content["parts"]]
 
-    png, wav = Blob("image", "image/png", "AA=="), Blob("audio", "audio/wav", "AA==")
-    link = Blob("image", url="https://x.org/a.png")
+    png, wav = MediaPart("image", "image/png", "AA=="), MediaPart("audio", "audio/wav", "AA==")
+    link = MediaPart("image", url="https://x.org/a.png")
     inside = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
     response = {"id": "a", "name": "f", "response": {"output": "see"}}
     assert last(OLD, png) == [{"functionResponse": response}, inside]
@@ -262,16 +269,19 @@ def test_a_picture_in_a_result_is_inside_it_from_gemini_3_on_and_behind_it_befor
     "turns",
     [
         (),
-        (Turn("user", (Text(""),)),),
-        (Turn("system", (Blob("image", "image/png", "AA=="),)), HELLO),
-        (Turn("user", (ToolResult("nobody", ()),)),),
-        (Turn("user", (ToolResult("a", ()),)), Turn("assistant", (A,))),
-        *((HELLO, Turn("assistant", (ToolUse("a", "f", text),))) for text in ("[]", "{", "7", "NaN", '"x"', "{}{}")),
-        (HELLO, Turn("assistant", (ToolUse("a", "f", '{"a":' * 200 + "1" + "}" * 200),))),
-        (HELLO, Turn("assistant", (ToolUse("a", "f", '{"a":"\ud800"}'),))),
+        (Message("user", (TextPart(""),)),),
+        (Message("system", (MediaPart("image", "image/png", "AA=="),)), HELLO),
+        (Message("user", (ToolResultPart("nobody", ()),)),),
+        (Message("user", (ToolResultPart("a", ()),)), Message("assistant", (A,))),
+        *(
+            (HELLO, Message("assistant", (ToolCallPart("a", "f", text),)))
+            for text in ("[]", "{", "7", "NaN", '"x"', "{}{}")
+        ),
+        (HELLO, Message("assistant", (ToolCallPart("a", "f", '{"a":' * 200 + "1" + "}" * 200),))),
+        (HELLO, Message("assistant", (ToolCallPart("a", "f", '{"a":"\ud800"}'),))),
     ],
 )
-def test_messages_that_cannot_be_said_are_refused(turns: tuple[Turn, ...]) -> None:
+def test_messages_that_cannot_be_said_are_refused(turns: tuple[Message, ...]) -> None:
     assert refuse(*turns).param == "messages"
 
 
@@ -295,7 +305,7 @@ def test_a_tool_is_declared_with_its_json_schema() -> None:
         ("auto", {"mode": "AUTO"}),
         ("none", {"mode": "NONE"}),
         ("required", {"mode": "ANY"}),
-        (NamedTool("weather"), {"mode": "ANY", "allowedFunctionNames": ["weather"]}),
+        (ForcedTool("weather"), {"mode": "ANY", "allowedFunctionNames": ["weather"]}),
     ],
 )
 def test_a_choice_of_tools_is_a_mode(choice: Any, expected: Json) -> None:
@@ -307,8 +317,8 @@ def test_a_choice_without_tools_is_dropped_or_refused() -> None:
     assert "toolConfig" not in write(HELLO, tool_choice="none")
     assert "toolConfig" not in write(HELLO, tool_choice="auto")
     assert refuse(HELLO, tool_choice="required").param == "tool_choice"
-    assert refuse(HELLO, tool_choice=NamedTool("weather")).param == "tool_choice"
-    assert refuse(HELLO, tool_choice=NamedTool("other"), tools=(WEATHER,)).param == "tool_choice"
+    assert refuse(HELLO, tool_choice=ForcedTool("weather")).param == "tool_choice"
+    assert refuse(HELLO, tool_choice=ForcedTool("other"), tools=(WEATHER,)).param == "tool_choice"
 
 
 def test_whom_a_call_is_for_stays_here() -> None:
@@ -317,7 +327,7 @@ def test_whom_a_call_is_for_stays_here() -> None:
 
 
 def test_what_is_counted_is_the_prompt_with_its_instructions_and_tools() -> None:
-    conversation = Conversation((Turn("system", (Text("s"),)), HELLO), max_tokens=5, tools=(WEATHER,))
+    conversation = ChatRequest((Message("system", (TextPart("s"),)), HELLO), max_tokens=5, tools=(WEATHER,))
     body = write_body(conversation, OLD)
     assert body.pop("generationConfig") == {"maxOutputTokens": 5}
     assert write_count_body(conversation, OLD) == {"generateContentRequest": {"model": f"models/{OLD}", **body}}
@@ -331,13 +341,13 @@ def test_a_count_is_read() -> None:
     "raw", [b"", b"[]", b"{}", b'{"totalTokens":"31"}', b'{"totalTokens":-1}', b'{"totalTokens":1.5}', b'{"error":"x"}']
 )
 def test_what_is_no_count_is_a_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_count_answer(raw)
 
 
 TEXTS = st.text(max_size=8)
 BLOBS = st.builds(
-    Blob,
+    MediaPart,
     st.sampled_from(["image", "audio", "file"]),
     st.none() | st.sampled_from(["image/png", "audio/wav"]),
     st.none() | st.just("AA=="),
@@ -346,19 +356,19 @@ BLOBS = st.builds(
 IDS = st.sampled_from(["a", "b", ""])
 ARGUMENTS = st.sampled_from(["", "{}", '{"a":1}']) | TEXTS
 PARTS: st.SearchStrategy[Part] = (
-    st.builds(Text, TEXTS)
+    st.builds(TextPart, TEXTS)
     | BLOBS
-    | st.builds(Thought, TEXTS, st.none() | st.sampled_from(["x", GEMINI_MARK, GEMINI_MARK + "x"]))
-    | st.builds(ToolUse, IDS, TEXTS, ARGUMENTS, st.none() | TEXTS)
-    | st.builds(ToolResult, IDS, st.lists(st.builds(Text, TEXTS) | BLOBS, max_size=2).map(tuple), st.booleans())
+    | st.builds(ReasoningPart, TEXTS, st.none() | st.sampled_from(["x", GEMINI_MARK, GEMINI_MARK + "x"]))
+    | st.builds(ToolCallPart, IDS, TEXTS, ARGUMENTS, st.none() | TEXTS)
+    | st.builds(ToolResultPart, IDS, st.lists(st.builds(TextPart, TEXTS) | BLOBS, max_size=2).map(tuple), st.booleans())
 )
-TURNS = st.builds(Turn, st.sampled_from(["system", "user", "assistant"]), st.lists(PARTS, max_size=3).map(tuple))
+TURNS = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), st.lists(PARTS, max_size=3).map(tuple))
 
 
 @given(st.lists(TURNS, max_size=5), st.sampled_from([OLD, NEW, "gemma-3-27b-it"]))
-def test_any_conversation_is_a_body_or_refused(turns: list[Turn], model: str) -> None:
+def test_any_conversation_is_a_body_or_refused(turns: list[Message], model: str) -> None:
     try:
-        body = write_body(Conversation(tuple(turns)), model)
+        body = write_body(ChatRequest(tuple(turns)), model)
     except InvalidRequest:
         return
     contents = body["contents"]

@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError, UpstreamFault, UpstreamRefused
+from gateway.errors import ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.chat import (
     ENDED,
     GEMINI_MARK,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
-    Started,
+    ImageOutput,
+    MessageStart,
+    ReasoningDelta,
+    ReasoningSignature,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
-from gateway.formats.gemini.response import GenerateReader, read_answer
+from gateway.formats.gemini.response import GenerateContentParser, read_answer
 from gateway.formats.openai.chunk_reader import MAX_CALLS
 from gateway.formats.stream import read_events_usage
 from tests.support.format_calls import call_of
@@ -84,17 +84,17 @@ DAMAGED = st.builds(
 )
 
 
-def play(pieces: list[bytes]) -> tuple[list[Event], UpstreamFault | None]:
+def play(pieces: list[bytes]) -> tuple[list[Event], ProviderError | None]:
     """The events of a stream, and the fault it ended in."""
-    reader = GenerateReader(ID, MODEL)
+    reader = GenerateContentParser(ID, MODEL)
     events = [event for piece in pieces for event in reader.feed(piece)]
     assert ENDED not in events
-    if events and isinstance(events[-1], Failed):
+    if events and isinstance(events[-1], StreamError):
         assert reader.feed(stream(*TEXT)) == reader.finish() == []
         return events[:-1], events[-1].fault
     try:
         return events + reader.finish(), None
-    except UpstreamFault as fault:
+    except ProviderError as fault:
         return events, fault
 
 
@@ -105,13 +105,13 @@ def run(*chunks: Chunk) -> list[Event]:
     return events
 
 
-def fail(data: bytes) -> UpstreamFault:
+def fail(data: bytes) -> ProviderError:
     fault = play([data])[1]
     assert fault is not None
     return fault
 
 
-def say(fault: UpstreamFault | None) -> object:
+def say(fault: ProviderError | None) -> object:
     return fault and (type(fault), fault.message, fault.phase)
 
 
@@ -138,42 +138,42 @@ def test_many_cuts_and_any_line_end_say_the_same(name: str, marks: list[int], en
 
 def test_words_and_running_totals() -> None:
     assert run(*TEXT) == [
-        Started(THEIR_ID, MODEL, usage=Usage(11, source="upstream")),
+        MessageStart(THEIR_ID, MODEL, usage=Usage(11, source="upstream")),
         TextDelta("Hel"),
         TextDelta("lo, ありがとう"),
-        Used(Usage(11, 3, source="upstream")),
-        Used(Usage(11, 7, 4, source="upstream")),
-        Finished("stop"),
+        UsageReport(Usage(11, 3, source="upstream")),
+        UsageReport(Usage(11, 7, 4, source="upstream")),
+        ChoiceFinished("stop"),
         ENDED,
     ]
 
 
 def test_a_thought_is_signed_while_it_is_the_last_thing_said() -> None:
-    events = [event for event in run(*THINKING) if not isinstance(event, Used)]
+    events = [event for event in run(*THINKING) if not isinstance(event, UsageReport)]
     assert events == [
-        Started(THEIR_ID, MODEL, usage=Usage(9, 20, source="upstream")),
-        ThoughtDelta("**Weighing** it. "),
-        ThoughtDelta("Done."),
-        ThoughtSigned(GEMINI_MARK + SIGNATURE),
+        MessageStart(THEIR_ID, MODEL, usage=Usage(9, 20, source="upstream")),
+        ReasoningDelta("**Weighing** it. "),
+        ReasoningDelta("Done."),
+        ReasoningSignature(GEMINI_MARK + SIGNATURE),
         TextDelta("42"),
         TextDelta("."),
-        Finished("stop"),
+        ChoiceFinished("stop"),
         ENDED,
     ]
-    assert Used(Usage(9, 33, source="upstream"), 31) in run(*THINKING)
+    assert UsageReport(Usage(9, 33, source="upstream"), 31) in run(*THINKING)
 
 
 def test_a_signature_with_no_thought_before_it_is_not_a_thoughts() -> None:
     events = run(chunk({"text": "42"}), chunk({"text": "", "thoughtSignature": SIGNATURE}, reason="STOP"))
-    assert [type(event) for event in events] == [Started, TextDelta, Finished, type(ENDED)]
+    assert [type(event) for event in events] == [MessageStart, TextDelta, ChoiceFinished, type(ENDED)]
 
 
 def test_a_thought_is_signed_once_and_not_behind_other_words() -> None:
     thought = chunk({"text": "hm", "thought": True})
     call = {"functionCall": {"name": "f"}, "thoughtSignature": SIGNATURE}
     signed = chunk({"text": "", "thoughtSignature": SIGNATURE}, reason="STOP")
-    assert [type(event) for event in run(thought, chunk(call, call), signed)].count(ThoughtSigned) == 1
-    assert ThoughtSigned not in [type(event) for event in run(thought, chunk({"text": "so"}), signed)]
+    assert [type(event) for event in run(thought, chunk(call, call), signed)].count(ReasoningSignature) == 1
+    assert ReasoningSignature not in [type(event) for event in run(thought, chunk({"text": "so"}), signed)]
 
 
 def test_a_mark_at_the_beginning_and_comments_say_nothing() -> None:
@@ -182,30 +182,30 @@ def test_a_mark_at_the_beginning_and_comments_say_nothing() -> None:
 
 def test_answers_end_in_their_order() -> None:
     events = run(chunk({"text": "b"}, reason="STOP", index=1), chunk({"text": "a"}, reason="MAX_TOKENS", index=0))
-    assert events[-3:] == [Finished("length", 0), Finished("stop", 1), ENDED]
+    assert events[-3:] == [ChoiceFinished("length", 0), ChoiceFinished("stop", 1), ENDED]
 
 
 def test_a_thought_part_may_bring_its_own_signature() -> None:
     events = run(
         chunk({"text": "hm", "thought": True, "thoughtSignature": "c2ln"}), chunk({"text": "a"}, reason="STOP")
     )
-    assert events[1:4] == [ThoughtDelta("hm"), ThoughtSigned(GEMINI_MARK + "c2ln"), TextDelta("a")]
+    assert events[1:4] == [ReasoningDelta("hm"), ReasoningSignature(GEMINI_MARK + "c2ln"), TextDelta("a")]
 
 
 def test_tool_calls_have_ids_whole_arguments_and_their_signatures() -> None:
-    events = [event for event in run(*TOOLS) if not isinstance(event, Used | Started | ThoughtDelta)]
+    events = [event for event in run(*TOOLS) if not isinstance(event, UsageReport | MessageStart | ReasoningDelta)]
     assert events == [
-        ThoughtSigned(GEMINI_MARK + SIGNATURE),
-        ToolStarted(0, "fc-1", "weather", signature=SIGNATURE),
-        ToolDelta(0, '{"city":"Paris"}'),
-        ToolStarted(1, f"call_{ID}_0_1", "weather"),
-        ToolDelta(1, '{"city":"Zürich"}'),
-        ToolStarted(2, f"call_{ID}_0_2", "now"),
-        ToolDelta(2, "{}"),
-        Finished("tool_calls"),
+        ReasoningSignature(GEMINI_MARK + SIGNATURE),
+        ToolCallStart(0, "fc-1", "weather", signature=SIGNATURE),
+        ToolCallDelta(0, '{"city":"Paris"}'),
+        ToolCallStart(1, f"call_{ID}_0_1", "weather"),
+        ToolCallDelta(1, '{"city":"Zürich"}'),
+        ToolCallStart(2, f"call_{ID}_0_2", "now"),
+        ToolCallDelta(2, "{}"),
+        ChoiceFinished("tool_calls"),
         ENDED,
     ]
-    assert Used(Usage(85, 40, source="upstream"), 12) in run(*TOOLS)
+    assert UsageReport(Usage(85, 40, source="upstream"), 12) in run(*TOOLS)
 
 
 def test_two_answers_end_each_for_its_own_reason() -> None:
@@ -215,23 +215,23 @@ def test_two_answers_end_each_for_its_own_reason() -> None:
         (1, "x"),
         (0, "b"),
     ]
-    assert events[-3:] == [Finished("content_filter", 0), Finished("length", 1), ENDED]
+    assert events[-3:] == [ChoiceFinished("content_filter", 0), ChoiceFinished("length", 1), ENDED]
 
 
 def test_a_picture_is_made_and_its_drafts_sounds_and_code_are_not() -> None:
-    said = [event for event in run(*PICTURE) if isinstance(event, TextDelta | PictureMade)]
-    assert said == [TextDelta("Here: "), PictureMade("image/png", "iVBORw0KGgo=")]
+    said = [event for event in run(*PICTURE) if isinstance(event, TextDelta | ImageOutput)]
+    assert said == [TextDelta("Here: "), ImageOutput("image/png", "iVBORw0KGgo=")]
 
 
 def test_a_reason_in_every_chunk_ends_nothing_early() -> None:
     events = run(*STOP_IN_EVERY_CHUNK)
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["one ", "two"]
-    assert [event for event in events if isinstance(event, Finished)] == [Finished("stop")]
+    assert [event for event in events if isinstance(event, ChoiceFinished)] == [ChoiceFinished("stop")]
 
 
 def test_an_answer_that_does_not_name_itself_is_named_by_us() -> None:
     events = run({"candidates": [{"content": {"parts": [{"text": "a"}]}, "finishReason": "STOP"}]})
-    assert events[0] == Started(ID, MODEL)
+    assert events[0] == MessageStart(ID, MODEL)
 
 
 @pytest.mark.parametrize(
@@ -247,20 +247,20 @@ def test_an_answer_that_does_not_name_itself_is_named_by_us() -> None:
     ],
 )
 def test_why_an_answer_ended(reason: str, expected: str) -> None:
-    assert run(chunk({"text": "a"}), chunk(reason=reason))[-2:] == [Finished(expected), ENDED]  # type: ignore[arg-type]
+    assert run(chunk({"text": "a"}), chunk(reason=reason))[-2:] == [ChoiceFinished(expected), ENDED]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("reason", ["OTHER", "NO_IMAGE", "SOMETHING_NEW"])
 def test_an_answer_of_nothing_for_no_known_reason_is_a_fault(reason: str) -> None:
     fault = fail(stream(chunk({"text": "hm", "thought": True}), chunk(reason=reason)))
-    assert isinstance(fault, UpstreamError)
+    assert isinstance(fault, ProviderBadResponse)
     assert reason in fault.message
 
 
 def test_an_answer_of_nothing_that_stopped_is_an_answer() -> None:
     assert run(chunk(reason="STOP", used=usage(4)))[-3:] == [
-        Used(Usage(4, source="upstream")),
-        Finished("stop"),
+        UsageReport(Usage(4, source="upstream")),
+        ChoiceFinished("stop"),
         ENDED,
     ]
 
@@ -271,17 +271,17 @@ def test_a_spoiled_answer_is_a_fault_that_nobody_is_blamed_for(reason: str) -> N
     spoiled["candidates"][0] |= {"finishReason": reason, "finishMessage": "Malformed: at http://10.0.0.1/x"}
     events, fault = play([stream(spoiled)])
     assert events[-1] == TextDelta("Let me see.")
-    assert isinstance(fault, UpstreamError)
+    assert isinstance(fault, ProviderBadResponse)
     assert fault.retryable
     assert fault.blame == "nobody"
     assert fault.message == f"The model spoiled its answer: {reason} Malformed: at [address]"
 
 
 def test_a_blocked_prompt_is_the_callers_fault() -> None:
-    with pytest.raises(UpstreamRefused) as caught:
+    with pytest.raises(ProviderRejected) as caught:
         whole(BLOCKED)
     for fault in (fail(stream(BLOCKED)), caught.value):
-        assert isinstance(fault, UpstreamRefused)
+        assert isinstance(fault, ProviderRejected)
         assert (fault.status, fault.public_code, fault.type) == (400, "content_policy_violation", "upstream_error")
         assert fault.message == "The provider blocked the prompt: PROHIBITED_CONTENT"
         assert not fault.retryable
@@ -307,16 +307,16 @@ def test_an_unspecified_block_blocks_nothing() -> None:
 def test_an_error_in_the_middle_is_a_fault_without_addresses_and_keys(data: bytes) -> None:
     events, fault = play([data])
     assert TextDelta("Hel") in events
-    assert not any(isinstance(event, Finished) for event in events)
-    assert isinstance(fault, UpstreamError)
+    assert not any(isinstance(event, ChoiceFinished) for event in events)
+    assert isinstance(fault, ProviderBadResponse)
     assert fault.phase == "stream"
     assert fault.message == "The provider reported an error: The model is overloaded, see [address] with [masked]"
 
 
 def test_secrets_are_masked() -> None:
-    reader = GenerateReader(ID, MODEL, ["hunter2hunter2"])
+    reader = GenerateContentParser(ID, MODEL, ["hunter2hunter2"])
     (failed,) = reader.feed(stream({"error": {"message": "no hunter2hunter2"}}))
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, StreamError)
     assert failed.fault.message.endswith("no [masked]")
 
 
@@ -343,22 +343,22 @@ def test_secrets_are_masked() -> None:
 )
 def test_a_stream_without_its_end_is_cut(data: bytes) -> None:
     fault = fail(data)
-    assert say(fault) == (UpstreamError, "The provider's stream ended before it was complete", "stream")
+    assert say(fault) == (ProviderBadResponse, "The provider's stream ended before it was complete", "stream")
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    reader = GenerateReader(ID, MODEL)
+    reader = GenerateContentParser(ID, MODEL)
     (failed,) = reader.feed(b"data: " + b"x" * (sse.MAX_EVENT_BYTES + 1))
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, StreamError)
     assert reader.feed(b"\n\n") == []
 
 
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        (usage(11, 3, 2, cachedContentTokenCount=99), Used(Usage(11, 5, 11, "upstream"), 2)),
-        (usage(11, 3, toolUsePromptTokenCount=4), Used(Usage(15, 3, 0, "upstream"))),
-        (usage(11, 0), Used(Usage(11, 0, 0, "upstream"))),
+        (usage(11, 3, 2, cachedContentTokenCount=99), UsageReport(Usage(11, 5, 11, "upstream"), 2)),
+        (usage(11, 3, toolUsePromptTokenCount=4), UsageReport(Usage(15, 3, 0, "upstream"))),
+        (usage(11, 0), UsageReport(Usage(11, 0, 0, "upstream"))),
         (usage(11), None),
         (usage(11, -1), None),
         ({"promptTokenCount": 1.5, "candidatesTokenCount": 3}, None),
@@ -369,9 +369,9 @@ def test_an_event_without_an_end_is_a_fault() -> None:
         (None, None),
     ],
 )
-def test_a_count_is_believed_whole_or_not_at_all(metadata: Any, expected: Used | None) -> None:
+def test_a_count_is_believed_whole_or_not_at_all(metadata: Any, expected: UsageReport | None) -> None:
     events = run(chunk({"text": "a"}), {"candidates": [{"finishReason": "STOP"}], "usageMetadata": metadata})
-    assert next((event for event in events if isinstance(event, Used)), None) == expected
+    assert next((event for event in events if isinstance(event, UsageReport)), None) == expected
 
 
 def test_a_cut_stream_that_counted_only_its_prompt_is_estimated_for_the_rest() -> None:
@@ -386,11 +386,11 @@ def whole(value: Any) -> list[Event]:
 def test_a_whole_answer_is_a_stream_of_one_chunk() -> None:
     value = chunk({"text": "hm", "thought": True}, {"text": "Hello"}, reason="STOP", used=usage(11, 7, 2), index=0)
     assert whole(value) == run(value)
-    assert whole(value)[-3:] == [Used(Usage(11, 9, source="upstream"), 2), Finished("stop"), ENDED]
+    assert whole(value)[-3:] == [UsageReport(Usage(11, 9, source="upstream"), 2), ChoiceFinished("stop"), ENDED]
 
 
 def test_a_whole_answer_need_not_say_why_it_ended() -> None:
-    assert whole(chunk({"functionCall": {"name": "now"}}))[-2:] == [Finished("tool_calls"), ENDED]
+    assert whole(chunk({"functionCall": {"name": "now"}}))[-2:] == [ChoiceFinished("tool_calls"), ENDED]
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_a_whole_answer_need_not_say_why_it_ended() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_a_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         read_answer(raw, answer_id=ID, model=MODEL)
     assert caught.value.phase == "answer"
 
@@ -418,10 +418,10 @@ def test_what_is_no_answer_is_a_fault(raw: bytes) -> None:
 def test_any_json_is_an_answer_or_a_fault(value: Any) -> None:
     try:
         events = whole(value)
-    except (UpstreamError, UpstreamRefused):
+    except (ProviderBadResponse, ProviderRejected):
         return
-    assert isinstance(events[0], Started)
-    assert isinstance(events[-2], Finished)
+    assert isinstance(events[0], MessageStart)
+    assert isinstance(events[-2], ChoiceFinished)
     assert events[-1] == ENDED
 
 
@@ -429,8 +429,8 @@ def test_any_json_is_an_answer_or_a_fault(value: Any) -> None:
 def test_any_json_is_a_stream_or_a_fault(values: list[Any]) -> None:
     events, fault = play([stream(*values)])
     assert (fault is None) == (bool(events) and events[-1] == ENDED)
-    open_calls = {(event.choice, event.index) for event in events if isinstance(event, ToolStarted)}
-    assert all((event.choice, event.index) in open_calls for event in events if isinstance(event, ToolDelta))
+    open_calls = {(event.choice, event.index) for event in events if isinstance(event, ToolCallStart)}
+    assert all((event.choice, event.index) in open_calls for event in events if isinstance(event, ToolCallDelta))
 
 
 @given(st.binary(max_size=60) | st.text(max_size=30).map(lambda text: f"data: {text}\n\n".encode(errors="replace")))

@@ -18,21 +18,21 @@ from gateway.domain.video import Reference
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
-from gateway.formats.gemini.videos import SECONDS, SIZES, GeminiFilmmaker
-from gateway.formats.video_backend import Filmmaker, Place, Shot, Take, Task
-from gateway.providers.base import Errand
+from gateway.formats.gemini.videos import SECONDS, SIZES, GeminiVideoBackend
+from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, VideoBackend, VideoSpec
+from gateway.providers.base import EndpointRequest
 from gateway.providers.gemini import GEMINI
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
-VEO: Filmmaker = GeminiFilmmaker()
+VEO: VideoBackend = GeminiVideoBackend()
 MODEL = "veo-3.1-generate-preview"
 NAME = f"models/{MODEL}/operations/idw2ph17nrnl"
 ID = NAME.replace("/", "~")
@@ -65,22 +65,22 @@ PNG = draw()
 
 def shoot(**fields: Any) -> Any:
     """The body of a submit."""
-    return read_sent(VEO.submit(Shot(MODEL, "a cat", "video_1", **fields)))
+    return read_sent(VEO.submit(VideoSpec(MODEL, "a cat", "video_1", **fields)))
 
 
-def polled(value: Any, secrets: tuple[str, ...] = ()) -> Take:
+def polled(value: Any, secrets: tuple[str, ...] = ()) -> TaskStatus:
     return VEO.read_polled(orjson.dumps(value), secrets)
 
 
 def test_a_video_is_asked_for_at_its_model() -> None:
-    ask = VEO.submit(Shot(MODEL, "a cat", "video_1"))
+    ask = VEO.submit(VideoSpec(MODEL, "a cat", "video_1"))
     assert (ask.method, ask.path, ask.begins, ask.passing) == ("POST", None, True, False)
     assert read_sent(ask) == {"instances": [{"prompt": "a cat"}]}
     endpoint = GEMINI.find_endpoint(WIRES["videos"], MODEL)
     assert endpoint is not None
     assert endpoint.wire == "gemini_videos"
     channel = Channel("up", "gemini", "https://h.example/v1beta", ("k",))
-    plan = GEMINI.plan(channel, endpoint, Errand(b"{}"), model=MODEL, key="k")
+    plan = GEMINI.plan(channel, endpoint, EndpointRequest(b"{}"), model=MODEL, key="k")
     assert plan.url == f"https://h.example/v1beta/models/{MODEL}:predictLongRunning"
     assert plan.headers["x-goog-api-key"] == "k"
 
@@ -114,7 +114,7 @@ def test_every_length_can_be_said_of_a_small_video(seconds: int) -> None:
 )
 def test_what_cannot_be_said_is_refused_by_name(fields: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        VEO.submit(Shot(MODEL, "a cat", "video_1", **fields))
+        VEO.submit(VideoSpec(MODEL, "a cat", "video_1", **fields))
     assert refused.value.param == param
 
 
@@ -144,16 +144,16 @@ def test_fields_of_the_vendors_own_go_along_and_no_others() -> None:
 def test_an_operation_is_begun_asked_after_and_done() -> None:
     begun = VEO.read_submitted(orjson.dumps(BEGUN), ())
     assert (begun.state, begun.id) == ("processing", ID)
-    task = Task(ID, MODEL)
+    task = ProviderTask(ID, MODEL)
     ask = VEO.poll(task)
     assert (ask.method, ask.path, ask.said, ask.passing) == ("GET", f"/{NAME}", None, True)
-    assert polled(UNDER_WAY) == Take("processing")
+    assert polled(UNDER_WAY) == TaskStatus("processing")
     done = polled(DONE)
     assert (done.state, done.clue, done.error) == ("completed", URI, None)
-    task = Task(ID, MODEL, done.clue)
-    assert VEO.find_content(task, "video") == Place(url=URI, signed=True)
+    task = ProviderTask(ID, MODEL, done.clue)
+    assert VEO.find_content(task, "video") == ContentLocation(url=URI, signed=True)
     assert VEO.find_content(task, "thumbnail") is None
-    assert VEO.find_content(Task(ID, MODEL), "video") is None
+    assert VEO.find_content(ProviderTask(ID, MODEL), "video") is None
 
 
 def test_an_operation_may_be_done_when_it_is_begun() -> None:
@@ -165,13 +165,13 @@ def test_an_operation_may_be_done_when_it_is_begun() -> None:
     "name", ["../secrets", "models/../operations/x", "operations/", "operations/a/b", "x", 7, None, "operations/."]
 )
 def test_a_name_that_is_no_operations_is_no_id(name: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         VEO.read_submitted(orjson.dumps({"name": name}), ())
 
 
 def test_an_operation_without_a_model_is_asked_after_by_its_name() -> None:
     begun = VEO.read_submitted(b'{"name": "operations/abc"}', ())
-    assert VEO.poll(Task(begun.id or "", MODEL)).path == "/operations/abc"
+    assert VEO.poll(ProviderTask(begun.id or "", MODEL)).path == "/operations/abc"
 
 
 @pytest.mark.parametrize("value", [FILTERED, BLOCKED])
@@ -193,18 +193,18 @@ def test_a_failure_and_a_video_that_is_not_there_are_the_providers() -> None:
 
 @pytest.mark.parametrize("value", [{}, {"error": {"code": 404}}, {"name": NAME, "done": True}, [], "x"])
 def test_an_answer_that_says_nothing_of_the_operation_is_no_verdict(value: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         polled(value)
 
 
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [
-        (400, {"code": 400, "message": "Unsupported output size", "status": "INVALID_ARGUMENT"}, UpstreamRefused),
+        (400, {"code": 400, "message": "Unsupported output size", "status": "INVALID_ARGUMENT"}, ProviderRejected),
         (400, {"code": 400, "message": GUIDELINES, "status": "INVALID_ARGUMENT"}, ContentBlocked),
-        (403, {"code": 403, "message": GUIDELINES, "status": "PERMISSION_DENIED"}, UpstreamDenied),
-        (429, {"code": 429, "message": "You exceeded your quota", "status": "RESOURCE_EXHAUSTED"}, UpstreamLimited),
-        (503, {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}, UpstreamError),
+        (403, {"code": 403, "message": GUIDELINES, "status": "PERMISSION_DENIED"}, ProviderAuthError),
+        (429, {"code": 429, "message": "You exceeded your quota", "status": "RESOURCE_EXHAUSTED"}, ProviderRateLimited),
+        (503, {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}, ProviderBadResponse),
     ],
 )
 def test_a_refusal_is_the_fault_it_says(status: int, error: Any, kind: type[Exception]) -> None:
@@ -215,8 +215,8 @@ def test_a_refusal_is_the_fault_it_says(status: int, error: Any, kind: type[Exce
 
 
 def test_what_is_not_offered_is_not_asked() -> None:
-    task = Task(ID, MODEL)
-    assert (VEO.cancel(task), VEO.delete(task), VEO.remix(task, Shot(MODEL, "x", "m"))) == (None, None, None)
+    task = ProviderTask(ID, MODEL)
+    assert (VEO.cancel(task), VEO.delete(task), VEO.remix(task, VideoSpec(MODEL, "x", "m"))) == (None, None, None)
 
 
 @pytest.mark.parametrize("able", [able for able in GEMINI.capabilities if able.name.startswith("veo-3")])
@@ -248,14 +248,14 @@ def check_reading(raw: bytes) -> None:
     for read in (VEO.read_submitted, VEO.read_polled, VEO.read_content):
         try:
             told = read(raw, ())
-        except UpstreamFault:
+        except ProviderError:
             continue
-        assert isinstance(told, Take)
+        assert isinstance(told, TaskStatus)
         assert (told.state == "failed") == (told.error is not None)
         assert (told.state == "completed") == (told.clue is not None)
         if read == VEO.read_submitted:
-            path = VEO.poll(Task(told.id or "", MODEL)).path
+            path = VEO.poll(ProviderTask(told.id or "", MODEL)).path
             assert path is not None
             assert ".." not in path
     for status in (400, 401, 404, 429, 500):
-        assert isinstance(VEO.read_refused(status, raw, ()), UpstreamFault)
+        assert isinstance(VEO.read_refused(status, raw, ()), ProviderError)

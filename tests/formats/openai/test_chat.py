@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, read_usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.openai.chat import (
     MAX_STICKY_CHARS,
-    ChatGate,
+    ChatPassthrough,
     read_answer_object,
     read_chat_answer,
     read_chat_call,
@@ -194,7 +194,7 @@ def test_the_cache_key_is_what_calls_have_in_common_and_else_whom_they_are_for(
 
 
 def used(*events: bytes, prompt_chars: int = 0) -> Usage:
-    gate = ChatGate(call_of(prompt_chars))
+    gate = ChatPassthrough(call_of(prompt_chars))
     for item in events:
         gate.feed(item)
     return gate.read_usage()
@@ -272,7 +272,7 @@ NOISE = [
 def test_the_last_usage_is_what_reading_every_event_finds(events: list[bytes], line_end: bytes, cut: int) -> None:
     raw = b"".join(events).replace(b"\n", line_end)[cut:]
     expected = None
-    for one in sse.EventSplitter().split(raw):
+    for one in sse.SseSplitter().split(raw):
         payload = sse.read_data(one) or b""
         if payload.startswith(b"[DONE]"):
             break
@@ -336,7 +336,7 @@ def test_an_answer_without_usage_is_estimated(usage: object) -> None:
     [b"", b"<html>", b"null", b"[]", b'"x"', b"1", b'{"error":{"message":"no"}}', b'{"error":"no"}', b'{"a":', b"\xff"],
 )
 def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_answer_object(raw)
 
 
@@ -348,6 +348,6 @@ def test_an_error_that_is_null_is_no_error() -> None:
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
         usage = read_chat_answer(read_answer_object(orjson.dumps(value)), call_of(3))
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert usage.completion_tokens >= 0

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gateway.domain.api_format import WIRES
 from gateway.domain.capability import UNKNOWN
-from gateway.domain.image import Pictures
-from gateway.errors import ImageBlocked, InvalidRequest, UpstreamError
+from gateway.domain.image import Images
+from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.aspect_ratios import FIRST_SIZES, SMALL_SIZES
-from gateway.formats.openai.chat_images import ChatPainter
+from gateway.formats.openai.chat_images import ChatImageBackend
 from gateway.providers.gemini import GEMINI
 from gateway.providers.openrouter import OPENROUTER
 from tests.support.chat_images import ChatPictures, read_question, write_answer, write_failure, write_moderated
@@ -29,8 +29,8 @@ BASE64 = base64.b64encode(PNG).decode()
 DATA_URL = f"data:image/png;base64,{BASE64}"
 
 
-def paint(call: Any = None) -> ChatPainter:
-    painter = ChatPainter(call or picture_call(), MODEL, "mark", UNKNOWN)
+def paint(call: Any = None) -> ChatImageBackend:
+    painter = ChatImageBackend(call or picture_call(), MODEL, "mark", UNKNOWN)
     painter.begin(1)
     return painter
 
@@ -50,19 +50,19 @@ def test_what_is_asked_is_heard(prompt: str, size: str | None, sources: list[int
     """Prompt, ratio and pictures arrive as they were asked for, in their order."""
     pictures = tuple(draw(shade=shade) for shade in sources)
     call = picture_call(prompt, size=size, files=tuple(map(upload, pictures)))
-    heard = read_question(read_sent(ChatPainter(call, MODEL, "mark", UNKNOWN).begin(1)), MODEL)
+    heard = read_question(read_sent(ChatImageBackend(call, MODEL, "mark", UNKNOWN).begin(1)), MODEL)
     assert (heard.prompt, heard.sources) == (prompt, pictures)
     assert (f"{SIZES[heard.size][0]}x{SIZES[heard.size][1]}" if heard.size else None) == size
 
 
 def test_a_tier_is_told_beside_the_ratio() -> None:
-    sent = read_sent(ChatPainter(picture_call(size="2752x1536"), MODEL, "mark", UNKNOWN).begin(1))
+    sent = read_sent(ChatImageBackend(picture_call(size="2752x1536"), MODEL, "mark", UNKNOWN).begin(1))
     assert sent["image_config"] == {"aspect_ratio": "16:9", "image_size": "2K"}
 
 
 def test_shades_of_how_are_left_out() -> None:
     call = picture_call(quality="high", style="vivid", moderation="low", user="u-1", response_format="url")
-    heard = read_question(read_sent(ChatPainter(call, MODEL, "mark", UNKNOWN).begin(1)), MODEL)
+    heard = read_question(read_sent(ChatImageBackend(call, MODEL, "mark", UNKNOWN).begin(1)), MODEL)
     assert heard.body.keys() == {"model", "messages", "modalities", "user"}
     assert heard.body["user"] == "u-1"
 
@@ -78,7 +78,7 @@ def test_shades_of_how_are_left_out() -> None:
 )
 def test_what_it_has_no_words_for_is_refused_by_name(call: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        ChatPainter(call, MODEL, "mark", UNKNOWN).begin(1)
+        ChatImageBackend(call, MODEL, "mark", UNKNOWN).begin(1)
     assert refused.value.param == param
 
 
@@ -156,7 +156,7 @@ def test_what_is_told_twice_is_one_picture() -> None:
     ],
 )
 def test_an_answer_without_a_picture_says_why(raw: bytes, message: str) -> None:
-    with pytest.raises(UpstreamError, match=message):
+    with pytest.raises(ProviderBadResponse, match=message):
         paint().read(raw, ())
 
 
@@ -189,9 +189,9 @@ PLACES = (
 def test_junk_anywhere_is_a_fault_or_no_matter(value: Any) -> None:
     try:
         told = paint().read(orjson.dumps(value), ())
-    except (UpstreamError, ImageBlocked):
+    except (ProviderBadResponse, ImageBlocked):
         return
-    assert isinstance(told, Pictures)
+    assert isinstance(told, Images)
     assert told.items
     assert all(picture.url or base64.b64decode(picture.data or "", validate=True) for picture in told.items)
 
@@ -200,7 +200,7 @@ def test_junk_anywhere_is_a_fault_or_no_matter(value: Any) -> None:
 def test_text_of_any_kind_is_read(pieces: list[str]) -> None:
     try:
         told = paint().read(answer("".join(pieces)), ())
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert told.items
 
@@ -220,7 +220,7 @@ def test_a_large_answer_is_read_once(text: str) -> None:
     raw = answer(text)
     try:
         told = paint().read(raw, ())
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert told.items
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
-from gateway.errors import UpstreamError
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
-from gateway.formats.openai.chat import DONE_EVENT, ChatGate
+from gateway.formats.openai.chat import DONE_EVENT, ChatPassthrough
 from tests.support.scripted_upstream import DONE, delta, event, usage_frame
 
 USAGE = event(usage_frame())
@@ -58,20 +58,20 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise([0, *places, len(data)])]
 
 
-def open_gate(*, strip: bool = False, choices: int = 1) -> ChatGate:
-    return ChatGate(Call("chat", "m", {}, choices=choices, wants_usage=not strip))
+def open_gate(*, strip: bool = False, choices: int = 1) -> ChatPassthrough:
+    return ChatPassthrough(InferenceRequest("chat", "m", {}, choices=choices, wants_usage=not strip))
 
 
-def play(gate: ChatGate, pieces: list[bytes]) -> bytes:
+def play(gate: ChatPassthrough, pieces: list[bytes]) -> bytes:
     return b"".join([gate.feed(piece) for piece in pieces])
 
 
-def run(data: bytes, marks: list[int] | None = None, *, strip: bool = False) -> tuple[bytes, ChatGate]:
+def run(data: bytes, marks: list[int] | None = None, *, strip: bool = False) -> tuple[bytes, ChatPassthrough]:
     gate = open_gate(strip=strip)
     return play(gate, cut(data, marks or [])), gate
 
 
-def by_the_byte(data: bytes, *, strip: bool = False) -> tuple[bytes, ChatGate]:
+def by_the_byte(data: bytes, *, strip: bool = False) -> tuple[bytes, ChatPassthrough]:
     return run(data, list(range(len(data))), strip=strip)
 
 
@@ -93,7 +93,7 @@ def test_a_client_reads_the_same_data_at_any_cut(end: bytes, data: bytes, strip:
     pieces, _ = by_the_byte(data, strip=strip)
 
     def read(raw: bytes) -> list[bytes]:
-        return [found for item in sse.EventSplitter().split(raw) if (found := sse.read_data(item)) is not None]
+        return [found for item in sse.SseSplitter().split(raw) if (found := sse.read_data(item)) is not None]
 
     assert read(pieces) == read(whole)
 
@@ -252,7 +252,7 @@ def test_an_error_event_is_a_fault_and_does_not_leave(error: bytes) -> None:
     first = event(delta("a"))
     for out, gate in (run(first + error + DONE), by_the_byte(first + error + DONE)):
         assert out == first
-        assert isinstance(gate.fault, UpstreamError)
+        assert isinstance(gate.fault, ProviderBadResponse)
         assert gate.fault.phase == "stream"
         assert gate.closed
         assert not gate.ended
@@ -338,7 +338,7 @@ def test_a_missing_mark_is_added_where_every_choice_has_finished() -> None:
     ],
 )
 def test_a_stream_that_was_cut_is_a_fault_and_gets_no_mark(events: list[bytes], choices: int) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         finish(*events, choices=choices)
 
 
@@ -405,7 +405,7 @@ def test_what_comes_after_chunks_that_begin_alike_is_looked_at_as_at_the_first(o
 
 @pytest.mark.parametrize("piece", [b"\n", b"\n\n", b"\n\n\n", b": ping\n\n"])
 def test_what_says_nothing_is_no_event(piece: bytes) -> None:
-    gate = ChatGate(Call("chat", "m", {}, stream=True))
+    gate = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
     for _ in range(3):
         gate.feed(piece)
     assert gate.events == 0
@@ -413,13 +413,13 @@ def test_what_says_nothing_is_no_event(piece: bytes) -> None:
 
 
 def test_a_comment_in_one_piece_with_a_chunk_is_not_counted() -> None:
-    gate = ChatGate(Call("chat", "m", {}, stream=True))
+    gate = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
     together = event(delta("a")) + b": ping\n\n\n\n" + event(delta("b"))
     assert gate.feed(together) == together
     assert gate.events == 2
 
 
 def test_a_usage_frame_is_taken_out_however_its_brackets_are_written() -> None:
-    gate = ChatGate(Call("chat", "m", {}, stream=True))
+    gate = ChatPassthrough(InferenceRequest("chat", "m", {}, stream=True))
     frame = orjson.dumps(usage_frame()).replace(b'"choices":[]', b'"choices": [ ]')
     assert gate.feed(b"data: " + frame + b"\n\n") == b""

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.chat import read_answer_object, read_chat_answer
 from gateway.formats.openai.completions import (
     CompletionsGate,
@@ -143,7 +143,7 @@ def test_a_stream_asks_for_usage() -> None:
 def test_a_stream_passes_with_the_usage_frame_only_where_it_was_asked_for(wants_usage: bool) -> None:
     frame = event({"object": "text_completion", "choices": [], "usage": USAGE})
     pieces = [chunk("on"), chunk("ce", "stop"), frame, DONE]
-    gate = CompletionsGate(Call("completions", "m", {}, wants_usage=wants_usage))
+    gate = CompletionsGate(InferenceRequest("completions", "m", {}, wants_usage=wants_usage))
     assert b"".join(map(gate.feed, pieces)) == b"".join(pieces).replace(b"" if wants_usage else frame, b"")
     assert gate.ended
     assert gate.read_usage() == Usage(5, 7, 0, "upstream")
@@ -158,18 +158,18 @@ def test_a_stream_without_its_mark_is_whole_where_every_prompt_has_its_answers()
 def test_a_stream_that_lacks_an_answer_was_cut() -> None:
     gate = CompletionsGate(read_completions_call(HELLO | {"prompt": ["a", "b"], "stream": True}))
     gate.feed(chunk("x", "stop"))
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         gate.finish()
 
 
 def test_a_stream_without_usage_is_estimated_from_its_text() -> None:
-    gate = CompletionsGate(Call("completions", "m", {"prompt": "12345678"}, prompt_bound=9))
+    gate = CompletionsGate(InferenceRequest("completions", "m", {"prompt": "12345678"}, prompt_bound=9))
     gate.feed(chunk("12345678") * 3)
     assert gate.read_usage() == Usage(4, 12, 0, "estimate")
 
 
 def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
-    call = Call("completions", "m", {"prompt": "12345678"}, prompt_bound=9)
+    call = InferenceRequest("completions", "m", {"prompt": "12345678"}, prompt_bound=9)
     choices = [{"index": 0, "text": "12345", "finish_reason": "stop"}]
     assert read_chat_answer({"choices": choices, "usage": USAGE}, call) == Usage(5, 7, 0, "upstream")
     assert read_chat_answer({"choices": choices}, call) == Usage(4, 3, 0, "estimate")
@@ -178,7 +178,7 @@ def test_an_answers_usage_is_the_providers_or_an_estimate_of_its_text() -> None:
 @given(JSON | st.dictionaries(NAMES, JSON))
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
-        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), Call("completions", "m", {}))
-    except UpstreamError:
+        usage = read_chat_answer(read_answer_object(orjson.dumps(value)), InferenceRequest("completions", "m", {}))
+    except ProviderBadResponse:
         return
     assert usage.completion_tokens >= 0

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.embeddings import (
     MAX_DIMENSIONS,
     read_embeddings_answer,
@@ -28,8 +28,8 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def call(encoding: Encoding) -> Call:
-    return Call("embeddings", "m", {"input": "some words"}, encoding=encoding, prompt_bound=10)
+def call(encoding: Encoding) -> InferenceRequest:
+    return InferenceRequest("embeddings", "m", {"input": "some words"}, encoding=encoding, prompt_bound=10)
 
 
 def answer(*vectors: object, **extra: Any) -> bytes:
@@ -98,13 +98,13 @@ def test_an_answer_in_two_encodings_leaves_in_one() -> None:
     ],
 )
 def test_a_vector_of_the_wrong_shape_is_the_providers_fault(encoding: Encoding, vector: object) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_embeddings_answer(answer([1.0] if encoding == "float" else encode([1.0]), vector), call(encoding))
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_json_cannot_say_is_the_providers_fault(number: float) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_embeddings_answer(answer(encode([1.0, number])), call("float"))
 
 
@@ -113,7 +113,7 @@ def test_a_number_that_json_cannot_say_is_the_providers_fault(number: float) -> 
     [b"", b"<html>", b"[]", b"{}", b'{"data":null}', b'{"data":{}}', b'{"data":[1]}', b'{"error":{"message":"x"}}'],
 )
 def test_what_is_no_embedding_answer_is_the_providers_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_embeddings_answer(raw, call("float"))
 
 
@@ -125,7 +125,7 @@ def test_any_vectors_are_converted_or_the_providers_fault(values: list[Any], enc
         return
     try:
         out, _ = read_embeddings_answer(raw, call(encoding))
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert all(isinstance(vector, str if encoding == "base64" else list) for vector in vectors(out))
 

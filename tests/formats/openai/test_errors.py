@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import (
-    Fault,
+    GatewayError,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
 from gateway.formats import sse
 from gateway.formats.openai.errors import mask, read_error, read_fault, read_retry_after, write_error, write_error_event
@@ -66,13 +66,13 @@ def test_every_error_has_all_four_keys_and_ends_with_the_request_id(message: str
 
 @given(TEXT)
 def test_an_error_event_is_one_event_of_one_line_whatever_the_message_says(message: str) -> None:
-    fault = Fault("data: [DONE]\n\ndata: x\r\n\r" + message)
+    fault = GatewayError("data: [DONE]\n\ndata: x\r\n\r" + message)
     raw = write_error_event(fault, "req_1")
     assert raw.startswith(b"data: {")
     assert raw.endswith(b"}\n\n")
     assert raw.count(b"\n") == 2
     assert b"\r" not in raw
-    assert sse.EventSplitter().split(raw) == [raw]
+    assert sse.SseSplitter().split(raw) == [raw]
     assert sse.read_data(raw) == write_error(fault, "req_1")
 
 
@@ -150,7 +150,7 @@ CONVENTION = (
 @pytest.mark.parametrize("status", [400, 404, 405, 409, 413, 415, 418, 422, 451])
 def test_the_callers_own_mistake_keeps_the_providers_words(status: int) -> None:
     fault = read_fault(status, CONVENTION, [])
-    assert type(fault) is UpstreamRefused
+    assert type(fault) is ProviderRejected
     shown = (fault.status, fault.message, fault.type, fault.param, fault.public_code)
     assert shown == (status, "too long", "invalid_request_error", "messages", "context_length")
 
@@ -188,7 +188,7 @@ def test_a_404_that_is_no_error_object_says_that_there_is_nothing_at_the_path(ra
 @pytest.mark.parametrize("status", [401, 402, 403])
 def test_a_refusal_of_our_key_is_our_trouble_and_says_nothing(status: int) -> None:
     fault = read_fault(status, CONVENTION, [])
-    assert type(fault) is UpstreamDenied
+    assert type(fault) is ProviderAuthError
     assert (fault.status, fault.public_code, fault.retryable, fault.should_retry) == (
         502,
         "upstream_error",
@@ -201,9 +201,9 @@ def test_a_refusal_of_our_key_is_our_trouble_and_says_nothing(status: int) -> No
 def test_a_key_that_google_does_not_know_is_ours_to_mend_whatever_its_status() -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
     error = {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": details}
-    assert type(read_fault(400, orjson.dumps({"error": error}), ())) is UpstreamDenied
+    assert type(read_fault(400, orjson.dumps({"error": error}), ())) is ProviderAuthError
     said = {"error": {"message": 'No such thing: {"reason": "API_KEY_INVALID"}'}}
-    assert type(read_fault(400, orjson.dumps(said), ())) is UpstreamRefused
+    assert type(read_fault(400, orjson.dumps(said), ())) is ProviderRejected
 
 
 @pytest.mark.parametrize("field", ["code", "type"])
@@ -215,7 +215,7 @@ def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_lim
     """OpenAI's "Error codes" guide: a 429 "You exceeded your current quota"; Moonshot calls it by another name."""
     raw = orjson.dumps({"error": {"message": "You exceeded your current quota", field: word}})
     fault = read_fault(429, raw, [], rest_s=3.0)
-    assert type(fault) is UpstreamDenied
+    assert type(fault) is ProviderAuthError
     assert (fault.status, fault.public_code, fault.retry_after_s) == (502, "upstream_error", None)
     assert "quota" not in fault.message
 
@@ -223,18 +223,18 @@ def test_a_used_up_account_is_our_trouble_though_it_has_the_status_of_a_rate_lim
 @pytest.mark.parametrize("status", [400, 404, 500])
 def test_those_words_under_another_status_are_no_refusal_of_our_key(status: int) -> None:
     raw = orjson.dumps({"error": {"message": "no", "code": "insufficient_quota"}})
-    assert not isinstance(read_fault(status, raw, []), UpstreamDenied)
+    assert not isinstance(read_fault(status, raw, []), ProviderAuthError)
 
 
 @pytest.mark.parametrize("word", ["rate_limit_exceeded", "insufficient_quotas", "INSUFFICIENT_QUOTA", None, 429, []])
 def test_any_other_429_is_a_rate_limit(word: object) -> None:
     raw = orjson.dumps({"error": {"message": "slow down", "code": word, "type": word}})
-    assert type(read_fault(429, raw, [])) is UpstreamLimited
+    assert type(read_fault(429, raw, [])) is ProviderRateLimited
 
 
 def test_a_providers_rate_limit_may_be_tried_elsewhere() -> None:
     fault = read_fault(429, CONVENTION, [], rest_s=7.0)
-    assert type(fault) is UpstreamLimited
+    assert type(fault) is ProviderRateLimited
     assert (fault.status, fault.retry_after_s, fault.retryable) == (429, 7, True)
     shown = (fault.message, fault.type, fault.param, fault.public_code)
     assert shown == ("too long", "invalid_request_error", "messages", "context_length")
@@ -261,7 +261,7 @@ def test_how_long_a_provider_wants_to_be_left_alone_is_kept_whatever_it_said(sta
 )
 def test_any_other_status_is_the_providers_trouble(status: int) -> None:
     fault = read_fault(status, CONVENTION, [])
-    assert type(fault) is UpstreamError
+    assert type(fault) is ProviderBadResponse
     assert (fault.status, fault.public_code, fault.retryable) == (502, "upstream_error", True)
 
 
@@ -283,7 +283,7 @@ def test_a_secret_at_the_cut_of_a_long_message_leaves_nothing_behind() -> None:
 @given(st.integers(300, 599), st.none() | st.floats(0, 86_400), st.binary(max_size=60) | JSON.map(orjson.dumps))
 def test_any_answer_outside_2xx_is_a_fault_that_can_be_shown(status: int, rest_s: float | None, raw: bytes) -> None:
     fault = read_fault(status, raw, ["secret"], rest_s=rest_s)
-    assert isinstance(fault, UpstreamFault)
+    assert isinstance(fault, ProviderError)
     assert orjson.loads(write_error(fault, "req_1"))["error"].keys() == {"message", "type", "param", "code"}
     assert 400 <= fault.status <= 599
 

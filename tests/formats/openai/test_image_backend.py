@@ -7,10 +7,10 @@ import orjson
 import pytest
 
 from gateway.domain.capability import UNKNOWN, Capability
-from gateway.domain.image import PictureForm, Pictures
-from gateway.errors import ImageBlocked, InvalidRequest, UpstreamError
-from gateway.formats.image_backend import Painter
-from gateway.formats.openai.image_backend import OpenAiPainter
+from gateway.domain.image import Images, PictureForm
+from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
+from gateway.formats.image_backend import ImageBackend
+from gateway.formats.openai.image_backend import OpenAiImageBackend
 from gateway.formats.openai.images import read_edits_call, read_images_call
 from gateway.formats.request_body import Form
 from tests.formats.openai.test_images import form, upload
@@ -20,9 +20,9 @@ ASK = {"model": "m", "prompt": "a cat"}
 B64 = base64.b64encode(draw()).decode()
 
 
-def open_painter(body: dict[str, Any], capability: Capability = UNKNOWN) -> Painter:
+def open_painter(body: dict[str, Any], capability: Capability = UNKNOWN) -> ImageBackend:
     """A painter for a generation."""
-    return OpenAiPainter(read_images_call(ASK | body), "gpt", "mark", capability)
+    return OpenAiImageBackend(read_images_call(ASK | body), "gpt", "mark", capability)
 
 
 def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) -> Any:
@@ -103,7 +103,7 @@ def test_a_size_is_said_in_no_other_words(body: dict[str, Any], capability: Capa
 def test_an_edit_is_a_form() -> None:
     image, mask = upload(), upload("mask")
     call = read_edits_call(form(image, mask, n="2", stream="true", partial_images="1", size="64x64"))
-    painter: Painter = OpenAiPainter(call, "gpt", "mark", Capability("*", response_formats=("b64_json",)))
+    painter: ImageBackend = OpenAiImageBackend(call, "gpt", "mark", Capability("*", response_formats=("b64_json",)))
     said = painter.begin(2).said
     assert isinstance(said, Form)
     assert said.files == (("image", image), ("mask", mask))
@@ -115,7 +115,7 @@ def test_an_edit_is_a_form() -> None:
 def test_a_painter_can_begin_for_another_attempt_with_the_same_call() -> None:
     call = read_images_call(ASK | {"n": 2, "response_format": "url"})
     before = orjson.dumps(call.body)
-    said = [OpenAiPainter(call, "gpt", "x", UNKNOWN).begin(2).said for _ in range(2)]
+    said = [OpenAiImageBackend(call, "gpt", "x", UNKNOWN).begin(2).said for _ in range(2)]
     assert said[0] == said[1]
     assert orjson.dumps(call.body) == before
 
@@ -124,7 +124,7 @@ def test_no_more_pictures_are_taken_than_were_asked_for() -> None:
     painter = open_painter({"n": 2})
     painter.begin(2)
     pictures = painter.read(orjson.dumps({"data": [{"b64_json": B64}] * 5}), ())
-    assert isinstance(pictures, Pictures)
+    assert isinstance(pictures, Images)
     assert (len(pictures.items), pictures.usage.images) == (2, 2)
 
 
@@ -133,6 +133,6 @@ def test_faults_come_through_and_nothing_is_left_to_abandon() -> None:
     painter.begin(1)
     with pytest.raises(ImageBlocked):
         painter.read(b'{"error": {"code": "contentFilter"}}', ())
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         painter.read(b"<html>", ())
     assert painter.abandon() is None

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.image import MAX_PICTURE_BYTES, Picture, Pictures
-from gateway.domain.inference_request import Call
+from gateway.domain.image import MAX_PICTURE_BYTES, Image, Images
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage
-from gateway.errors import ImageBlocked, UpstreamError, UpstreamFault
+from gateway.errors import ImageBlocked, ProviderBadResponse, ProviderError
 from gateway.formats import sse
-from gateway.formats.json_or_stream import WholeGate
+from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.image_response import write_completed
-from gateway.formats.openai.image_stream import ImagesGate, write_whole
+from gateway.formats.openai.image_stream import ImagesPassthrough, write_whole
 from gateway.formats.openai.images import ESTIMATED_PICTURE_TOKENS, read_images_call
 from gateway.formats.prompt_tokens import estimate_prompt
-from gateway.formats.stream import Gate
+from gateway.formats.stream import StreamTransform
 from tests.support.image_providers import draw
 
 CALL = read_images_call({"model": "m", "prompt": "a cat!!!", "stream": True})
@@ -85,24 +85,24 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
-def run(gate: Gate, *pieces: bytes) -> tuple[bytes, UpstreamFault | None, Usage]:
+def run(gate: StreamTransform, *pieces: bytes) -> tuple[bytes, ProviderError | None, Usage]:
     """What left, the fault it ended in, and what was used."""
     out = b"".join(map(gate.feed, pieces))
     try:
         out += gate.finish()
-    except UpstreamFault as fault:
+    except ProviderError as fault:
         return out, fault, gate.read_usage()
     return out, None, gate.read_usage()
 
 
 @given(STREAMS, CUTS, st.sampled_from([CALL, TWO]))
-def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int], call: Call) -> None:
-    def told(gate: ImagesGate, *pieces: bytes) -> Any:
+def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int], call: InferenceRequest) -> None:
+    def told(gate: ImagesPassthrough, *pieces: bytes) -> Any:
         out, fault, usage = run(gate, *pieces)
         return out, fault and (type(fault), fault.message), usage, gate.events, gate.ended
 
-    whole = told(ImagesGate(call), data)
-    assert told(ImagesGate(call), *cut(data, places)) == whole
+    whole = told(ImagesPassthrough(call), data)
+    assert told(ImagesPassthrough(call), *cut(data, places)) == whole
     assert whole[0].removesuffix(DONE) in data.removeprefix(sse.BOM)
     assert (whole[1] is None) == whole[0].endswith(DONE) == whole[4]
 
@@ -110,13 +110,13 @@ def test_however_a_stream_is_cut_the_same_leaves(data: bytes, places: list[int],
 @pytest.mark.parametrize("completed", [COMPLETED, EDITED])
 @pytest.mark.parametrize("end", [b"", DONE, b": bye\n\n" + PARTIAL])
 def test_a_stream_leaves_as_it_lies_up_to_its_last_picture_and_ends_in_the_mark(completed: bytes, end: bytes) -> None:
-    out, fault, usage = run(ImagesGate(CALL), PARTIAL, b": alive\n\n", PARTIAL + completed + end)
+    out, fault, usage = run(ImagesPassthrough(CALL), PARTIAL, b": alive\n\n", PARTIAL + completed + end)
     assert (out, fault) == (PARTIAL + b": alive\n\n" + PARTIAL + completed + DONE, None)
     assert usage == Usage(50, 272, 0, "upstream", images=1)
 
 
 def test_a_gate_is_closed_with_the_last_picture_and_nothing_leaves_any_more() -> None:
-    gate = ImagesGate(TWO)
+    gate = ImagesPassthrough(TWO)
     assert gate.feed(COMPLETED) == COMPLETED
     assert not gate.closed
     assert gate.feed(COMPLETED) == COMPLETED + DONE
@@ -128,20 +128,20 @@ def test_a_gate_is_closed_with_the_last_picture_and_nothing_leaves_any_more() ->
 
 def test_fewer_pictures_than_asked_for_are_a_whole_stream() -> None:
     for end in (b"", DONE, b"data: [DONE]"):
-        out, fault, usage = run(ImagesGate(TWO), COMPLETED, end)
+        out, fault, usage = run(ImagesPassthrough(TWO), COMPLETED, end)
         assert (out, fault, usage.images) == (COMPLETED + DONE, None, 1)
 
 
 @pytest.mark.parametrize("stream", [b"", PARTIAL, DONE, PARTIAL + DONE, COMPLETED[:-1], b": comment\n\n", b"data: {"])
 def test_a_stream_without_a_picture_is_cut_and_costs_nothing(stream: bytes) -> None:
-    out, fault, usage = run(ImagesGate(CALL), stream)
-    assert type(fault) is UpstreamError
+    out, fault, usage = run(ImagesPassthrough(CALL), stream)
+    assert type(fault) is ProviderBadResponse
     assert DONE not in out
     assert usage == NO_USAGE
 
 
 def test_a_block_in_a_stream_is_one_and_costs_nothing() -> None:
-    out, fault, usage = run(ImagesGate(CALL), PARTIAL, BLOCK, COMPLETED)
+    out, fault, usage = run(ImagesPassthrough(CALL), PARTIAL, BLOCK, COMPLETED)
     assert (out, usage) == (PARTIAL, NO_USAGE)
     assert isinstance(fault, ImageBlocked)
 
@@ -156,14 +156,14 @@ def test_a_block_in_a_stream_is_one_and_costs_nothing() -> None:
     ],
 )
 def test_an_error_in_a_stream_is_the_providers_and_its_secrets_are_masked(said: bytes) -> None:
-    out, fault, _ = run(ImagesGate(CALL, ["s3cret-key"]), PARTIAL, said)
+    out, fault, _ = run(ImagesPassthrough(CALL, ["s3cret-key"]), PARTIAL, said)
     assert out == PARTIAL
-    assert type(fault) is UpstreamError
+    assert type(fault) is ProviderBadResponse
     assert fault.message == "The provider reported an error: out of [masked] memory"
 
 
 def test_a_caller_who_leaves_with_a_part_of_a_picture_pays_an_estimate_of_it() -> None:
-    gate = ImagesGate(CALL)
+    gate = ImagesPassthrough(CALL)
     assert gate.read_usage() == NO_USAGE
     gate.feed(PARTIAL)
     assert gate.read_usage() == Usage(estimate_prompt(CALL), ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
@@ -192,7 +192,7 @@ def partial(index: int | None) -> bytes:
 def test_a_caller_who_leaves_pays_for_every_picture_that_was_begun(
     stream: list[Any], completed: int, under_way: int
 ) -> None:
-    gate = ImagesGate(attrs.evolve(CALL, choices=3))
+    gate = ImagesPassthrough(attrs.evolve(CALL, choices=3))
     gate.feed(b"".join(COMPLETED if step == "done" else partial(step) for step in stream))
     used = gate.read_usage()
     assert (used.images, used.source) == (completed + under_way, "estimate" if under_way else "upstream")
@@ -201,14 +201,16 @@ def test_a_caller_who_leaves_pays_for_every_picture_that_was_begun(
 
 def test_a_text_cannot_pretend_to_be_a_part() -> None:
     said = event("image_generation.partial_image", prompt='x", "partial_image_index": 0, "y":"', partial_image_index=1)
-    gate = ImagesGate(attrs.evolve(CALL, choices=3))
+    gate = ImagesPassthrough(attrs.evolve(CALL, choices=3))
     gate.feed(partial(0) + said)
     assert gate.read_usage().images == 1
 
 
 @pytest.mark.parametrize("end", [BLOCK, TROUBLE, b"data: {"])
 def test_pictures_that_are_done_are_paid_for_however_the_stream_ends(end: bytes) -> None:
-    out, fault, usage = run(ImagesGate(attrs.evolve(CALL, choices=4)), COMPLETED, PARTIAL, COMPLETED, PARTIAL, end)
+    out, fault, usage = run(
+        ImagesPassthrough(attrs.evolve(CALL, choices=4)), COMPLETED, PARTIAL, COMPLETED, PARTIAL, end
+    )
     assert out == COMPLETED + PARTIAL + COMPLETED + PARTIAL
     assert (fault is not None, usage) == (True, Usage(100, 544, 0, "upstream", images=2))
 
@@ -216,46 +218,46 @@ def test_pictures_that_are_done_are_paid_for_however_the_stream_ends(end: bytes)
 @pytest.mark.parametrize(("passed", "images"), [(b"", 0), (PARTIAL, 0), (COMPLETED + PARTIAL, 1)])
 def test_a_picture_under_way_when_its_provider_is_lost_costs_nothing(passed: bytes, images: int) -> None:
     """What ended the transport is told to the gate by whoever saw it."""
-    gate = ImagesGate(TWO)
+    gate = ImagesPassthrough(TWO)
     gate.feed(passed)
-    gate.fault = UpstreamError("The provider closed the connection", phase="stream")
+    gate.fault = ProviderBadResponse("The provider closed the connection", phase="stream")
     assert gate.read_usage() == (Usage(50, 272, 0, "upstream", images=1) if images else NO_USAGE)
 
 
 def test_a_picture_without_a_usage_is_estimated() -> None:
-    _, _, usage = run(ImagesGate(CALL), event("image_generation.completed"))
+    _, _, usage = run(ImagesPassthrough(CALL), event("image_generation.completed"))
     assert usage == Usage(estimate_prompt(CALL), ESTIMATED_PICTURE_TOKENS, 0, "estimate", images=1)
 
 
 def test_the_datas_word_is_believed_before_the_names() -> None:
     """Clients go by the data; an event that only calls itself completed ends nothing."""
-    out, fault, _ = run(ImagesGate(CALL), event("of_tomorrow", "image_generation.completed"))
+    out, fault, _ = run(ImagesPassthrough(CALL), event("of_tomorrow", "image_generation.completed"))
     assert out == event("of_tomorrow", "image_generation.completed")
     assert fault is not None
 
 
 def test_a_text_cannot_pretend_to_be_a_type() -> None:
     said = event("of_tomorrow", None, prompt='x", "type": "image_generation.completed"')
-    gate = ImagesGate(CALL)
+    gate = ImagesPassthrough(CALL)
     gate.feed(PARTIAL)
     assert (gate.feed(said), gate.events, gate.ended) == (said, 1, False)
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate = ImagesGate(CALL)
+    gate = ImagesPassthrough(CALL)
     piece = b"A" * (1024 * 1024)
     gate.feed(b"event: image_generation.partial_image\ndata: ")
     for _ in range(MAX_PICTURE_BYTES * 4 // 3 // len(piece)):
         assert gate.feed(piece) == b""
     assert gate.fault is None
     assert [gate.feed(piece) for _ in range(2)] == [b"", b""]
-    assert type(gate.fault) is UpstreamError
+    assert type(gate.fault) is ProviderBadResponse
     assert gate.closed
 
 
 def test_a_partial_picture_is_not_read() -> None:
     """One that is no JSON passes as it lies: nobody has looked."""
-    gate = ImagesGate(CALL)
+    gate = ImagesPassthrough(CALL)
     gate.feed(PARTIAL)
     said = b'event: image_generation.partial_image\ndata: {"b64_json": "never closed\n\n'
     assert (gate.feed(said), gate.events) == (said, 2)
@@ -265,11 +267,11 @@ WHOLE = {"created": 5, "data": [{"b64_json": B64}], "quality": "high", "usage": 
 
 
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_as_one() -> None:
-    gate = WholeGate(lambda raw: write_whole(raw, CALL))
+    gate = JsonOrStream(lambda raw: write_whole(raw, CALL))
     raw = orjson.dumps(WHOLE)
     out, fault, usage = run(gate, raw[:9], raw[9:])
     told = {"created": 5, "quality": "high", "usage": USAGE}
-    assert out == write_completed(Pictures((Picture(B64),), usage, told), CALL, 5)
+    assert out == write_completed(Images((Image(B64),), usage, told), CALL, 5)
     assert (fault, usage) == (None, Usage(50, 272, 0, "upstream", images=1))
 
 
@@ -286,20 +288,20 @@ def test_a_time_that_makes_no_sense_is_not_told(created: object) -> None:
 
 def test_what_a_whole_answer_is_told_as_passes_a_gate() -> None:
     out, usage = write_whole(orjson.dumps(WHOLE | {"created": "x"}), CALL)
-    assert run(ImagesGate(CALL), out) == (out, None, usage)
+    assert run(ImagesPassthrough(CALL), out) == (out, None, usage)
 
 
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
-        ({"data": [{"url": "https://host/1.png"}]}, UpstreamError),
-        ({"data": [{"b64_json": B64}, {"url": "https://host/1.png"}]}, UpstreamError),
-        ({"data": [{"b64_json": base64.b64encode(b"GIF? no, a text").decode()}]}, UpstreamError),
-        ({"data": [{"b64_json": B64 + "?"}]}, UpstreamError),
-        ({"data": []}, UpstreamError),
+        ({"data": [{"url": "https://host/1.png"}]}, ProviderBadResponse),
+        ({"data": [{"b64_json": B64}, {"url": "https://host/1.png"}]}, ProviderBadResponse),
+        ({"data": [{"b64_json": base64.b64encode(b"GIF? no, a text").decode()}]}, ProviderBadResponse),
+        ({"data": [{"b64_json": B64 + "?"}]}, ProviderBadResponse),
+        ({"data": []}, ProviderBadResponse),
         ({"error": {"code": "moderation_blocked"}}, ImageBlocked),
     ],
 )
-def test_an_answer_that_cannot_be_told_is_a_fault(value: object, kind: type[UpstreamFault]) -> None:
+def test_an_answer_that_cannot_be_told_is_a_fault(value: object, kind: type[ProviderError]) -> None:
     with pytest.raises(kind):
         write_whole(orjson.dumps(value), TWO)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.image import Picture, PictureAsk
+from gateway.domain.image import Image, ImageRequest
 from gateway.domain.upload import HEAD_BYTES, Upload
 from gateway.domain.usage import Usage
-from gateway.errors import ImageBlocked, InvalidRequest, UpstreamError, UpstreamFault
+from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.images import (
     ESTIMATED_PICTURE_TOKENS,
@@ -87,7 +87,7 @@ def refuse(read: Any, asked: Any) -> InvalidRequest:
 def test_a_call_says_what_every_painter_must_know_and_keeps_the_rest() -> None:
     call = read_images_call(dict(FULL))
     assert (call.operation, call.model, call.stream, call.choices) == ("images", "m", True, 2)
-    assert call.picture == PictureAsk("a cat", 2, "1536x1024", "b64_json")
+    assert call.picture == ImageRequest("a cat", 2, "1536x1024", "b64_json")
     assert (call.prompt_chars, call.prompt_bound, call.sticky) == (5, 5, None)
     assert call.body == FULL
     assert call.need == Usage(5, 2 * call.output_bound, images=2)
@@ -146,7 +146,7 @@ def test_a_size_in_a_vendors_own_words_is_not_said_to_who_knows_the_conventions(
 )
 def test_a_call_that_says_little_wants_one_picture_by_address(more: dict[str, Any]) -> None:
     call = read_images_call(ASK | more)
-    assert call.picture == PictureAsk("a cat")
+    assert call.picture == ImageRequest("a cat")
     assert not call.stream
 
 
@@ -200,7 +200,7 @@ def test_an_edit_has_its_pictures_first_and_then_its_mask() -> None:
     call = read_edits_call(form(mask, one, two, n="2", size="1024x1024", stream="true", partial_images="1", seed="7"))
     assert (call.operation, call.stream, call.choices) == ("image_edits", True, 2)
     assert call.files == (one, two, mask)
-    assert call.picture == PictureAsk("a hat", 2, "1024x1024", sources=2, masked=True)
+    assert call.picture == ImageRequest("a hat", 2, "1024x1024", sources=2, masked=True)
     assert call.prompt_bound == len("a hat") + 3 * SOURCE_TOKENS
     assert call.body == {
         "model": "m", "prompt": "a hat", "n": 2, "size": "1024x1024", "stream": True, "partial_images": 1, "seed": "7",
@@ -210,7 +210,7 @@ def test_an_edit_has_its_pictures_first_and_then_its_mask() -> None:
 def test_a_markup_is_no_mask() -> None:
     call = read_edits_call(form(upload(), upload("markup")))
     assert [file.field for file in call.files] == ["image", "markup"]
-    assert call.picture == PictureAsk("a hat", sources=1)
+    assert call.picture == ImageRequest("a hat", sources=1)
 
 
 def test_sixteen_pictures_are_taken_and_no_more() -> None:
@@ -277,7 +277,7 @@ def read(value: Any) -> Any:
 
 def test_an_answer_is_its_pictures_and_what_it_says_of_them() -> None:
     pictures = read(ANSWER)
-    assert pictures.items == (Picture(B64, None, "a small cat"),)
+    assert pictures.items == (Image(B64, None, "a small cat"),)
     assert pictures.usage == Usage(50, 272, 0, "upstream", images=1)
     assert pictures.told == {name: value for name, value in ANSWER.items() if name != "data"}
 
@@ -285,21 +285,21 @@ def test_an_answer_is_its_pictures_and_what_it_says_of_them() -> None:
 @pytest.mark.parametrize(
     ("item", "picture"),
     [
-        ({"url": "https://host/1.png"}, Picture(url="https://host/1.png")),
-        ({"url": "https://host/1.png", "b64_json": B64}, Picture(B64, "https://host/1.png")),
-        ({"url": f"data:image/png;base64,{B64}"}, Picture(B64)),
-        ({"b64_json": f"data:image/png;base64,{B64}", "url": None}, Picture(B64)),
-        ({"b64_json": "", "url": "http://host/1.png", "revised_prompt": ""}, Picture(url="http://host/1.png")),
-        ({"b64_json": B64, "url": "file:///etc/passwd"}, Picture(B64)),
+        ({"url": "https://host/1.png"}, Image(url="https://host/1.png")),
+        ({"url": "https://host/1.png", "b64_json": B64}, Image(B64, "https://host/1.png")),
+        ({"url": f"data:image/png;base64,{B64}"}, Image(B64)),
+        ({"b64_json": f"data:image/png;base64,{B64}", "url": None}, Image(B64)),
+        ({"b64_json": "", "url": "http://host/1.png", "revised_prompt": ""}, Image(url="http://host/1.png")),
+        ({"b64_json": B64, "url": "file:///etc/passwd"}, Image(B64)),
     ],
 )
-def test_a_picture_is_base64_or_an_address(item: dict[str, Any], picture: Picture) -> None:
+def test_a_picture_is_base64_or_an_address(item: dict[str, Any], picture: Image) -> None:
     assert read({"data": [item]}).items == (picture,)
 
 
 def test_a_list_may_be_called_images() -> None:
     told = {"images": [{"url": "https://host/1.png"}], "timings": {"inference": 1}, "seed": 1}
-    assert read(told).items == (Picture(url="https://host/1.png"),)
+    assert read(told).items == (Image(url="https://host/1.png"),)
 
 
 def test_without_a_usage_it_is_estimated() -> None:
@@ -330,7 +330,7 @@ def test_a_usage_in_a_chats_words_is_believed() -> None:
     ],
 )  # fmt: skip
 def test_an_answer_without_a_picture_is_none(value: object) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         read(value)
     assert "s3cret" not in caught.value.message
 
@@ -357,7 +357,7 @@ def test_pictures_that_were_not_blocked_are_given() -> None:
 def test_a_spoilt_answer_is_pictures_or_the_providers_fault(value: Any) -> None:
     try:
         pictures = read(value)
-    except UpstreamFault:
+    except ProviderError:
         return
     assert all(one.data or one.url for one in pictures.items)
     assert pictures.usage.images == len(pictures.items)
@@ -366,5 +366,5 @@ def test_a_spoilt_answer_is_pictures_or_the_providers_fault(value: Any) -> None:
 
 @given(st.binary(max_size=40))
 def test_an_answer_that_is_no_json_is_the_providers_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_images_answer(raw, CALL)

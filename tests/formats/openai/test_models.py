@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.model_info import Listed
-from gateway.errors import UpstreamError
+from gateway.domain.model_info import ModelInfo
+from gateway.errors import ProviderBadResponse
 from gateway.formats.openai.models import read_models, write_model, write_models
 
 NOW = 1_750_000_000
 LISTED = st.builds(
-    Listed,
+    ModelInfo,
     id=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
     created_s=st.integers(1, 4_000_000_000),
     owned_by=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
@@ -29,17 +29,17 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def read(raw: bytes) -> list[Listed]:
+def read(raw: bytes) -> list[ModelInfo]:
     return read_models(raw, owned_by="vendor", now_s=NOW)
 
 
 @given(st.lists(LISTED, max_size=5))
-def test_what_we_write_a_gateway_in_front_of_us_reads_back(models: list[Listed]) -> None:
+def test_what_we_write_a_gateway_in_front_of_us_reads_back(models: list[ModelInfo]) -> None:
     assert read(write_models(models)) == [attrs.evolve(model, owned_by="vendor") for model in models]
 
 
 def test_a_model_is_written_in_the_shape_of_the_convention() -> None:
-    model = Listed("m", 5, "vendor", absences=1)
+    model = ModelInfo("m", 5, "vendor", absences=1)
     assert orjson.loads(write_model(model)) == {"id": "m", "object": "model", "created": 5, "owned_by": "vendor"}
     assert orjson.loads(write_models([model])) == {"object": "list", "data": [orjson.loads(write_model(model))]}
     assert orjson.loads(write_models([])) == {"object": "list", "data": []}
@@ -48,21 +48,21 @@ def test_a_model_is_written_in_the_shape_of_the_convention() -> None:
 @pytest.mark.parametrize("created", [None, 0, 0.5, -1, True, "1700000000", 1_700_000_000_000, 5e12, [], {}])
 def test_a_creation_time_that_cannot_be_believed_is_filled(created: object) -> None:
     (model,) = read(orjson.dumps({"data": [{"id": "m", "created": created, "owned_by": ""}]}))
-    assert model == Listed("m", NOW, "vendor")
+    assert model == ModelInfo("m", NOW, "vendor")
 
 
 def test_a_creation_time_in_fractions_of_seconds_is_cut() -> None:
-    assert read(b'{"data":[{"id":"m","created":1700000000.7}]}') == [Listed("m", 1_700_000_000, "vendor")]
+    assert read(b'{"data":[{"id":"m","created":1700000000.7}]}') == [ModelInfo("m", 1_700_000_000, "vendor")]
 
 
 @pytest.mark.parametrize("owner", ["user-8hd3jdk", "org-Q2x", "openai", "", None, 5])
 def test_whom_a_provider_calls_the_owner_is_not_passed_on(owner: object) -> None:
     """It may be the account that the gateway's own key belongs to."""
-    assert read(orjson.dumps({"data": [{"id": "m", "created": 5, "owned_by": owner}]})) == [Listed("m", 5, "vendor")]
+    assert read(orjson.dumps({"data": [{"id": "m", "created": 5, "owned_by": owner}]})) == [ModelInfo("m", 5, "vendor")]
 
 
 def test_a_bare_array_is_a_list_too() -> None:
-    assert read(b'[{"id":"m"}]') == [Listed("m", NOW, "vendor")]
+    assert read(b'[{"id":"m"}]') == [ModelInfo("m", NOW, "vendor")]
 
 
 def test_entries_without_an_id_are_skipped() -> None:
@@ -76,7 +76,7 @@ def test_entries_without_an_id_are_skipped() -> None:
     "raw", [b"", b"<html>", b"{}", b"null", b'{"data":null}', b'{"data":{}}', b'{"error":{}}', b'"x"']
 )
 def test_an_answer_without_a_list_is_a_failed_listing_and_not_an_empty_one(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read(raw)
 
 
@@ -84,6 +84,6 @@ def test_an_answer_without_a_list_is_a_failed_listing_and_not_an_empty_one(raw: 
 def test_any_json_is_a_list_of_models_or_a_fault(value: Any) -> None:
     try:
         models = read(orjson.dumps(value))
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert all(model.id and model.owned_by and model.created_s > 0 for model in models)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.moderations import (
     DEFAULT_MODEL,
     read_moderations_answer,
@@ -18,7 +18,7 @@ from gateway.formats.openai.moderations import (
 )
 from gateway.formats.openai.token_bounds import PART_TOKENS
 
-CALL = Call("moderations", "m", {"input": "some words"}, prompt_bound=10)
+CALL = InferenceRequest("moderations", "m", {"input": "some words"}, prompt_bound=10)
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
 NAMES = st.sampled_from(["model", "input", "type", "text", "image_url", "results", "usage", "error", "prompt_tokens"])
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -95,12 +95,12 @@ def test_usage_is_estimated_where_none_is_reported() -> None:
     "raw", [b"", b"<html>", b"[]", b"{}", b'{"results":null}', b'{"results":{}}', b'{"error":{"message":"x"}}']
 )
 def test_what_is_no_answer_is_the_providers_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_moderations_answer(raw, CALL)
 
 
 def test_a_fault_tells_no_secret() -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         read_moderations_answer(b'{"error":{"message":"bad key hunter22"}}', CALL, ("hunter22",))
     assert "hunter22" not in caught.value.message
 
@@ -109,6 +109,6 @@ def test_a_fault_tells_no_secret() -> None:
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
         usage = read_moderations_answer(orjson.dumps(value), CALL)
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert usage.prompt_tokens >= 0

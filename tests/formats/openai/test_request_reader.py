@@ -8,16 +8,16 @@ from hypothesis import given, settings
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import (
-    Blob,
-    Conversation,
-    Format,
-    NamedTool,
-    Text,
-    Thought,
+    ChatRequest,
+    ForcedTool,
+    MediaPart,
+    Message,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
     Tool,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolCallPart,
+    ToolResultPart,
 )
 from gateway.formats.openai.chat import read_chat_call
 from gateway.formats.openai.request_reader import read_conversation
@@ -34,7 +34,7 @@ OTHER = {"type": "function", "function": {"name": "g"}}
 HELLO = {"role": "user", "content": "hi"}
 
 
-def read(*messages: dict[str, Any], **fields: Any) -> Conversation:
+def read(*messages: dict[str, Any], **fields: Any) -> ChatRequest:
     body = {"model": "m", "messages": list(messages) or [HELLO]} | fields
     return read_conversation(read_chat_call(body).body)
 
@@ -65,12 +65,12 @@ def test_every_role_becomes_its_turn() -> None:
         HELLO,
         {"role": "assistant", "content": "yes", "name": "bob"},
     )
-    assert conversation == Conversation(
+    assert conversation == ChatRequest(
         turns=(
-            Turn("system", (Text("be kind"),)),
-            Turn("system", (Text("be brief", CACHE),)),
-            Turn("user", (Text("hi"),)),
-            Turn("assistant", (Text("yes"),)),
+            Message("system", (TextPart("be kind"),)),
+            Message("system", (TextPart("be brief", CACHE),)),
+            Message("user", (TextPart("hi"),)),
+            Message("assistant", (TextPart("yes"),)),
         ),
     )
 
@@ -85,9 +85,14 @@ def test_tool_calls_and_their_results_find_each_other() -> None:
         {"role": "user", "content": "go on"},
     ).turns
     assert turns[1:] == (
-        Turn("assistant", (Thought("hm"), ToolUse("c1", "f", '{"x":1}'), ToolUse("c2", "f", '{"x":1}', "s"))),
-        Turn("user", (ToolResult("c1", (Text("one"),)), ToolResult("c2", (Text("two"),), cache=CACHE))),
-        Turn("user", (Text("go on"),)),
+        Message(
+            "assistant",
+            (ReasoningPart("hm"), ToolCallPart("c1", "f", '{"x":1}'), ToolCallPart("c2", "f", '{"x":1}', "s")),
+        ),
+        Message(
+            "user", (ToolResultPart("c1", (TextPart("one"),)), ToolResultPart("c2", (TextPart("two"),), cache=CACHE))
+        ),
+        Message("user", (TextPart("go on"),)),
     )
 
 
@@ -95,10 +100,10 @@ def test_calls_of_the_deprecated_kind_get_ids() -> None:
     called = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     answered = {"role": "function", "name": "f", "content": "one"}
     assert read(called, answered, called, answered).turns == (
-        Turn("assistant", (ToolUse("call_0", "f", "{}"),)),
-        Turn("user", (ToolResult("call_0", (Text("one"),)),)),
-        Turn("assistant", (ToolUse("call_1", "f", "{}"),)),
-        Turn("user", (ToolResult("call_1", (Text("one"),)),)),
+        Message("assistant", (ToolCallPart("call_0", "f", "{}"),)),
+        Message("user", (ToolResultPart("call_0", (TextPart("one"),)),)),
+        Message("assistant", (ToolCallPart("call_1", "f", "{}"),)),
+        Message("user", (ToolResultPart("call_1", (TextPart("one"),)),)),
     )
     assert refused(HELLO, answered) == "messages[1]"
 
@@ -107,7 +112,7 @@ def test_a_custom_call_of_an_earlier_turn_is_a_call() -> None:
     custom = {"id": "c", "type": "custom", "custom": {"name": "run", "input": 'say "x"'}}
     (turn,) = read({"role": "assistant", "tool_calls": [custom]}).turns
     (use,) = turn.parts
-    assert isinstance(use, ToolUse)
+    assert isinstance(use, ToolCallPart)
     assert (use.id, use.name, orjson.loads(use.arguments)) == ("c", "run", {"input": 'say "x"'})
 
 
@@ -115,7 +120,13 @@ def test_what_an_assistant_said_is_kept_in_order() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
     message = {"role": "assistant", "content": parts, "refusal": "c", "reasoning": "t", "images": [image(PNG)]}
     (turn,) = read(message).turns
-    assert turn.parts == (Thought("t"), Text("a"), Text("b"), Text("c"), Blob("image", "image/png", "AAAA"))
+    assert turn.parts == (
+        ReasoningPart("t"),
+        TextPart("a"),
+        TextPart("b"),
+        TextPart("c"),
+        MediaPart("image", "image/png", "AAAA"),
+    )
 
 
 def test_what_is_empty_says_nothing() -> None:
@@ -124,29 +135,40 @@ def test_what_is_empty_says_nothing() -> None:
         {"role": "assistant", "content": None, "tool_calls": []},
     )
     nothing = {"role": "user", "content": [{"type": "text", "text": ""}]}
-    assert read(*empty, HELLO, nothing).turns == (Turn("user", (Text("hi"),)),)
+    assert read(*empty, HELLO, nothing).turns == (Message("user", (TextPart("hi"),)),)
     assert refused(*empty) == "messages"
-    assert read({"role": "tool", "tool_call_id": "c", "content": ""}).turns == (Turn("user", (ToolResult("c", ()),)),)
+    assert read({"role": "tool", "tool_call_id": "c", "content": ""}).turns == (
+        Message("user", (ToolResultPart("c", ()),)),
+    )
 
 
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
-        (image(PNG, detail="low"), Blob("image", "image/png", "AAAA", detail="low")),
-        (image("DATA:image/JPG;name=x;base64,BB=="), Blob("image", "image/jpeg", "BB==")),
-        (image("https://x/y.png"), Blob("image", url="https://x/y.png")),
+        (image(PNG, detail="low"), MediaPart("image", "image/png", "AAAA", detail="low")),
+        (image("DATA:image/JPG;name=x;base64,BB=="), MediaPart("image", "image/jpeg", "BB==")),
+        (image("https://x/y.png"), MediaPart("image", url="https://x/y.png")),
         (
             {"type": "image_url", "image_url": PNG, "cache_control": CACHE},
-            Blob("image", "image/png", "AAAA", cache=CACHE),
+            MediaPart("image", "image/png", "AAAA", cache=CACHE),
         ),
-        ({"type": "input_audio", "input_audio": {"data": "AA", "format": "mp3"}}, Blob("audio", "audio/mpeg", "AA")),
-        ({"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}, Blob("audio", "audio/wav", "AA")),
-        (file(file_data="JVBERi0="), Blob("file", "application/pdf", "JVBERi0=")),
-        (file(file_data="data:text/csv;base64,AA", filename="a.csv"), Blob("file", "text/csv", "AA", name="a.csv")),
-        (file(file_data="https://x/y.pdf", filename="y.pdf"), Blob("file", url="https://x/y.pdf", name="y.pdf")),
+        (
+            {"type": "input_audio", "input_audio": {"data": "AA", "format": "mp3"}},
+            MediaPart("audio", "audio/mpeg", "AA"),
+        ),
+        (
+            {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
+            MediaPart("audio", "audio/wav", "AA"),
+        ),
+        (file(file_data="JVBERi0="), MediaPart("file", "application/pdf", "JVBERi0=")),
+        (
+            file(file_data="data:text/csv;base64,AA", filename="a.csv"),
+            MediaPart("file", "text/csv", "AA", name="a.csv"),
+        ),
+        (file(file_data="https://x/y.pdf", filename="y.pdf"), MediaPart("file", url="https://x/y.pdf", name="y.pdf")),
     ],
 )
-def test_a_part_keeps_its_bytes_or_its_address(part: dict[str, Any], expected: Blob) -> None:
+def test_a_part_keeps_its_bytes_or_its_address(part: dict[str, Any], expected: MediaPart) -> None:
     assert read_user(part) == (expected,)
 
 
@@ -228,8 +250,8 @@ def test_settings_are_read() -> None:
         modalities=["text", "image"],
         surprise=1,
     )
-    assert conversation == Conversation(
-        turns=(Turn("user", (Text("hi"),)),),
+    assert conversation == ChatRequest(
+        turns=(Message("user", (TextPart("hi"),)),),
         max_tokens=7,
         temperature=1.0,
         top_p=0.5,
@@ -243,7 +265,7 @@ def test_settings_are_read() -> None:
         effort="high",
         user="s",
     )
-    assert read(stop="x", max_tokens=5, user="u", top_k=-1) == Conversation(
+    assert read(stop="x", max_tokens=5, user="u", top_k=-1) == ChatRequest(
         turns=conversation.turns, stop=("x",), max_tokens=5, user="u"
     )
 
@@ -253,7 +275,7 @@ def test_tools_are_read() -> None:
     assert conversation.tools == (Tool("f", "d", {"type": "object"}, True, CACHE), Tool("g"))
     assert conversation.tool_choice == "required"
     named = read(tools=[TOOL], tool_choice={"type": "function", "function": {"name": "f"}})
-    assert named.tool_choice == NamedTool("f")
+    assert named.tool_choice == ForcedTool("f")
 
 
 @pytest.mark.parametrize("mode", ["auto", "required"])
@@ -269,15 +291,15 @@ def test_only_allowed_tools_are_offered(mode: str) -> None:
     [
         (None, None),
         ({"type": "text"}, None),
-        ({"type": "json_object"}, Format("json")),
-        ({"type": "json_schema", "json_schema": {"name": "n"}}, Format("json")),
+        ({"type": "json_object"}, ResponseFormat("json")),
+        ({"type": "json_schema", "json_schema": {"name": "n"}}, ResponseFormat("json")),
         (
             {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True}},
-            Format("schema", {"type": "object"}, "n", True),
+            ResponseFormat("schema", {"type": "object"}, "n", True),
         ),
     ],
 )
-def test_a_format_is_read(wanted: Any, expected: Format | None) -> None:
+def test_a_format_is_read(wanted: Any, expected: ResponseFormat | None) -> None:
     assert read(response_format=wanted).format == expected
 
 

@@ -10,44 +10,44 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import (
-    Blob,
-    Conversation,
-    Format,
-    NamedTool,
+    ChatRequest,
+    ForcedTool,
+    MediaPart,
+    Message,
     Part,
-    Text,
-    Thought,
+    ReasoningPart,
+    ResponseFormat,
+    TextPart,
     Tool,
-    ToolResult,
-    ToolUse,
-    Turn,
+    ToolCallPart,
+    ToolResultPart,
 )
 from gateway.formats.openai.chat import read_chat_call
 from gateway.formats.openai.request_reader import read_conversation
 from gateway.formats.openai.request_writer import write_body
 from tests.support.chat_sdk import NAMES, WORDS
 
-HELLO = Turn("user", (Text("hi"),))
-PNG = Blob("image", "image/png", "AAAA")
+HELLO = Message("user", (TextPart("hi"),))
+PNG = MediaPart("image", "image/png", "AAAA")
 SHOWN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 PARTLY = "(More of this result is in the user's next message.)"
 
 
-def messages(*turns: Turn) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = write_body(Conversation(turns), "m", stream=False)["messages"]
+def messages(*turns: Message) -> list[dict[str, Any]]:
+    written: list[dict[str, Any]] = write_body(ChatRequest(turns), "m", stream=False)["messages"]
     return written
 
 
 def said(*parts: Part) -> Any:
     """The content of the one message that the user's ``parts`` are."""
-    (message,) = messages(Turn("user", parts))
+    (message,) = messages(Message("user", parts))
     assert message["role"] == "user"
     return message["content"]
 
 
 def body(**fields: Any) -> dict[str, Any]:
     """What is written besides the model and the messages."""
-    written = write_body(Conversation((HELLO,), **fields), "m", stream=False)
+    written = write_body(ChatRequest((HELLO,), **fields), "m", stream=False)
     assert (written.pop("model"), written.pop("messages")) == ("m", [{"role": "user", "content": "hi"}])
     return written
 
@@ -58,7 +58,7 @@ def test_what_is_not_said_is_not_written() -> None:
 
 
 def test_a_stream_asks_for_its_usage() -> None:
-    written = write_body(Conversation((HELLO,)), "m", stream=True)
+    written = write_body(ChatRequest((HELLO,)), "m", stream=True)
     assert (written["stream"], written["stream_options"]) == (True, {"include_usage": True})
 
 
@@ -74,7 +74,7 @@ def test_settings_are_written() -> None:
 
 def test_tools_are_written_with_what_belongs_to_them() -> None:
     tools = (Tool("f", "d", {"type": "object"}, True, {"type": "ephemeral"}), Tool("g"))
-    written = body(tools=tools, tool_choice=NamedTool("f"), parallel_tools=False)
+    written = body(tools=tools, tool_choice=ForcedTool("f"), parallel_tools=False)
     function = {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
     assert written == {
         "tools": [{"type": "function", "function": function}, {"type": "function", "function": {"name": "g"}}],
@@ -85,12 +85,15 @@ def test_tools_are_written_with_what_belongs_to_them() -> None:
 
 
 def test_a_format_is_written() -> None:
-    assert body(format=Format("json"))["response_format"] == {"type": "json_object"}
-    assert body(format=Format("schema", {"type": "object"}, "n", True))["response_format"] == {
+    assert body(format=ResponseFormat("json"))["response_format"] == {"type": "json_object"}
+    assert body(format=ResponseFormat("schema", {"type": "object"}, "n", True))["response_format"] == {
         "type": "json_schema",
         "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True},
     }
-    assert body(format=Format("schema", {}))["response_format"]["json_schema"] == {"name": "answer", "schema": {}}
+    assert body(format=ResponseFormat("schema", {}))["response_format"]["json_schema"] == {
+        "name": "answer",
+        "schema": {},
+    }
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,10 @@ def test_a_fifth_stop_sequence_is_refused_by_name() -> None:
 
 def test_system_turns_stay_at_their_place() -> None:
     assert messages(
-        Turn("system", (Text("a", {"type": "ephemeral"}), Text("b"))), HELLO, Turn("system", (Text("c"),)), HELLO
+        Message("system", (TextPart("a", {"type": "ephemeral"}), TextPart("b"))),
+        HELLO,
+        Message("system", (TextPart("c"),)),
+        HELLO,
     ) == [
         {"role": "system", "content": "a\n\nb"},
         {"role": "user", "content": "hi"},
@@ -121,14 +127,17 @@ def test_system_turns_stay_at_their_place() -> None:
 
 
 def test_tool_results_come_before_the_users_own_words() -> None:
-    use = ToolUse("c1", "f", '{"x":1}', signature="s")
+    use = ToolCallPart("c1", "f", '{"x":1}', signature="s")
     results = (
-        Text("look"),
-        ToolResult("c1", (Text("one"), Text("more"))),
-        ToolResult("c2", (Text("no"),), failed=True),
+        TextPart("look"),
+        ToolResultPart("c1", (TextPart("one"), TextPart("more"))),
+        ToolResultPart("c2", (TextPart("no"),), failed=True),
     )
     assert messages(
-        HELLO, Turn("assistant", (Text("so"), use, ToolUse("c2", "g", ""))), Turn("user", results), Turn("user", (PNG,))
+        HELLO,
+        Message("assistant", (TextPart("so"), use, ToolCallPart("c2", "g", ""))),
+        Message("user", results),
+        Message("user", (PNG,)),
     )[1:] == [
         {
             "role": "assistant",
@@ -145,8 +154,8 @@ def test_tool_results_come_before_the_users_own_words() -> None:
 
 
 def test_a_picture_in_a_tools_result_follows_the_results_and_says_whose_it_is() -> None:
-    results = (ToolResult("c1", (Text("one"), PNG)), ToolResult("c2", (PNG,)), Text("well?"))
-    assert messages(Turn("user", results)) == [
+    results = (ToolResultPart("c1", (TextPart("one"), PNG)), ToolResultPart("c2", (PNG,)), TextPart("well?"))
+    assert messages(Message("user", results)) == [
         {"role": "tool", "tool_call_id": "c1", "content": f"one\n\n{PARTLY}"},
         {"role": "tool", "tool_call_id": "c2", "content": PARTLY},
         {
@@ -163,11 +172,16 @@ def test_a_picture_in_a_tools_result_follows_the_results_and_says_whose_it_is() 
 
 
 def test_only_thoughts_that_nobody_signed_go_back() -> None:
-    parts = (Thought("mine", ""), Thought("theirs", "sig"), Thought(redacted="x"), ToolUse("c", "f", "{}"))
-    (message,) = messages(Turn("assistant", parts))
+    parts = (
+        ReasoningPart("mine", ""),
+        ReasoningPart("theirs", "sig"),
+        ReasoningPart(redacted="x"),
+        ToolCallPart("c", "f", "{}"),
+    )
+    (message,) = messages(Message("assistant", parts))
     assert message["reasoning_content"] == "mine"
     assert message["content"] is None
-    assert messages(HELLO, Turn("assistant", (Thought("theirs", "sig"),)), HELLO) == [
+    assert messages(HELLO, Message("assistant", (ReasoningPart("theirs", "sig"),)), HELLO) == [
         {"role": "user", "content": "hi"},
         {"role": "user", "content": "hi"},
     ]
@@ -178,43 +192,43 @@ def test_only_thoughts_that_nobody_signed_go_back() -> None:
     [
         (PNG, SHOWN),
         (
-            Blob("image", url="https://x/y", detail="low"),
+            MediaPart("image", url="https://x/y", detail="low"),
             {"type": "image_url", "image_url": {"url": "https://x/y", "detail": "low"}},
         ),
         (
-            Blob("audio", "audio/mpeg", "AA"),
+            MediaPart("audio", "audio/mpeg", "AA"),
             {"type": "input_audio", "input_audio": {"data": "AA", "format": "mp3"}},
         ),
         (
-            Blob("file", "application/pdf", "AA"),
+            MediaPart("file", "application/pdf", "AA"),
             {"type": "file", "file": {"filename": "document.pdf", "file_data": "data:application/pdf;base64,AA"}},
         ),
         (
-            Blob("file", url="https://x/y.pdf", name="y"),
+            MediaPart("file", url="https://x/y.pdf", name="y"),
             {"type": "file", "file": {"filename": "y", "file_data": "https://x/y.pdf"}},
         ),
     ],
 )
-def test_a_blob_becomes_its_part(part: Blob, expected: dict[str, Any]) -> None:
-    _, written = said(Text("see"), part)
+def test_a_blob_becomes_its_part(part: MediaPart, expected: dict[str, Any]) -> None:
+    _, written = said(TextPart("see"), part)
     assert written == expected
 
 
 def test_a_text_document_becomes_its_words() -> None:
     data = base64.b64encode("grüezi".encode()).decode()
-    assert said(Blob("file", "text/plain", data, name="a.txt"), Text("?")) == "a.txt\ngrüezi\n\n?"
+    assert said(MediaPart("file", "text/plain", data, name="a.txt"), TextPart("?")) == "a.txt\ngrüezi\n\n?"
 
 
 @pytest.mark.parametrize(
     "part",
     [
-        Blob("audio", "audio/midi", "AA"),
-        Blob("audio", url="https://x/y"),
-        Blob("file", "text/plain", "???"),
-        Blob("file", "text/plain", "/w=="),
+        MediaPart("audio", "audio/midi", "AA"),
+        MediaPart("audio", url="https://x/y"),
+        MediaPart("file", "text/plain", "???"),
+        MediaPart("file", "text/plain", "/w=="),
     ],
 )
-def test_what_the_convention_cannot_say_is_refused(part: Blob) -> None:
+def test_what_the_convention_cannot_say_is_refused(part: MediaPart) -> None:
     with pytest.raises(InvalidRequest) as caught:
         said(part)
     assert caught.value.param == "messages"
@@ -222,39 +236,39 @@ def test_what_the_convention_cannot_say_is_refused(part: Blob) -> None:
 
 BLOBS = [
     PNG,
-    Blob("image", url="https://x/y.png", detail="high"),
-    Blob("audio", "audio/wav", "AA"),
-    Blob("file", "application/pdf", "AA", name="x.pdf"),
+    MediaPart("image", url="https://x/y.png", detail="high"),
+    MediaPart("audio", "audio/wav", "AA"),
+    MediaPart("file", "application/pdf", "AA", name="x.pdf"),
 ]
-PARTS = st.builds(Text, WORDS) | st.sampled_from(BLOBS)
+PARTS = st.builds(TextPart, WORDS) | st.sampled_from(BLOBS)
 TOOLS = st.lists(st.builds(Tool, NAMES, st.none() | WORDS, st.none() | st.just({"type": "object"})), max_size=2)
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> Conversation:
+def conversations(draw: st.DrawFn) -> ChatRequest:
     """Conversations that the convention can say whole: one text a turn, turn and turn about."""
-    turns = [Turn("system", (Text(draw(WORDS)),))]
+    turns = [Message("system", (TextPart(draw(WORDS)),))]
     for index in range(draw(st.integers(1, 3))):
-        turns.append(Turn("user", (Text(draw(WORDS)), *draw(st.lists(st.sampled_from(BLOBS), max_size=2)))))
-        uses = tuple(ToolUse(f"c{index}{at}", draw(NAMES), "{}") for at in range(draw(st.integers(0, 2))))
-        turns.append(Turn("assistant", (Thought(draw(WORDS)), Text(draw(WORDS)), *uses)))
+        turns.append(Message("user", (TextPart(draw(WORDS)), *draw(st.lists(st.sampled_from(BLOBS), max_size=2)))))
+        uses = tuple(ToolCallPart(f"c{index}{at}", draw(NAMES), "{}") for at in range(draw(st.integers(0, 2))))
+        turns.append(Message("assistant", (ReasoningPart(draw(WORDS)), TextPart(draw(WORDS)), *uses)))
         if uses:
-            turns.append(Turn("user", tuple(ToolResult(use.id, (Text(draw(WORDS)),)) for use in uses)))
-            turns.append(Turn("assistant", (Text(draw(WORDS)),)))
-    return Conversation(
+            turns.append(Message("user", tuple(ToolResultPart(use.id, (TextPart(draw(WORDS)),)) for use in uses)))
+            turns.append(Message("assistant", (TextPart(draw(WORDS)),)))
+    return ChatRequest(
         tuple(turns),
         max_tokens=draw(st.none() | st.integers(1, 1000)),
         temperature=draw(st.none() | st.floats(0, 2)),
         stop=tuple(draw(st.lists(WORDS, max_size=4))),
         tools=tuple(draw(TOOLS)),
-        format=draw(st.none() | st.just(Format("json"))),
+        format=draw(st.none() | st.just(ResponseFormat("json"))),
         effort=draw(st.none() | st.sampled_from(["none", "low", "max"])),
         user=draw(st.none() | WORDS),
     )
 
 
 @given(conversation=conversations())
-def test_what_is_written_is_read_again(conversation: Conversation) -> None:
+def test_what_is_written_is_read_again(conversation: ChatRequest) -> None:
     written = orjson.loads(orjson.dumps(write_body(conversation, "m", stream=True)))
     assert read_conversation(read_chat_call(written).body) == conversation
 

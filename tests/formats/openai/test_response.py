@@ -8,25 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError, UpstreamLimited
+from gateway.errors import ProviderBadResponse, ProviderRateLimited
 from gateway.formats.chat import (
     ENDED,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
+    ReasoningDelta,
     RefusalDelta,
-    Started,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
 from gateway.formats.openai.response import read_answer, write_answer
 from tests.support.chat_sdk import answering, answers
 
-STARTED = Started("chatcmpl-1", "m", 1)
+STARTED = MessageStart("chatcmpl-1", "m", 1)
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
@@ -53,18 +53,18 @@ def gist(events: list[Event]) -> dict[Any, Any]:
     told: dict[Any, Any] = {}
     for event in events:
         match event:
-            case TextDelta() | ThoughtDelta() | RefusalDelta():
+            case TextDelta() | ReasoningDelta() | RefusalDelta():
                 key = (type(event), event.choice)
                 told[key] = told.get(key, "") + event.text
-            case ToolDelta():
-                call = (ToolDelta, event.choice, event.index)
+            case ToolCallDelta():
+                call = (ToolCallDelta, event.choice, event.index)
                 told[call] = told.get(call, "") + event.arguments
-            case ToolStarted():
-                told[ToolStarted, event.choice, event.index] = event
-            case PictureMade():
-                told.setdefault((PictureMade, event.choice), []).append(event)
-            case Finished():
-                told[Finished, event.choice] = event
+            case ToolCallStart():
+                told[ToolCallStart, event.choice, event.index] = event
+            case ImageOutput():
+                told.setdefault((ImageOutput, event.choice), []).append(event)
+            case ChoiceFinished():
+                told[ChoiceFinished, event.choice] = event
             case _:
                 told[type(event)] = event
     return told
@@ -74,8 +74,8 @@ def test_an_answer_is_read_in_order() -> None:
     assert read(answer({"content": "a", "refusal": None}, usage=USAGE)) == [
         STARTED,
         TextDelta("a"),
-        Finished("stop"),
-        Used(Usage(5, 7, 0, "upstream")),
+        ChoiceFinished("stop"),
+        UsageReport(Usage(5, 7, 0, "upstream")),
         ENDED,
     ]
 
@@ -84,28 +84,28 @@ def test_all_that_a_message_holds_is_read() -> None:
     call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     message = {"content": "a", "refusal": "no", "reasoning_content": "t", "images": [PICTURE], "tool_calls": [call]}
     assert read(answer(message, {"content": "b"}, reason="tool_calls"))[1:-1] == [
-        ThoughtDelta("t"),
+        ReasoningDelta("t"),
         TextDelta("a"),
         RefusalDelta("no"),
-        PictureMade("image/png", "AAAA"),
-        ToolStarted(0, "x", "f"),
-        ToolDelta(0, "{}"),
-        Finished("tool_calls"),
+        ImageOutput("image/png", "AAAA"),
+        ToolCallStart(0, "x", "f"),
+        ToolCallDelta(0, "{}"),
+        ChoiceFinished("tool_calls"),
         TextDelta("b", 1),
-        Finished("tool_calls", 1),
+        ChoiceFinished("tool_calls", 1),
     ]
 
 
 def test_calls_with_one_id_or_none_are_as_many_calls() -> None:
     for fields in ({"id": "same"}, {}, {"index": 0}):
         one = {"type": "function", "function": {"name": "f", "arguments": "{}"}} | fields
-        started = [event for event in read(answer({"tool_calls": [one, one]})) if isinstance(event, ToolStarted)]
+        started = [event for event in read(answer({"tool_calls": [one, one]})) if isinstance(event, ToolCallStart)]
         assert [event.index for event in started] == [0, 1]
         assert all(event.id for event in started)
 
 
 def test_an_answer_without_a_finish_reason_has_stopped() -> None:
-    assert Finished("stop") in read(answer({"content": "a"}, reason=None))
+    assert ChoiceFinished("stop") in read(answer({"content": "a"}, reason=None))
 
 
 def test_choices_are_counted_where_the_provider_does_not() -> None:
@@ -131,7 +131,7 @@ def test_choices_are_counted_where_the_provider_does_not() -> None:
     ],
 )
 def test_what_is_no_answer_is_the_providers_fault(value: Any) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         read(value)
     assert caught.value.phase == "answer"
     assert "s3cret" not in caught.value.message
@@ -139,7 +139,7 @@ def test_what_is_no_answer_is_the_providers_fault(value: Any) -> None:
 
 @given(data=st.binary(max_size=60))
 def test_garbage_is_the_providers_fault(data: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_answer(data)
 
 
@@ -151,7 +151,14 @@ def test_what_is_written_is_read_again(events: list[Event]) -> None:
 
 
 def test_an_answer_is_written_as_the_convention_has_it() -> None:
-    events: list[Event] = [STARTED, TextDelta("a"), TextDelta("b"), Finished("length"), Used(Usage(5, 7, 2), 3), ENDED]
+    events: list[Event] = [
+        STARTED,
+        TextDelta("a"),
+        TextDelta("b"),
+        ChoiceFinished("length"),
+        UsageReport(Usage(5, 7, 2), 3),
+        ENDED,
+    ]
     message = {"role": "assistant", "content": "ab", "refusal": None}
     assert write(events) == {
         "id": "chatcmpl-1",
@@ -167,33 +174,33 @@ def test_an_answer_is_written_as_the_convention_has_it() -> None:
 @pytest.mark.parametrize(
     ("events", "content"),
     [
-        ([ToolStarted(0, "x", "f")], None),
+        ([ToolCallStart(0, "x", "f")], None),
         ([RefusalDelta("no")], None),
-        ([ThoughtDelta("t")], ""),
+        ([ReasoningDelta("t")], ""),
         ([], ""),
-        ([TextDelta("a"), ToolStarted(0, "x", "f")], "a"),
+        ([TextDelta("a"), ToolCallStart(0, "x", "f")], "a"),
     ],
 )
 def test_content_is_null_only_where_something_stands_for_it(events: list[Event], content: str | None) -> None:
-    assert write([*events, Finished("stop")])["choices"][0]["message"]["content"] == content
+    assert write([*events, ChoiceFinished("stop")])["choices"][0]["message"]["content"] == content
 
 
 def test_names_and_time_are_ours_where_the_provider_has_none() -> None:
-    written = write([Started("", ""), Finished("stop")])
+    written = write([MessageStart("", ""), ChoiceFinished("stop")])
     assert (written["id"], written["model"], written["created"]) == ("ours", "alias", 99)
     assert "usage" not in written
 
 
 def test_a_failed_answer_is_its_fault_and_an_empty_one_the_providers() -> None:
-    fault = UpstreamLimited("later", status=429)
-    with pytest.raises(UpstreamLimited, match="later"):
-        write([STARTED, Failed(fault)])
-    with pytest.raises(UpstreamError, match="no choices"):
+    fault = ProviderRateLimited("later", status=429)
+    with pytest.raises(ProviderRateLimited, match="later"):
+        write([STARTED, StreamError(fault)])
+    with pytest.raises(ProviderBadResponse, match="no choices"):
         write([STARTED, ENDED])
 
 
 def test_arguments_without_a_call_are_left_out() -> None:
-    assert "tool_calls" not in write([ToolDelta(0, "{}"), Finished("stop")])["choices"][0]["message"]
+    assert "tool_calls" not in write([ToolCallDelta(0, "{}"), ChoiceFinished("stop")])["choices"][0]["message"]
 
 
 @settings(max_examples=25, deadline=None)
@@ -204,10 +211,10 @@ def test_the_client_library_takes_the_answer(events: list[Event]) -> None:
         taken = client.chat.completions.create(model="m", messages=[])
     told = gist(events)
     for choice in taken.choices:
-        assert Finished(choice.finish_reason, choice.index) == told[Finished, choice.index]  # type: ignore[arg-type]
+        assert ChoiceFinished(choice.finish_reason, choice.index) == told[ChoiceFinished, choice.index]  # type: ignore[arg-type]
         assert (choice.message.content or "") == told.get((TextDelta, choice.index), "")
         assert choice.message.refusal == told.get((RefusalDelta, choice.index))
-        assert getattr(choice.message, "reasoning_content", None) == told.get((ThoughtDelta, choice.index))
+        assert getattr(choice.message, "reasoning_content", None) == told.get((ReasoningDelta, choice.index))
         for at, call in enumerate(choice.message.tool_calls or ()):
             assert call.type == "function"
-            assert call.function.arguments == told.get((ToolDelta, choice.index, at), "")
+            assert call.function.arguments == told.get((ToolCallDelta, choice.index, at), "")

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, estimate_tokens
-from gateway.errors import InvalidRequest, UpstreamError, UpstreamFault, UpstreamLimited, UpstreamRefused
+from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError, ProviderRateLimited, ProviderRejected
 from gateway.formats import sse
 from gateway.formats.head_tail_buffer import TAIL_BYTES
 from gateway.formats.openai.responses import (
-    ResponsesGate,
+    ResponsesPassthrough,
     read_response_usage,
     read_responses_answer,
     read_responses_call,
@@ -24,7 +24,7 @@ from gateway.formats.openai.responses import (
 )
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS
 
-CALL = Call("responses", "m", {"input": "two words"}, stream=True, prompt_bound=9, output_bound=100)
+CALL = InferenceRequest("responses", "m", {"input": "two words"}, stream=True, prompt_bound=9, output_bound=100)
 PROMPT = estimate_text("two words")
 HELLO: dict[str, Any] = {"model": "m", "input": "hi"}
 PICTURE = "data:image/png;base64," + "A" * 100_000
@@ -99,12 +99,12 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
     return [data[start:stop] for start, stop in itertools.pairwise([0, *places, len(data)])]
 
 
-def run(data: bytes, marks: list[int] | None = None) -> tuple[bytes, ResponsesGate]:
-    gate = ResponsesGate(CALL, (SECRET,))
+def run(data: bytes, marks: list[int] | None = None) -> tuple[bytes, ResponsesPassthrough]:
+    gate = ResponsesPassthrough(CALL, (SECRET,))
     return b"".join([gate.feed(piece) for piece in cut(data, marks or [])]), gate
 
 
-def by_the_byte(data: bytes) -> tuple[bytes, ResponsesGate]:
+def by_the_byte(data: bytes) -> tuple[bytes, ResponsesPassthrough]:
     return run(data, list(range(len(data))))
 
 
@@ -258,7 +258,7 @@ def test_any_bytes_pass_or_are_held_or_are_a_fault(raw: bytes, marks: list[int])
     _, gate = run(raw, marks)
     try:
         gate.finish()
-    except UpstreamFault:
+    except ProviderError:
         assert not gate.ended
     assert gate.read_usage().prompt_tokens >= 0
 
@@ -310,7 +310,7 @@ def test_the_other_end_mark_ends_a_stream_too() -> None:
 
 
 def test_nothing_of_an_answer_is_there_until_a_part_of_it_is() -> None:
-    gate = ResponsesGate(CALL)
+    gate = ResponsesPassthrough(CALL)
     for item in (CREATED, QUEUED, IN_PROGRESS, b": comment\n\n"):
         assert gate.feed(item) == item
         assert gate.events == 0
@@ -333,31 +333,31 @@ def test_nothing_of_an_answer_is_there_until_a_part_of_it_is() -> None:
 def test_a_failure_before_any_answer_is_a_fault_that_tells_no_secret(before: bytes, failure: bytes) -> None:
     for out, gate in (run(before + failure + END), by_the_byte(before + failure + END)):
         assert out == before
-        assert isinstance(gate.fault, UpstreamError)
+        assert isinstance(gate.fault, ProviderBadResponse)
         assert gate.fault.retryable
         assert "broke at [address] with [masked]" in gate.fault.message
         assert not gate.ended
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             gate.finish()
 
 
 @pytest.mark.parametrize("error", [None, {}, [], "", 5, {"message": 5}])
 def test_a_failure_without_a_reason_is_a_fault(error: object) -> None:
-    assert isinstance(run(end("failed", error=error))[1].fault, UpstreamError)
+    assert isinstance(run(end("failed", error=error))[1].fault, ProviderBadResponse)
 
 
 @pytest.mark.parametrize(
     ("error", "fault", "status"),
     [
-        ({"code": "invalid_prompt", "message": "no"}, UpstreamRefused, 400),
-        ({"code": "image_too_large", "message": "no"}, UpstreamRefused, 400),
-        ({"type": "invalid_request_error", "code": "x", "message": "no"}, UpstreamRefused, 400),
-        ({"code": "rate_limit_exceeded", "message": "no"}, UpstreamLimited, 429),
-        ({"code": "vector_store_timeout", "message": "no"}, UpstreamError, 502),
-        ({"code": ["invalid_prompt"], "message": "no"}, UpstreamError, 502),
+        ({"code": "invalid_prompt", "message": "no"}, ProviderRejected, 400),
+        ({"code": "image_too_large", "message": "no"}, ProviderRejected, 400),
+        ({"type": "invalid_request_error", "code": "x", "message": "no"}, ProviderRejected, 400),
+        ({"code": "rate_limit_exceeded", "message": "no"}, ProviderRateLimited, 429),
+        ({"code": "vector_store_timeout", "message": "no"}, ProviderBadResponse, 502),
+        ({"code": ["invalid_prompt"], "message": "no"}, ProviderBadResponse, 502),
     ],
 )
-def test_a_failure_is_blamed_on_whom_its_code_blames(error: Any, fault: type[UpstreamFault], status: int) -> None:
+def test_a_failure_is_blamed_on_whom_its_code_blames(error: Any, fault: type[ProviderError], status: int) -> None:
     found = run(end("failed", error=error))[1].fault
     assert type(found) is fault
     assert found is not None
@@ -388,11 +388,11 @@ def test_a_failure_nested_too_deep_to_be_written_again_still_ends_and_tells_noth
 def test_an_error_event_after_some_answer_is_a_fault() -> None:
     for out, gate in (run(text("a") + ERROR + FAILED), by_the_byte(text("a") + ERROR + FAILED)):
         assert out == text("a")
-        assert isinstance(gate.fault, UpstreamError)
+        assert isinstance(gate.fault, ProviderBadResponse)
 
 
 def test_an_event_without_an_end_is_a_fault() -> None:
-    gate = ResponsesGate(CALL)
+    gate = ResponsesPassthrough(CALL)
     piece = b"data: " + b"x" * (1024 * 1024)
     while not gate.closed:
         assert gate.feed(piece) == b""
@@ -403,7 +403,7 @@ def test_an_event_without_an_end_is_a_fault() -> None:
 
 def test_an_end_without_its_blank_line_is_completed() -> None:
     for lost in (b"\n", b"\n\n"):
-        gate = ResponsesGate(CALL)
+        gate = ResponsesPassthrough(CALL)
         assert gate.feed(text("a") + END.removesuffix(lost)) == text("a")
         assert gate.finish() == END
         assert gate.ended
@@ -417,14 +417,14 @@ def test_an_end_without_its_blank_line_is_completed() -> None:
 )
 def test_a_stream_that_was_cut_is_a_fault(data: bytes) -> None:
     _, gate = run(data)
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         gate.finish()
     assert not gate.ended
 
 
 def test_an_error_without_its_blank_line_is_still_that_error() -> None:
     _, gate = run(CREATED + event("error", code="invalid_prompt", message="no").rstrip())
-    with pytest.raises(UpstreamRefused):
+    with pytest.raises(ProviderRejected):
         gate.finish()
 
 
@@ -445,7 +445,7 @@ def test_an_end_that_tells_nothing_is_estimated_from_the_deltas(used: object) ->
 
 
 def test_a_long_stream_without_an_end_is_estimated_from_a_sample() -> None:
-    gate = ResponsesGate(CALL)
+    gate = ResponsesPassthrough(CALL)
     for _ in range(2000):
         gate.feed(text("abcd"))
     usage = gate.read_usage()
@@ -458,7 +458,7 @@ def test_sound_is_not_counted_as_text() -> None:
 
 
 def test_a_stream_of_nothing_costs_nothing() -> None:
-    assert ResponsesGate(CALL).read_usage() == Usage()
+    assert ResponsesPassthrough(CALL).read_usage() == Usage()
     assert run(CREATED)[1].read_usage() == Usage(source="estimate")
 
 
@@ -486,13 +486,13 @@ def test_an_answer_made_in_the_background_costs_what_was_set_aside(status: str) 
     [b"", b"<html>", b"[]", b"{}", b'{"object":"chat.completion","choices":[]}', b'{"error":{"message":"x"}}', b"\xff"],
 )
 def test_what_is_no_response_is_the_providers_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read_responses_answer(raw, CALL)
 
 
 def test_a_response_that_failed_is_a_fault_that_tells_no_secret() -> None:
     raw = orjson.dumps(ANSWER | {"status": "failed", "error": BROKEN, "output": []})
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         read_responses_answer(raw, CALL, (SECRET,))
     assert "broke at [address] with [masked]" in caught.value.message
     assert caught.value.phase == "answer"
@@ -502,7 +502,7 @@ def test_a_response_that_failed_is_a_fault_that_tells_no_secret() -> None:
 def test_any_json_answer_is_read_or_the_providers_fault(value: Any) -> None:
     try:
         usage = read_responses_answer(orjson.dumps(value), CALL)
-    except UpstreamFault:
+    except ProviderError:
         return
     assert min(attrs.astuple(usage)[:3]) >= 0
 

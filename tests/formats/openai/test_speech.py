@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.usage import MAX_CHARACTERS, Usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.openai.speech import (
     MAX_INPUT_CHARS,
     MEDIA_TYPES,
-    SpeechEventsGate,
-    SpeechGate,
+    SpeechEventsPassthrough,
+    SpeechPassthrough,
     find_media_type,
     is_events,
     is_sound_type,
@@ -27,7 +27,7 @@ from gateway.formats.openai.speech import (
     write_speech_body,
 )
 from gateway.formats.openai.token_bounds import MESSAGE_TOKENS
-from gateway.formats.stream import Gate
+from gateway.formats.stream import StreamTransform
 from tests.support.corrupt_json import spoilt
 from tests.support.openai_audio import SPOKEN, speak
 
@@ -141,19 +141,19 @@ def test_what_may_be_sound(told: str, sound: bool) -> None:
 
 def test_events_are_for_who_asks_for_them() -> None:
     assert is_events(read_speech_call(FULL))
-    assert isinstance(open_speech_gate(read_speech_call(FULL), ()), SpeechEventsGate)
-    assert isinstance(open_speech_gate(MINUTE, ()), SpeechGate)
+    assert isinstance(open_speech_gate(read_speech_call(FULL), ()), SpeechEventsPassthrough)
+    assert isinstance(open_speech_gate(MINUTE, ()), SpeechPassthrough)
 
 
-def drain(gate: Gate, pieces: list[bytes]) -> bytes:
+def drain(gate: StreamTransform, pieces: list[bytes]) -> bytes:
     return b"".join([gate.feed(piece) for piece in pieces]) + gate.finish()
 
 
 @given(st.lists(st.binary(max_size=9).filter(lambda piece: not piece.startswith(b"{")), min_size=1, max_size=9))
 def test_sound_leaves_as_it_comes(pieces: list[bytes]) -> None:
-    gate = SpeechGate(MINUTE)
+    gate = SpeechPassthrough(MINUTE)
     if not any(pieces):
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             drain(gate, pieces)
         return
     assert drain(gate, pieces) == b"".join(pieces)
@@ -163,7 +163,7 @@ def test_sound_leaves_as_it_comes(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize(("kind", "ms"), [("wav", 2_000), ("pcm", 2_000), ("mp3", 2_007), ("opus", 60_000)])
 def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: str, ms: int) -> None:
-    gate = SpeechGate(attrs.evolve(MINUTE, body=MINUTE.body | {"response_format": kind}))
+    gate = SpeechPassthrough(attrs.evolve(MINUTE, body=MINUTE.body | {"response_format": kind}))
     sound = speak(kind)
     drain(gate, [sound[:10], sound[10:]])
     tokens = -(-ms * 1_250 // 60_000)
@@ -174,13 +174,13 @@ def test_sound_is_charged_by_its_characters_and_estimated_by_its_length(kind: st
     ("rate", "ms"), [(1, 48_000), (100, 48_000), (1_000, 48_000), (24_000, 2_000), (48_000, 1_000)]
 )
 def test_the_rate_in_a_header_is_believed_within_what_can_be(rate: int, ms: int) -> None:
-    gate = SpeechGate(MINUTE)
+    gate = SpeechPassthrough(MINUTE)
     drain(gate, [speak("wav")[:28] + rate.to_bytes(4, "little") + speak("wav")[32:][:48_012]])
     assert gate.read_usage().duration_ms == ms
 
 
 def test_no_sound_is_longer_than_its_text_can_last() -> None:
-    gate = SpeechGate(read_speech_call(HELLO))
+    gate = SpeechPassthrough(read_speech_call(HELLO))
     drain(gate, [speak("wav")[:28] + (1_000).to_bytes(4, "little") + bytes(100_012)])
     assert gate.read_usage() == Usage(
         estimate_text(HELLO["input"]), 334, source="estimate", duration_ms=16_000, characters=15
@@ -188,24 +188,24 @@ def test_no_sound_is_longer_than_its_text_can_last() -> None:
 
 
 def test_where_nothing_came_nothing_was_used() -> None:
-    gate = SpeechGate(MINUTE)
+    gate = SpeechPassthrough(MINUTE)
     assert gate.feed(b"") == b""
     assert gate.read_usage() == Usage()
-    with pytest.raises(UpstreamError, match="empty"):
+    with pytest.raises(ProviderBadResponse, match="empty"):
         gate.finish()
 
 
 def test_an_error_in_place_of_sound_is_told_without_what_it_must_not() -> None:
-    gate = SpeechGate(MINUTE, (SECRET,))
+    gate = SpeechPassthrough(MINUTE, (SECRET,))
     assert gate.feed(ERROR.removeprefix(b"data: ")) == b""
     assert gate.closed
-    with pytest.raises(UpstreamError, match=r"broke at \[address\] with \[masked\]"):
+    with pytest.raises(ProviderBadResponse, match=r"broke at \[address\] with \[masked\]"):
         gate.finish()
     assert gate.read_usage() == Usage()
 
 
 def test_sound_that_begins_like_json_is_sound() -> None:
-    assert drain(SpeechGate(MINUTE), [b'{"', b"\0\1"]) == b'{"\0\1'
+    assert drain(SpeechPassthrough(MINUTE), [b'{"', b"\0\1"]) == b'{"\0\1'
 
 
 def cut(whole: bytes, places: list[int]) -> list[bytes]:
@@ -215,7 +215,7 @@ def cut(whole: bytes, places: list[int]) -> list[bytes]:
 
 @given(st.lists(st.integers(0, 2**20), max_size=6), st.sampled_from([b"", b"data: [DONE]\n\n", DELTA]))
 def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: list[int], rest: bytes) -> None:
-    gate = SpeechEventsGate(MINUTE)
+    gate = SpeechEventsPassthrough(MINUTE)
     assert drain(gate, cut(DELTA + DELTA + END + rest, places)) == DELTA + DELTA + END
     assert (gate.events, gate.ended) == (2, True)
     assert gate.read_usage() == Usage(6, 40, source="upstream", duration_ms=60_000, characters=900)
@@ -223,37 +223,37 @@ def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: li
 
 @pytest.mark.parametrize("usage", [None, {}, {"input_tokens": -1, "output_tokens": 4}, {"input_tokens": 5}, "much"])
 def test_a_usage_that_cannot_be_believed_is_estimated(usage: Any) -> None:
-    gate = SpeechEventsGate(MINUTE)
+    gate = SpeechEventsPassthrough(MINUTE)
     drain(gate, [DELTA, event({"type": "speech.audio.done", "usage": usage})])
     assert gate.read_usage() == Usage(PROMPT, 1_250, source="estimate", duration_ms=60_000, characters=900)
 
 
 def test_the_other_end_mark_and_a_missing_blank_line_are_ends_too() -> None:
-    assert drain(SpeechEventsGate(MINUTE), [DELTA, b"data: [DONE]\n\n"]) == DELTA + b"data: [DONE]\n\n"
-    assert drain(SpeechEventsGate(MINUTE), [DELTA, END[:-2]]) == DELTA + END
+    assert drain(SpeechEventsPassthrough(MINUTE), [DELTA, b"data: [DONE]\n\n"]) == DELTA + b"data: [DONE]\n\n"
+    assert drain(SpeechEventsPassthrough(MINUTE), [DELTA, END[:-2]]) == DELTA + END
 
 
 @pytest.mark.parametrize("pieces", [[], [DELTA], [DELTA[:9]]])
 def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
-    gate = SpeechEventsGate(MINUTE)
-    with pytest.raises(UpstreamError, match="before it was complete"):
+    gate = SpeechEventsPassthrough(MINUTE)
+    with pytest.raises(ProviderBadResponse, match="before it was complete"):
         drain(gate, pieces)
     assert gate.read_usage().characters == (900 if gate.events else 0)
 
 
 @pytest.mark.parametrize("told", [ERROR, event({"type": "error", "message": f"with {SECRET}", "code": "x"})])
 def test_an_error_event_ends_it(told: bytes) -> None:
-    gate = SpeechEventsGate(MINUTE, (SECRET,))
+    gate = SpeechEventsPassthrough(MINUTE, (SECRET,))
     assert gate.feed(DELTA + told + DELTA) == DELTA
     assert gate.fault is not None
     assert SECRET not in gate.fault.message
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         gate.finish()
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.sampled_from([b"", b"data: {", b'data: {"type":']))
 def test_no_bytes_are_more_than_a_fault(pieces: list[bytes], start: bytes) -> None:
-    for gate in (SpeechEventsGate(MINUTE), SpeechGate(MINUTE)):
-        with contextlib.suppress(UpstreamError):
+    for gate in (SpeechEventsPassthrough(MINUTE), SpeechPassthrough(MINUTE)):
+        with contextlib.suppress(ProviderBadResponse):
             drain(gate, [start, *pieces])
         gate.read_usage()

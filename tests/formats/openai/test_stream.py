@@ -10,34 +10,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
-from gateway.errors import UpstreamError
+from gateway.errors import ProviderBadResponse
 from gateway.formats import sse
 from gateway.formats.chat import (
     ENDED,
+    ChoiceFinished,
     Event,
-    Failed,
-    Finished,
-    PictureMade,
+    ImageOutput,
+    MessageStart,
+    ReasoningDelta,
+    ReasoningSignature,
+    RedactedReasoning,
     RefusalDelta,
-    Started,
+    StreamError,
     TextDelta,
-    ThoughtDelta,
-    ThoughtRedacted,
-    ThoughtSigned,
-    ToolDelta,
-    ToolStarted,
-    Used,
+    ToolCallDelta,
+    ToolCallStart,
+    UsageReport,
 )
-from gateway.formats.openai.stream import ChatReader, ChatWriter
-from gateway.formats.stream import Reader, Translation, Writer
+from gateway.formats.openai.stream import ChatStreamParser, ChatStreamSerializer
+from gateway.formats.stream import StreamParser, StreamSerializer, TranslatingStream
 from tests.support.chat_sdk import answering, answers
 from tests.support.corrupt_json import spoilt
 from tests.support.format_calls import call_of
 from tests.support.scripted_upstream import DONE, event, usage_frame
 
 CUTS = st.lists(st.integers(0, 5000), max_size=8)
-STARTED = Started("chatcmpl-1", "m", 1)
-USED = Used(Usage(5, 7, 0, "upstream"))
+STARTED = MessageStart("chatcmpl-1", "m", 1)
+USED = UsageReport(Usage(5, 7, 0, "upstream"))
 RICH = {
     "id": "chatcmpl-1",
     "model": "m",
@@ -68,7 +68,7 @@ def cut(data: bytes, marks: list[int]) -> list[bytes]:
 
 
 def read(data: bytes, marks: list[int] | None = None, choices: int = 1) -> list[Event]:
-    reader = ChatReader(choices, ["s3cret-key"])
+    reader = ChatStreamParser(choices, ["s3cret-key"])
     return [found for piece in cut(data, marks or []) for found in reader.feed(piece)]
 
 
@@ -94,12 +94,12 @@ def calls(*fragments: dict[str, Any]) -> bytes:
 
 
 def write(events: list[Event], *, wants_usage: bool = True) -> bytes:
-    writer = ChatWriter(answer_id="ours", model="alias", created_s=99, wants_usage=wants_usage)
+    writer = ChatStreamSerializer(answer_id="ours", model="alias", created_s=99, wants_usage=wants_usage)
     return b"".join(map(writer.write, events))
 
 
 def chunks_of(raw: bytes) -> list[dict[str, Any]]:
-    pieces = sse.EventSplitter().split(raw)
+    pieces = sse.SseSplitter().split(raw)
     assert b"".join(pieces) == raw
     payloads = [payload for piece in pieces if (payload := sse.read_data(piece)) != b"[DONE]"]
     return [orjson.loads(payload or b"") for payload in payloads]
@@ -110,9 +110,9 @@ USAGE = event(usage_frame())
 
 
 def test_reader_and_writer_are_what_a_translation_takes() -> None:
-    reader: Reader = ChatReader()
-    writer: Writer = ChatWriter(answer_id="a", model="m", created_s=1, wants_usage=False)
-    gate = Translation(reader, writer, call_of(0))
+    reader: StreamParser = ChatStreamParser()
+    writer: StreamSerializer = ChatStreamSerializer(answer_id="a", model="m", created_s=1, wants_usage=False)
+    gate = TranslatingStream(reader, writer, call_of(0))
     assert gate.feed(said(content="a") + STOP + USAGE + DONE).endswith(DONE)
     assert gate.ended
     assert gate.read_usage() == USED.usage
@@ -123,7 +123,7 @@ def test_reader_and_writer_are_what_a_translation_takes() -> None:
 
 def test_a_plain_stream_is_read_in_order() -> None:
     stream = said(role="assistant", content="") + said(content="a") + STOP + USAGE + DONE
-    assert read(stream) == [STARTED, TextDelta("a"), Finished("stop"), USED, ENDED]
+    assert read(stream) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), USED, ENDED]
 
 
 @given(events=answers(), marks=CUTS)
@@ -141,16 +141,16 @@ def test_what_is_written_is_read_again(events: list[Event]) -> None:
 @given(marks=CUTS)
 def test_other_line_ends_comments_and_names_say_the_same(end: bytes, marks: list[int]) -> None:
     stream = sse.BOM + b": hello\n\nevent: message\n" + said(content="a") + b"data:\n\n" + STOP + DONE
-    assert read(stream.replace(b"\n", end) + b"\n", marks) == [STARTED, TextDelta("a"), Finished("stop"), ENDED]
+    assert read(stream.replace(b"\n", end) + b"\n", marks) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"reasoning_content": "t"}, [ThoughtDelta("t")]),
-        ({"reasoning": "t"}, [ThoughtDelta("t")]),
-        ({"reasoning": "t", "reasoning_content": "t"}, [ThoughtDelta("t")]),
-        ({"reasoning_content": None, "reasoning": "t", "content": "a"}, [ThoughtDelta("t"), TextDelta("a")]),
+        ({"reasoning_content": "t"}, [ReasoningDelta("t")]),
+        ({"reasoning": "t"}, [ReasoningDelta("t")]),
+        ({"reasoning": "t", "reasoning_content": "t"}, [ReasoningDelta("t")]),
+        ({"reasoning_content": None, "reasoning": "t", "content": "a"}, [ReasoningDelta("t"), TextDelta("a")]),
         ({"refusal": "no"}, [RefusalDelta("no")]),
         (
             {
@@ -159,11 +159,11 @@ def test_other_line_ends_comments_and_names_say_the_same(end: bytes, marks: list
                     {"type": "text", "text": "a"},
                 ]
             },
-            [ThoughtDelta("t"), TextDelta("a")],
+            [ReasoningDelta("t"), TextDelta("a")],
         ),
         (
             {"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
-            [PictureMade("image/png", "AAAA")],
+            [ImageOutput("image/png", "AAAA")],
         ),
         ({"images": [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}, []),
         ({"content": "", "reasoning": "", "refusal": None, "tool_calls": None, "function_call": None}, []),
@@ -178,100 +178,100 @@ def test_what_vendors_write_into_a_delta_is_understood(fields: dict[str, Any], e
     [
         pytest.param(
             calls(fragment(0, "f", "", id="a"), fragment(0, None, '{"x"'), fragment(0, None, ":1}")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, '{"x"'), ToolDelta(0, ":1}")],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, '{"x"'), ToolCallDelta(0, ":1}")],
             id="in fragments",
         ),
         pytest.param(
             calls(fragment(0, "f", "{}", id="a"), fragment(1, "g", "{}", id="b"), fragment(0, None, " ")),
             [
-                ToolStarted(0, "a", "f"),
-                ToolDelta(0, "{}"),
-                ToolStarted(1, "b", "g"),
-                ToolDelta(1, "{}"),
-                ToolDelta(0, " "),
+                ToolCallStart(0, "a", "f"),
+                ToolCallDelta(0, "{}"),
+                ToolCallStart(1, "b", "g"),
+                ToolCallDelta(1, "{}"),
+                ToolCallDelta(0, " "),
             ],
             id="two at once",
         ),
         pytest.param(
             calls(fragment(0, "f", "{", id="a"), fragment(0, "f", "}", id="a")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, "{"), ToolDelta(0, "}")],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{"), ToolCallDelta(0, "}")],
             id="id and name in each fragment",
         ),
         pytest.param(
             calls(fragment(None, "f", "{", id="a"), fragment(None, None, "}"), fragment(None, "g", "{}", id="b")),
             [
-                ToolStarted(0, "a", "f"),
-                ToolDelta(0, "{"),
-                ToolDelta(0, "}"),
-                ToolStarted(1, "b", "g"),
-                ToolDelta(1, "{}"),
+                ToolCallStart(0, "a", "f"),
+                ToolCallDelta(0, "{"),
+                ToolCallDelta(0, "}"),
+                ToolCallStart(1, "b", "g"),
+                ToolCallDelta(1, "{}"),
             ],
             id="no index",
         ),
         pytest.param(
             calls(fragment(None, "f", "{", id="a"), fragment(None, "f", "}", id="a")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, "{"), ToolDelta(0, "}")],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{"), ToolCallDelta(0, "}")],
             id="no index, id in each fragment",
         ),
         pytest.param(
             calls(fragment(0, "f", "{}", id="a"), fragment(0, "f", "[]", id="b")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, "{}"), ToolStarted(1, "b", "f"), ToolDelta(1, "[]")],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{}"), ToolCallStart(1, "b", "f"), ToolCallDelta(1, "[]")],
             id="index 0 for every whole call",
         ),
         pytest.param(
             calls(fragment(0, "f", "{}"), fragment(0, "g", "[]"), fragment(0, None, " ")),
             [
-                ToolStarted(0, "call_chatcmpl-1_0_0", "f"),
-                ToolDelta(0, "{}"),
-                ToolStarted(1, "call_chatcmpl-1_0_1", "g"),
-                ToolDelta(1, "[]"),
-                ToolDelta(1, " "),
+                ToolCallStart(0, "call_chatcmpl-1_0_0", "f"),
+                ToolCallDelta(0, "{}"),
+                ToolCallStart(1, "call_chatcmpl-1_0_1", "g"),
+                ToolCallDelta(1, "[]"),
+                ToolCallDelta(1, " "),
             ],
             id="index 0 for every whole call, without ids",
         ),
         pytest.param(
             calls(fragment(0, "f", "{", id="a"), fragment(0, "f", "}")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, "{"), ToolDelta(0, "}")],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{"), ToolCallDelta(0, "}")],
             id="name in each fragment",
         ),
         pytest.param(
             calls(fragment(0, None, "{"), fragment(0, None, '"a":'), fragment(0, "f", "1}", id="a")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, '{"a":1}')],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, '{"a":1}')],
             id="name last",
         ),
         pytest.param(
             calls(fragment(3, "f", "{}", id="a"), fragment(7, "g", id="b")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, "{}"), ToolStarted(1, "b", "g")],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{}"), ToolCallStart(1, "b", "g")],
             id="indexes with gaps",
         ),
         pytest.param(
             calls(fragment(0, None, "{", id="a"), fragment(0, "f", "}")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, "{}")],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, "{}")],
             id="name late",
         ),
         pytest.param(
             calls(fragment(0, "f", {"x": [1]}, id="a")),
-            [ToolStarted(0, "a", "f"), ToolDelta(0, '{"x":[1]}')],
+            [ToolCallStart(0, "a", "f"), ToolCallDelta(0, '{"x":[1]}')],
             id="arguments as an object",
         ),
         pytest.param(
             calls(fragment(None, "f", "{}"), fragment(None, "f", "{}")),
             [
-                ToolStarted(0, "call_chatcmpl-1_0_0", "f"),
-                ToolDelta(0, "{}"),
-                ToolStarted(1, "call_chatcmpl-1_0_1", "f"),
-                ToolDelta(1, "{}"),
+                ToolCallStart(0, "call_chatcmpl-1_0_0", "f"),
+                ToolCallDelta(0, "{}"),
+                ToolCallStart(1, "call_chatcmpl-1_0_1", "f"),
+                ToolCallDelta(1, "{}"),
             ],
             id="no ids at all",
         ),
         pytest.param(
             calls(fragment(0, "f", id="a", extra_content={"google": {"thought_signature": "s"}})),
-            [ToolStarted(0, "a", "f", signature="s")],
+            [ToolCallStart(0, "a", "f", signature="s")],
             id="Gemini's signature",
         ),
         pytest.param(
             said(function_call={"name": "f", "arguments": "{"}) + said(function_call={"arguments": "}"}),
-            [ToolStarted(0, "call_chatcmpl-1_0_0", "f"), ToolDelta(0, "{"), ToolDelta(0, "}")],
+            [ToolCallStart(0, "call_chatcmpl-1_0_0", "f"), ToolCallDelta(0, "{"), ToolCallDelta(0, "}")],
             id="the deprecated kind",
         ),
     ],
@@ -285,12 +285,12 @@ def test_a_tool_call_is_put_together(stream: bytes, expected: list[Event]) -> No
     [("function_call", "tool_calls"), ("length", "length"), ("model_length", "length"), ("eos", "stop"), ("", None)],
 )
 def test_a_finish_reason_is_read_in_the_conventions_words(word: str, reason: Any) -> None:
-    expected = [STARTED] if reason is None else [STARTED, Finished(reason)]
+    expected = [STARTED] if reason is None else [STARTED, ChoiceFinished(reason)]
     assert read(chunk({"finish_reason": word})) == expected
 
 
 def test_a_stop_after_a_tool_call_is_for_the_call() -> None:
-    assert read(calls(fragment(0, "f", id="a")) + STOP)[-1] == Finished("tool_calls")
+    assert read(calls(fragment(0, "f", id="a")) + STOP)[-1] == ChoiceFinished("tool_calls")
 
 
 def test_calls_without_any_ids_are_named_after_our_own_answer() -> None:
@@ -298,15 +298,15 @@ def test_calls_without_any_ids_are_named_after_our_own_answer() -> None:
     names = [
         found.id
         for ours in ("req_1", "req_2")
-        for found in ChatReader(answer_id=ours).feed(bare)
-        if isinstance(found, ToolStarted)
+        for found in ChatStreamParser(answer_id=ours).feed(bare)
+        if isinstance(found, ToolCallStart)
     ]
     assert names == ["call_req_1_0_0", "call_req_2_0_0"]
 
 
 def test_an_id_that_is_made_has_at_most_40_characters() -> None:
     long = event({"id": "x" * 99, "choices": [{"index": 127, "delta": {"tool_calls": [fragment(0, "f", "{}")]}}]})
-    (name,) = [found.id for found in ChatReader().feed(long) if isinstance(found, ToolStarted)]
+    (name,) = [found.id for found in ChatStreamParser().feed(long) if isinstance(found, ToolCallStart)]
     assert len(name) <= 40
 
 
@@ -319,12 +319,12 @@ def test_an_id_that_is_made_has_at_most_40_characters() -> None:
     ids=["arguments of nothing", "calls without an end"],
 )
 def test_what_has_to_be_kept_of_tool_calls_is_bounded(stream: bytes) -> None:
-    assert isinstance(read(stream)[-1], Failed)
+    assert isinstance(read(stream)[-1], StreamError)
 
 
 def test_nothing_is_said_after_a_choice_has_finished() -> None:
     late = STOP + said(content="late") + STOP + DONE
-    assert read(said(content="a") + late) == [STARTED, TextDelta("a"), Finished("stop"), ENDED]
+    assert read(said(content="a") + late) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
 
 
 @pytest.mark.parametrize(
@@ -341,17 +341,19 @@ def test_nothing_is_said_after_a_choice_has_finished() -> None:
 def test_usage_is_said_after_the_finish(stream: bytes) -> None:
     events = read(stream + DONE)
     assert events[-2:] == [USED, ENDED]
-    assert [found for found in events[events.index(Finished("stop")) :] if isinstance(found, Used)] == [USED]
+    assert [found for found in events[events.index(ChoiceFinished("stop")) :] if isinstance(found, UsageReport)] == [
+        USED
+    ]
 
 
 def test_reasoning_is_counted_and_never_more_than_all() -> None:
     for told, kept in ((3, 3), (99, 7), (-1, 0), ("3", 0)):
         usage = usage_frame()["usage"] | {"completion_tokens_details": {"reasoning_tokens": told}}
-        assert Used(USED.usage, kept) in read(chunk({}, usage=usage))
+        assert UsageReport(USED.usage, kept) in read(chunk({}, usage=usage))
 
 
 def test_a_choice_without_a_finish_is_finished_by_the_end_mark() -> None:
-    assert read(said(content="a") + DONE) == [STARTED, TextDelta("a"), Finished("stop"), ENDED]
+    assert read(said(content="a") + DONE) == [STARTED, TextDelta("a"), ChoiceFinished("stop"), ENDED]
 
 
 @pytest.mark.parametrize(
@@ -370,9 +372,9 @@ def test_a_choice_without_a_finish_is_finished_by_the_end_mark() -> None:
     ],
 )
 def test_what_makes_no_sense_and_what_is_an_error_fails_the_stream(bad: bytes) -> None:
-    reader = ChatReader()
+    reader = ChatStreamParser()
     (*_, last) = reader.feed(bad + said(content="late"))
-    assert isinstance(last, Failed)
+    assert isinstance(last, StreamError)
     assert last.fault.phase == "stream"
     assert reader.feed(said(content="later")) == []
     assert reader.finish() == []
@@ -380,7 +382,7 @@ def test_what_makes_no_sense_and_what_is_an_error_fails_the_stream(bad: bytes) -
 
 def test_an_error_is_told_without_secrets() -> None:
     (failed,) = read(event({"error": {"message": "s3cret-key at https://10.0.0.1/x"}}))
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, StreamError)
     assert failed.fault.message == "The provider reported an error: [masked] at [address]"
 
 
@@ -390,8 +392,8 @@ def test_null_errors_and_chunks_without_choices_are_no_matter() -> None:
 
 
 def test_an_event_without_an_end_fails_the_stream() -> None:
-    (failed,) = ChatReader().feed(b"x" * (sse.MAX_EVENT_BYTES + 1))
-    assert isinstance(failed, Failed)
+    (failed,) = ChatStreamParser().feed(b"x" * (sse.MAX_EVENT_BYTES + 1))
+    assert isinstance(failed, StreamError)
 
 
 @pytest.mark.parametrize(
@@ -410,13 +412,13 @@ def test_an_event_without_an_end_fails_the_stream() -> None:
 def test_without_the_end_mark_a_stream_is_whole_only_where_every_choice_finished(
     stream: bytes, choices: int, whole: bool
 ) -> None:
-    reader = ChatReader(choices)
+    reader = ChatStreamParser(choices)
     reader.feed(stream)
     if whole:
         assert reader.finish()[-1] == ENDED
         assert reader.finish() == []
     else:
-        with pytest.raises(UpstreamError) as caught:
+        with pytest.raises(ProviderBadResponse) as caught:
             reader.finish()
         assert caught.value.phase == "stream"
 
@@ -426,14 +428,14 @@ def test_without_the_end_mark_a_stream_is_whole_only_where_every_choice_finished
 def test_garbage_in_a_chunk_never_raises_and_can_be_written(values: list[Any], marks: list[int]) -> None:
     wide = [value for value in values if not isinstance(value, str)]  # a string is written as it lies
     events = read(b"".join(map(event, wide)) + said(content="a") + DONE, marks)
-    assert isinstance(events[-1], Failed) or events[-1] == ENDED
+    assert isinstance(events[-1], StreamError) or events[-1] == ENDED
     chunks_of(write(events))
 
 
 @given(data=st.binary(max_size=200), marks=CUTS)
 def test_garbage_instead_of_a_stream_never_raises(data: bytes, marks: list[int]) -> None:
     events = read(data + b"\n\ndata: x\n\n", marks)
-    assert isinstance(events[-1], Failed)
+    assert isinstance(events[-1], StreamError)
 
 
 def test_deep_arguments_are_no_bug() -> None:
@@ -441,7 +443,7 @@ def test_deep_arguments_are_no_bug() -> None:
     for _ in range(60):
         deep = {"a": deep}
     raw = calls(fragment(0, "f", deep, id="a")).replace(b"{}", b'{"a":' * 250 + b"{}" + b"}" * 250)
-    assert read(raw) == [STARTED, ToolStarted(0, "a", "f")]
+    assert read(raw) == [STARTED, ToolCallStart(0, "a", "f")]
 
 
 # Writing
@@ -449,10 +451,10 @@ def test_deep_arguments_are_no_bug() -> None:
 
 def test_a_stream_is_written_as_the_convention_has_it() -> None:
     events: list[Event] = [
-        Started("msg_1", "claude", 7),
+        MessageStart("msg_1", "claude", 7),
         TextDelta("a"),
         TextDelta('b"\n'),
-        Finished("stop"),
+        ChoiceFinished("stop"),
         USED,
         ENDED,
     ]
@@ -482,8 +484,8 @@ def test_usage_is_written_only_where_it_was_asked_for(events: list[Event]) -> No
         assert "usage" not in found
         assert found["choices"]
     usages = [found["usage"] for found in chunks_of(write(events))]
-    assert sum(usage is not None for usage in usages) == sum(isinstance(found, Used) for found in events)
-    assert None not in usages[len(usages) - any(isinstance(found, Used) for found in events) :]
+    assert sum(usage is not None for usage in usages) == sum(isinstance(found, UsageReport) for found in events)
+    assert None not in usages[len(usages) - any(isinstance(found, UsageReport) for found in events) :]
 
 
 @given(events=answers())
@@ -497,12 +499,12 @@ def test_each_choice_says_its_role_once_and_first(events: list[Event]) -> None:
 
 
 def test_nothing_is_written_before_there_is_something_of_an_answer() -> None:
-    fault = Failed(UpstreamError("x"))
-    assert write([STARTED, USED, fault, ThoughtSigned("s"), ThoughtRedacted("x")]) == b""
+    fault = StreamError(ProviderBadResponse("x"))
+    assert write([STARTED, USED, fault, ReasoningSignature("s"), RedactedReasoning("x")]) == b""
 
 
 def test_names_and_time_are_ours_where_the_provider_has_none() -> None:
-    (found,) = chunks_of(write([Started("", ""), TextDelta("a")]))
+    (found,) = chunks_of(write([MessageStart("", ""), TextDelta("a")]))
     assert (found["id"], found["model"], found["created"]) == ("ours", "alias", 99)
 
 
@@ -511,7 +513,7 @@ def test_no_usage_frame_is_made_up() -> None:
 
 
 def test_tokens_written_into_a_cache_are_said() -> None:
-    (found,) = chunks_of(write([Used(Usage(9, 1, 2, "upstream", written_tokens=3)), ENDED]))
+    (found,) = chunks_of(write([UsageReport(Usage(9, 1, 2, "upstream", written_tokens=3)), ENDED]))
     assert found["usage"]["prompt_tokens_details"] == {"cached_tokens": 2, "cache_write_tokens": 3}
 
 
@@ -526,31 +528,31 @@ def test_the_client_library_reads_the_same_from_the_stream(events: list[Event]) 
             used += found.usage is not None
             for choice in found.choices:
                 said_by_choice[TextDelta, choice.index] += choice.delta.content or ""
-                said_by_choice[ThoughtDelta, choice.index] += getattr(choice.delta, "reasoning_content", None) or ""
+                said_by_choice[ReasoningDelta, choice.index] += getattr(choice.delta, "reasoning_content", None) or ""
                 for call in choice.delta.tool_calls or ():
                     assert call.function is not None
-                    said_by_choice[ToolDelta, choice.index] += call.function.arguments or ""
+                    said_by_choice[ToolCallDelta, choice.index] += call.function.arguments or ""
                 if choice.finish_reason:
                     finished.append((choice.finish_reason, choice.index))
-    assert used == sum(isinstance(told, Used) for told in events)
-    assert finished == [(told.reason, told.choice) for told in events if isinstance(told, Finished)]
+    assert used == sum(isinstance(told, UsageReport) for told in events)
+    assert finished == [(told.reason, told.choice) for told in events if isinstance(told, ChoiceFinished)]
     for told in events:
-        if isinstance(told, TextDelta | ThoughtDelta):
+        if isinstance(told, TextDelta | ReasoningDelta):
             said_by_choice[type(told), told.choice] = said_by_choice[type(told), told.choice].removeprefix(told.text)
-        elif isinstance(told, ToolDelta):
-            rest = said_by_choice[ToolDelta, told.choice]
-            said_by_choice[ToolDelta, told.choice] = rest.removeprefix(told.arguments)
+        elif isinstance(told, ToolCallDelta):
+            rest = said_by_choice[ToolCallDelta, told.choice]
+            said_by_choice[ToolCallDelta, told.choice] = rest.removeprefix(told.arguments)
     assert not any(said_by_choice.values())
 
 
 def test_the_client_librarys_own_collector_takes_the_stream() -> None:
     events: list[Event] = [
         STARTED,
-        ThoughtDelta("hm"),
+        ReasoningDelta("hm"),
         TextDelta("a"),
-        ToolStarted(0, "x", "f"),
-        ToolDelta(0, "{}"),
-        Finished("tool_calls"),
+        ToolCallStart(0, "x", "f"),
+        ToolCallDelta(0, "{}"),
+        ChoiceFinished("tool_calls"),
         USED,
         ENDED,
     ]

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_text
 from gateway.domain.upload import Upload
 from gateway.domain.usage import MAX_DURATION_MS, MAX_TOKENS, Usage
-from gateway.errors import InvalidRequest, UpstreamError
+from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.form import ReceivedForm
-from gateway.formats.json_or_stream import WholeGate
+from gateway.formats.json_or_stream import JsonOrStream
 from gateway.formats.openai.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS
 from gateway.formats.openai.transcriptions import (
-    TranscriptGate,
+    TranscriptPassthrough,
     find_media_type,
     read_transcription_answer,
     read_transcription_call,
@@ -27,7 +27,7 @@ from gateway.formats.openai.transcriptions import (
     write_transcription_form,
     write_whole,
 )
-from gateway.formats.stream import Gate
+from gateway.formats.stream import StreamTransform
 from tests.support.corrupt_json import spoilt
 from tests.support.openai_audio import SEGMENTS, SRT, TEXT, TOKENS, VTT, make_wav
 
@@ -59,7 +59,7 @@ def form(*fields: tuple[str, str], files: tuple[Upload, ...] = (FILE,)) -> Recei
     return ReceivedForm((*BARE, *fields), files)
 
 
-def make_call(kind: str | None = None, *, stream: bool = False, length_ms: int | None = 5_000) -> Call:
+def make_call(kind: str | None = None, *, stream: bool = False, length_ms: int | None = 5_000) -> InferenceRequest:
     """A call as it is after somebody has listened to its file."""
     fields = [("response_format", kind)] if kind else []
     call = read_transcription_call(form(*fields, *([("stream", "true")] if stream else [])))
@@ -258,7 +258,7 @@ def test_a_cue_keeps_to_its_lines() -> None:
     ],
 )
 def test_what_is_no_answer_is_a_fault_that_keeps_secrets(kind: str, raw: bytes) -> None:
-    with pytest.raises(UpstreamError) as caught:
+    with pytest.raises(ProviderBadResponse) as caught:
         read_transcription_answer(raw, make_call(kind), (SECRET,))
     assert SECRET not in caught.value.message
     assert "10.0.0.1" not in caught.value.message
@@ -320,7 +320,7 @@ def test_any_json_is_an_answer_within_bounds_or_a_fault(value: Any, kind: str) -
     try:
         _, usage = read_transcription_answer(orjson.dumps(value), make_call(kind))
         write_whole(orjson.dumps(value), CALL)
-    except UpstreamError:
+    except ProviderBadResponse:
         return
     assert 0 <= usage.duration_ms <= MAX_DURATION_MS
     assert min(usage.prompt_tokens, usage.completion_tokens) >= 0
@@ -329,7 +329,7 @@ def test_any_json_is_an_answer_within_bounds_or_a_fault(value: Any, kind: str) -
 
 @given(st.binary(max_size=40), st.sampled_from(["json", "text", "srt", "vtt"]))
 def test_any_bytes_are_an_answer_or_a_fault(raw: bytes, kind: str) -> None:
-    with contextlib.suppress(UpstreamError):
+    with contextlib.suppress(ProviderBadResponse):
         assert read_transcription_answer(raw, make_call(kind))[0] == raw
 
 
@@ -347,7 +347,7 @@ DONE = b"data: [DONE]\n\n"
 STREAMED = make_call(stream=True)
 
 
-def drain(gate: Gate, pieces: list[bytes]) -> bytes:
+def drain(gate: StreamTransform, pieces: list[bytes]) -> bytes:
     return b"".join([gate.feed(piece) for piece in pieces]) + gate.finish()
 
 
@@ -358,29 +358,29 @@ def cut(whole: bytes, places: list[int]) -> list[bytes]:
 
 @given(st.lists(st.integers(0, 2**20), max_size=6), st.sampled_from([b"", DONE, DELTA]))
 def test_events_leave_as_they_lie_up_to_the_last_however_they_are_cut(places: list[int], rest: bytes) -> None:
-    gate = TranscriptGate(STREAMED)
+    gate = TranscriptPassthrough(STREAMED)
     assert drain(gate, cut(DELTA + SEGMENT + END + rest, places)) == DELTA + SEGMENT + END
     assert (gate.events, gate.ended) == (2, True)
     assert gate.read_usage() == Usage(55, 7, source="upstream", duration_ms=5_000)
 
 
 def test_without_usage_the_text_that_passed_is_estimated() -> None:
-    gate = TranscriptGate(STREAMED)
+    gate = TranscriptPassthrough(STREAMED)
     assert drain(gate, [DELTA, DELTA, DONE]) == DELTA + DELTA + DONE
     assert gate.read_usage() == Usage(84, estimate_text("Grüße, Grüße, "), source="estimate", duration_ms=5_000)
 
 
 @pytest.mark.parametrize("pieces", [[], [DELTA], [DELTA[:9]]])
 def test_a_stream_that_was_cut_is_a_fault(pieces: list[bytes]) -> None:
-    gate = TranscriptGate(STREAMED)
-    with pytest.raises(UpstreamError, match="before it was complete"):
+    gate = TranscriptPassthrough(STREAMED)
+    with pytest.raises(ProviderBadResponse, match="before it was complete"):
         drain(gate, pieces)
     assert gate.read_usage().duration_ms == (5_000 if gate.events else 0)
 
 
 @pytest.mark.parametrize("told", [event(**BROKEN), event(type="error", message=f"with {SECRET}", code="x")])
 def test_an_error_event_ends_it(told: bytes) -> None:
-    gate = TranscriptGate(STREAMED, (SECRET,))
+    gate = TranscriptPassthrough(STREAMED, (SECRET,))
     assert gate.feed(DELTA + told + DELTA) == DELTA
     assert gate.fault is not None
     assert SECRET not in gate.fault.message
@@ -388,7 +388,7 @@ def test_an_error_event_ends_it(told: bytes) -> None:
 
 @pytest.mark.parametrize("usage", [TOKENS, {"type": "duration", "seconds": 4}, None])
 def test_a_whole_answer_to_a_call_for_a_stream_is_told_in_two_events(usage: Any) -> None:
-    gate = WholeGate(lambda raw: write_whole(raw, STREAMED))
+    gate = JsonOrStream(lambda raw: write_whole(raw, STREAMED))
     raw = answer(usage=usage)
     done = {"type": "transcript.text.done", "text": TEXT} | ({"usage": TOKENS} if usage is TOKENS else {})
     assert drain(gate, [raw[:9], raw[9:]]) == event(type="transcript.text.delta", delta=TEXT) + event(**done)
@@ -405,13 +405,13 @@ DEEP = b'{"text":"x","usage":{"type":"tokens","x":' + b"[" * 300 + b"]" * 300 + 
 
 @pytest.mark.parametrize("raw", [b"{", b"{}", orjson.dumps(BROKEN), DEEP], ids=lambda raw: raw[:9])
 def test_a_whole_answer_that_is_none_is_a_fault(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         write_whole(raw, STREAMED, (SECRET,))
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.sampled_from([b"", b"data: {", b'data: {"type":', b"{"]))
 def test_no_bytes_are_more_than_a_fault(pieces: list[bytes], start: bytes) -> None:
-    gate = TranscriptGate(STREAMED)
-    with contextlib.suppress(UpstreamError):
+    gate = TranscriptPassthrough(STREAMED)
+    with contextlib.suppress(ProviderBadResponse):
         drain(gate, [start, *pieces])
     gate.read_usage()

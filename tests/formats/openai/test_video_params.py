@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.inference_request import Call
+from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
 from gateway.domain.usage import Usage
-from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoAsk
+from gateway.domain.video import MAX_PROMPT_CHARS, MAX_SECONDS, Reference, VideoRequest
 from gateway.errors import InvalidRequest
 from gateway.formats.form import ReceivedForm
 from gateway.formats.openai.video_params import read_remix_call, read_remix_form, read_videos_call, read_videos_form
@@ -37,7 +37,7 @@ def form(*files: Upload, **fields: str) -> ReceivedForm:
     return ReceivedForm(tuple({**ASK, **fields}.items()), files)
 
 
-def see(call: Call) -> VideoAsk:
+def see(call: InferenceRequest) -> VideoRequest:
     assert call.video is not None
     return call.video
 
@@ -85,9 +85,9 @@ def test_a_form_says_the_same() -> None:
     ],
 )
 def test_a_call_that_says_little_leaves_it_open(more: dict[str, Any]) -> None:
-    assert see(read_videos_call(ASK | more)) == VideoAsk("a cat")
+    assert see(read_videos_call(ASK | more)) == VideoRequest("a cat")
     assert see(read_videos_form(form(**{name: "" if value is None else value for name, value in more.items()}))) == (
-        VideoAsk("a cat")
+        VideoRequest("a cat")
     )
 
 
@@ -258,7 +258,7 @@ def test_a_remix_is_a_prompt_alone() -> None:
         read_remix_form(ReceivedForm((("prompt", "at night"), ("webhook_url", "https://hooks/1"), ("model", "")))),
     ):
         assert (call.operation, call.model) == ("video_remixes", "")
-        assert see(call) == VideoAsk("at night", webhook_url="https://hooks/1")
+        assert see(call) == VideoRequest("at night", webhook_url="https://hooks/1")
         assert (call.prompt_chars, call.prompt_bound) == (8, 8)
 
 

@@ -17,32 +17,32 @@ from gateway.domain.video import TRANSITIONS, Reference, VideoError, VideoJob, V
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
-from gateway.formats.image_backend import Ask
+from gateway.formats.image_backend import ProviderCall
 from gateway.formats.openai.videos import (
     SHADES,
-    OpenAiFilmmaker,
+    OpenAiVideoBackend,
     write_deleted,
     write_status,
     write_video,
     write_videos,
 )
 from gateway.formats.request_body import Form
-from gateway.formats.video_backend import Filmmaker, Place, Shot, Task, TaskState
+from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskState, VideoBackend, VideoSpec
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 from tests.support.request_records import ROW
 
-MAKER: Filmmaker = OpenAiFilmmaker()
+MAKER: VideoBackend = OpenAiVideoBackend()
 NOW = 1_750_000_000_999
 JOB = VideoJob("video_1", ROW, "a cat", "1280x720", "8", "video_0", progress=7)
-TASK = Task("video_68d7512d07848190b3e45da0ecbebcde", "sora-2")
+TASK = ProviderTask("video_68d7512d07848190b3e45da0ecbebcde", "sora-2")
 SAID = {
     "id": TASK.id,
     "object": "video",
@@ -69,8 +69,8 @@ def done() -> VideoJob:
     return job("fetching").complete(NOW, NOW + 60_000)
 
 
-def shot(**fields: Any) -> Shot:
-    return Shot("sora-2", "a cat", "video_mark", **fields)
+def shot(**fields: Any) -> VideoSpec:
+    return VideoSpec("sora-2", "a cat", "video_mark", **fields)
 
 
 # ---- what callers are told
@@ -205,15 +205,15 @@ def test_a_task_is_asked_after_fetched_remixed_and_deleted_by_its_id_alone() -> 
     assert (remix.method, remix.path, remix.begins) == ("POST", f"/videos/{TASK.id}/remix", True)
     assert read_sent(remix) == {"prompt": "a cat"}
     assert MAKER.cancel(TASK) is None
-    assert MAKER.poll(Task("../secret?a#b", "m")).path == "/videos/..%2Fsecret%3Fa%23b"
+    assert MAKER.poll(ProviderTask("../secret?a#b", "m")).path == "/videos/..%2Fsecret%3Fa%23b"
 
 
 def test_the_file_is_beside_its_task_and_asked_for_with_the_key() -> None:
     path = f"/videos/{TASK.id}/content"
-    assert MAKER.find_content(TASK, "video") == Place(path=path, signed=True)
-    assert MAKER.find_content(TASK, "thumbnail") == Place(path=f"{path}?variant=thumbnail", signed=True)
-    assert MAKER.find_content(TASK, "spritesheet") == Place(path=f"{path}?variant=spritesheet", signed=True)
-    assert not isinstance(MAKER.find_content(TASK, "video"), Ask)
+    assert MAKER.find_content(TASK, "video") == ContentLocation(path=path, signed=True)
+    assert MAKER.find_content(TASK, "thumbnail") == ContentLocation(path=f"{path}?variant=thumbnail", signed=True)
+    assert MAKER.find_content(TASK, "spritesheet") == ContentLocation(path=f"{path}?variant=spritesheet", signed=True)
+    assert not isinstance(MAKER.find_content(TASK, "video"), ProviderCall)
 
 
 # ---- what is answered
@@ -230,7 +230,7 @@ def test_the_task_that_was_begun_is_read() -> None:
      SAID | {"id": "a b"}, SAID | {"id": "x" * 513}, [SAID], None, "x"],
 )  # fmt: skip
 def test_a_task_without_a_usable_id_is_a_failure(answer: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         MAKER.read_submitted(orjson.dumps(answer), ())
 
 
@@ -250,7 +250,7 @@ def test_a_state_is_read_in_every_servers_words(status: str, state: TaskState | 
 
 @pytest.mark.parametrize("answer", [{}, {"error": "not now"}, {"status": None}, {"status": ["failed"]}, [], None, 1])
 def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         MAKER.read_polled(orjson.dumps(answer), ())
 
 
@@ -293,23 +293,23 @@ def test_how_long_it_is_may_be_a_number(told: Any, read: str | None) -> None:
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [
-        (400, {"code": "invalid_value", "message": "No such size"}, UpstreamRefused),
+        (400, {"code": "invalid_value", "message": "No such size"}, ProviderRejected),
         (400, {"code": "moderation_blocked", "message": "Rejected"}, ContentBlocked),
-        (401, {"code": "invalid_api_key", "message": "No"}, UpstreamDenied),
-        (404, {"code": "not_found", "message": "No such video"}, UpstreamRefused),
-        (429, {"code": "rate_limit_exceeded", "message": "Slow down"}, UpstreamLimited),
-        (500, {"code": None, "message": "Oops"}, UpstreamError),
-        (503, None, UpstreamError),
+        (401, {"code": "invalid_api_key", "message": "No"}, ProviderAuthError),
+        (404, {"code": "not_found", "message": "No such video"}, ProviderRejected),
+        (429, {"code": "rate_limit_exceeded", "message": "Slow down"}, ProviderRateLimited),
+        (500, {"code": None, "message": "Oops"}, ProviderBadResponse),
+        (503, None, ProviderBadResponse),
     ],
 )
-def test_a_refusal_is_the_fault_it_says(status: int, error: Any, kind: type[UpstreamFault]) -> None:
+def test_a_refusal_is_the_fault_it_says(status: int, error: Any, kind: type[ProviderError]) -> None:
     fault = MAKER.read_refused(status, orjson.dumps({"error": error}), (), rest_s=9.0)
     assert type(fault) is kind
-    assert kind is not UpstreamLimited or fault.rest_s == 9.0
+    assert kind is not ProviderRateLimited or fault.rest_s == 9.0
 
 
 def test_nobody_has_to_be_asked_where_a_file_is() -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         MAKER.read_content(orjson.dumps(SAID), ())
 
 
@@ -331,11 +331,11 @@ def test_what_a_gateway_tells_another_gateway_understands(state: VideoState, wor
 
 
 def check_reading(raw: bytes) -> None:
-    assert isinstance(MAKER.read_refused(400, raw, ()), UpstreamFault)
+    assert isinstance(MAKER.read_refused(400, raw, ()), ProviderError)
     for read in (MAKER.read_submitted, MAKER.read_polled):
         try:
             take = read(raw, ())
-        except UpstreamFault:
+        except ProviderError:
             continue
         assert take.progress is None or 0 <= take.progress <= 100
         assert take.state != "failed" or read == MAKER.read_submitted or take.error is not None

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from gateway.domain.api_format import WIRES
 from gateway.domain.capability import UNKNOWN
 from gateway.domain.channel import Channel
-from gateway.domain.image import Pictures
-from gateway.domain.inference_request import Call
-from gateway.errors import ImageBlocked, InvalidRequest, UpstreamError, UpstreamLimited, UpstreamRefused
-from gateway.formats.image_backend import Ask
-from gateway.formats.vendors.dashscope_images import TASKS, DashScopePainter
-from gateway.providers.base import Errand
+from gateway.domain.image import Images
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse, ProviderRateLimited, ProviderRejected
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.vendors.dashscope_images import TASKS, DashScopeImageBackend
+from gateway.providers.base import EndpointRequest
 from gateway.providers.dashscope import DASHSCOPE
 from tests.support.corrupt_json import spoilt
 from tests.support.dashscope_images import DashScopePictures
@@ -55,12 +55,14 @@ FAILED = {"output": {"task_id": ID, "task_status": "FAILED", "code": "InternalEr
 FAILED_WITH = FAILED["output"]
 
 
-def begin(call: Call | None = None, model: str = MODEL, count: int = 1) -> tuple[DashScopePainter, Ask]:
-    painter = DashScopePainter(call or picture_call(), model, "mark", UNKNOWN)
+def begin(
+    call: InferenceRequest | None = None, model: str = MODEL, count: int = 1
+) -> tuple[DashScopeImageBackend, ProviderCall]:
+    painter = DashScopeImageBackend(call or picture_call(), model, "mark", UNKNOWN)
     return painter, painter.begin(count)
 
 
-def read(painter: DashScopePainter, value: Any, secrets: tuple[str, ...] = ()) -> Any:
+def read(painter: DashScopeImageBackend, value: Any, secrets: tuple[str, ...] = ()) -> Any:
     return painter.read(orjson.dumps(value), secrets)
 
 
@@ -122,7 +124,7 @@ async def test_an_edit_is_heard_with_its_pictures(model: str, path: str) -> None
     pictures = (PNG,) if model == "wanx2.1-imageedit" else (PNG, OTHER)
     call = picture_call("make it blue", files=tuple(map(upload, pictures)))
     async with DashScopePictures(polls=0) as provider:
-        told = await paint(provider, DashScopePainter(call, model, "mark", UNKNOWN))
+        told = await paint(provider, DashScopeImageBackend(call, model, "mark", UNKNOWN))
         (heard,) = provider.heard
         assert provider.requests[0] == ("POST", f"{SERVICES}/{path}")
     assert (heard.prompt, heard.sources) == ("make it blue", pictures)
@@ -162,7 +164,7 @@ def test_fields_of_the_vendors_own_go_where_it_reads_them() -> None:
         (picture_call(width=64), "qwen-image-2.0", "width"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(call: Call, model: str, param: str) -> None:
+def test_what_cannot_be_said_is_refused_by_name(call: InferenceRequest, model: str, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         begin(call, model)
     assert refused.value.param == param
@@ -187,7 +189,7 @@ def test_one_failed_picture_is_a_failure_of_them_all() -> None:
     results = [{"url": URL}, {"code": "InternalError.Timeout", "message": "An internal timeout error"}]
     painter, _ = begin(count=2)
     read(painter, QUEUED)
-    with pytest.raises(UpstreamError, match="internal timeout"):
+    with pytest.raises(ProviderBadResponse, match="internal timeout"):
         read(painter, {"output": {"task_status": "SUCCEEDED", "results": results}})
     assert painter.abandon() is None
 
@@ -206,13 +208,13 @@ def test_a_blocked_picture_among_others_blocks() -> None:
     ("code", "kind"),
     [
         ("DataInspectionFailed", ImageBlocked),
-        ("Throttling", UpstreamLimited),
-        ("Throttling.RateQuota", UpstreamLimited),
-        ("InvalidParameter", UpstreamRefused),
-        ("InvalidParameter.Size", UpstreamRefused),
-        ("InternalError.Algo", UpstreamError),
-        (None, UpstreamError),
-        (7, UpstreamError),
+        ("Throttling", ProviderRateLimited),
+        ("Throttling.RateQuota", ProviderRateLimited),
+        ("InvalidParameter", ProviderRejected),
+        ("InvalidParameter.Size", ProviderRejected),
+        ("InternalError.Algo", ProviderBadResponse),
+        (None, ProviderBadResponse),
+        (7, ProviderBadResponse),
     ],
 )
 def test_a_failed_task_is_the_fault_it_says(code: Any, kind: type[Exception]) -> None:
@@ -226,7 +228,7 @@ def test_a_failed_task_is_the_fault_it_says(code: Any, kind: type[Exception]) ->
 
 def test_an_error_with_a_good_status_is_a_fault() -> None:
     painter, _ = begin(model="qwen-image-2.0")
-    with pytest.raises(UpstreamRefused, match="must be 1") as fault:
+    with pytest.raises(ProviderRejected, match="must be 1") as fault:
         read(painter, {"request_id": "r", "code": "InvalidParameter", "message": "num_images_per_prompt must be 1"})
     assert (fault.value.status, fault.value.public_code) == (400, "InvalidParameter")
 
@@ -235,7 +237,7 @@ def test_an_error_with_a_good_status_is_a_fault() -> None:
 def test_a_task_that_is_no_more_is_a_failure(state: str) -> None:
     painter, _ = begin()
     read(painter, QUEUED)
-    with pytest.raises(UpstreamError, match=state):
+    with pytest.raises(ProviderBadResponse, match=state):
         read(painter, {"output": {"task_id": ID, "task_status": state}})
     assert painter.abandon() is None
 
@@ -243,7 +245,7 @@ def test_a_task_that_is_no_more_is_a_failure(state: str) -> None:
 def test_a_task_in_a_state_that_nobody_knows_is_cancelled() -> None:
     painter, _ = begin()
     read(painter, QUEUED)
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read(painter, {"output": {"task_id": ID, "task_status": "PONDERING"}})
     cancel = painter.abandon()
     assert cancel is not None
@@ -253,7 +255,7 @@ def test_a_task_in_a_state_that_nobody_knows_is_cancelled() -> None:
 def test_what_a_failure_says_is_masked() -> None:
     painter, _ = begin()
     message = "see https://internal.example/x, key hush-hush-hush"
-    with pytest.raises(UpstreamError) as fault:
+    with pytest.raises(ProviderBadResponse) as fault:
         read(painter, {"output": FAILED_WITH | {"message": message}}, ("hush-hush-hush",))
     assert "hush" not in fault.value.message
     assert "internal" not in fault.value.message
@@ -282,16 +284,16 @@ def test_bytes_of_any_kind_are_a_fault_or_no_matter(raw: bytes, known: bool) -> 
 
 
 def test_a_state_of_any_depth_is_a_fault() -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         begin()[0].read(DEEP, ())
 
 
-def check_reading(painter: DashScopePainter, raw: bytes) -> None:
+def check_reading(painter: DashScopeImageBackend, raw: bytes) -> None:
     try:
         told = painter.read(raw, ())
-    except (UpstreamError, UpstreamRefused):
+    except (ProviderBadResponse, ProviderRejected):
         return
-    if isinstance(told, Pictures):
+    if isinstance(told, Images):
         assert all(item.url or item.data for item in told.items)
         assert len(told.items) == 1
     else:
@@ -328,15 +330,15 @@ def test_what_is_promised_of_a_model_can_be_said_to_it(able: Any) -> None:
     assert read_sent(ask)["model"] == model
 
 
-async def paint(provider: DashScopePictures, painter: DashScopePainter, count: int = 1) -> Any:
+async def paint(provider: DashScopePictures, painter: DashScopeImageBackend, count: int = 1) -> Any:
     """What a driver does, without the waits."""
     channel = Channel("up", "dashscope", provider.base_url, (KEY,))
     (endpoint,) = [one for one in DASHSCOPE.endpoints if one.wire == "dashscope_pictures"]
     told: Any = painter.begin(count)
     async with aiohttp.ClientSession() as session:
-        while isinstance(told, Ask):
+        while isinstance(told, ProviderCall):
             body = None if told.said is None else orjson.dumps(read_sent(told))
-            errand = Errand(body, method=told.method, path=told.path, headers=told.headers)
+            errand = EndpointRequest(body, method=told.method, path=told.path, headers=told.headers)
             plan = DASHSCOPE.plan(channel, endpoint, errand, model="m", key=KEY)
             async with session.request(plan.method, plan.url, data=body, headers=plan.headers) as answer:
                 if answer.status != 200 and told.passing:
@@ -349,7 +351,7 @@ async def paint(provider: DashScopePictures, painter: DashScopePainter, count: i
 async def test_the_vendor_understands_what_it_is_asked() -> None:
     async with DashScopePictures(polls=2, stumble="html") as provider:
         call = picture_call(size="1024x512", negative_prompt="dogs", seed=7)
-        told = await paint(provider, DashScopePainter(call, MODEL, "mark", UNKNOWN), 2)
+        told = await paint(provider, DashScopeImageBackend(call, MODEL, "mark", UNKNOWN), 2)
         (heard,) = provider.heard
         assert (heard.prompt, heard.count, heard.size) == ("a cat", 2, "1024*512")
         assert len(provider.requests) == 5
@@ -360,7 +362,7 @@ async def test_the_vendor_understands_what_it_is_asked() -> None:
 async def test_the_vendors_block_is_one() -> None:
     async with DashScopePictures("block", stumble="error") as provider:
         with pytest.raises(ImageBlocked) as fault:
-            await paint(provider, DashScopePainter(picture_call(), MODEL, "mark", UNKNOWN))
+            await paint(provider, DashScopeImageBackend(picture_call(), MODEL, "mark", UNKNOWN))
     assert fault.value.public_code == "sensitive_words_detected"
 
 

@@ -19,23 +19,23 @@ from gateway.domain.video import Reference
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
-from gateway.formats.vendors.dashscope_videos import MODELS, DashScopeFilmmaker
-from gateway.formats.video_backend import Filmmaker, Place, Shot, Task
-from gateway.providers.base import Errand
+from gateway.formats.vendors.dashscope_videos import MODELS, DashScopeVideoBackend
+from gateway.formats.video_backend import ContentLocation, ProviderTask, VideoBackend, VideoSpec
+from gateway.providers.base import EndpointRequest
 from gateway.providers.dashscope import DASHSCOPE, VIDEOS
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
-MAKER: Filmmaker = DashScopeFilmmaker()
+MAKER: VideoBackend = DashScopeVideoBackend()
 ID = "0385dc79-5ff8-4d82-bcb6-xxxxxx"
-TASK = Task(ID, "wan2.6-t2v")
+TASK = ProviderTask(ID, "wan2.6-t2v")
 URL = "https://dashscope-result-sh.oss-accelerate.aliyuncs.com/xxx.mp4?Expires=xxx"
 CREATED = {"output": {"task_status": "PENDING", "task_id": ID}, "request_id": "4909100c-7b5a-9f92-bfe5-xxxxxx"}
 DONE: Any = {
@@ -72,8 +72,8 @@ PNG = draw()
 PICTURE = Reference(upload(PNG, "input_reference"))
 
 
-def shot(model: str = "wan2.6-t2v", **fields: Any) -> Shot:
-    return Shot(model, "a cat", "video_1", **fields)
+def shot(model: str = "wan2.6-t2v", **fields: Any) -> VideoSpec:
+    return VideoSpec(model, "a cat", "video_1", **fields)
 
 
 def test_a_task_is_begun_by_words() -> None:
@@ -153,7 +153,7 @@ def test_a_task_is_begun_by_a_picture_whose_shape_it_keeps(reference: Reference,
         (shot(extra={"media": [{"type": "first_clip"}]}), "media"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(asked: Shot, param: str) -> None:
+def test_what_cannot_be_said_is_refused_by_name(asked: VideoSpec, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         MAKER.submit(asked)
     assert refused.value.param == param
@@ -168,7 +168,7 @@ def test_the_id_of_a_task_is_read() -> None:
     "answer", [{}, {"output": None}, {"output": {"task_id": 7}}, {"output": {"task_id": ".."}}, []]
 )
 def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         MAKER.read_submitted(orjson.dumps(answer), ())
 
 
@@ -177,38 +177,38 @@ def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
     [
         ("DataInspectionFailed", ContentBlocked),
         ("IPInfringementSuspect", ContentBlocked),
-        ("Throttling", UpstreamLimited),
-        ("Throttling.RateQuota", UpstreamLimited),
-        ("InvalidApiKey", UpstreamDenied),
-        ("Arrearage", UpstreamDenied),
-        ("AccessDenied.Unpurchased", UpstreamDenied),
-        ("InvalidParameter", UpstreamRefused),
-        ("InvalidURL", UpstreamRefused),
-        ("InternalError.Timeout", UpstreamError),
-        ("Unheard", UpstreamError),
+        ("Throttling", ProviderRateLimited),
+        ("Throttling.RateQuota", ProviderRateLimited),
+        ("InvalidApiKey", ProviderAuthError),
+        ("Arrearage", ProviderAuthError),
+        ("AccessDenied.Unpurchased", ProviderAuthError),
+        ("InvalidParameter", ProviderRejected),
+        ("InvalidURL", ProviderRejected),
+        ("InternalError.Timeout", ProviderBadResponse),
+        ("Unheard", ProviderBadResponse),
     ],
 )
-def test_an_error_with_a_good_status_is_the_fault_it_says(code: str, kind: type[UpstreamFault]) -> None:
+def test_an_error_with_a_good_status_is_the_fault_it_says(code: str, kind: type[ProviderError]) -> None:
     with pytest.raises(kind) as fault:
         MAKER.read_submitted(orjson.dumps({"code": code, "message": "no", "request_id": "r"}), ())
     assert type(fault.value) is kind
-    assert not isinstance(fault.value, UpstreamRefused) or fault.value.status in {400, 429}
+    assert not isinstance(fault.value, ProviderRejected) or fault.value.status in {400, 429}
 
 
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
-        (400, {"code": "InvalidParameter", "message": "no"}, UpstreamRefused),
+        (400, {"code": "InvalidParameter", "message": "no"}, ProviderRejected),
         (400, {"code": "DataInspectionFailed", "message": "no"}, ContentBlocked),
         (400, {"code": "IPInfringementSuspect", "message": "no"}, ContentBlocked),
-        (400, {"code": "Arrearage", "message": "Access denied"}, UpstreamDenied),
-        (401, DENIED, UpstreamDenied),
-        (429, {"code": "Throttling.RateQuota", "message": "no"}, UpstreamLimited),
-        (500, {"code": "InternalError", "message": "no"}, UpstreamError),
-        (502, "<html>", UpstreamError),
+        (400, {"code": "Arrearage", "message": "Access denied"}, ProviderAuthError),
+        (401, DENIED, ProviderAuthError),
+        (429, {"code": "Throttling.RateQuota", "message": "no"}, ProviderRateLimited),
+        (500, {"code": "InternalError", "message": "no"}, ProviderBadResponse),
+        (502, "<html>", ProviderBadResponse),
     ],
 )
-def test_a_refusal_is_the_fault_it_says(status: int, body: Any, kind: type[UpstreamFault]) -> None:
+def test_a_refusal_is_the_fault_it_says(status: int, body: Any, kind: type[ProviderError]) -> None:
     assert type(MAKER.read_refused(status, orjson.dumps(body), ())) is kind
 
 
@@ -224,9 +224,9 @@ def test_a_state_is_read_and_a_task_that_is_not_found_is_no_verdict(status: str,
 def test_a_completed_task_says_where_its_video_is_and_what_it_is() -> None:
     take = MAKER.read_polled(orjson.dumps(DONE), ())
     assert (take.state, take.clue, take.seconds, take.size) == ("completed", URL, "10", "1280x720")
-    assert MAKER.find_content(Task(ID, "m", take.clue), "video") == Place(url=URL)
+    assert MAKER.find_content(ProviderTask(ID, "m", take.clue), "video") == ContentLocation(url=URL)
     assert same(MAKER.find_content(TASK, "video"), MAKER.poll(TASK))
-    assert MAKER.read_content(orjson.dumps(DONE), ()) == Place(url=URL)
+    assert MAKER.read_content(orjson.dumps(DONE), ()) == ContentLocation(url=URL)
     assert MAKER.find_content(TASK, "spritesheet") is None
 
 
@@ -251,7 +251,7 @@ def test_what_the_video_is_stands_elsewhere_for_older_models(usage: Any, seconds
 def test_a_video_without_a_usable_address_is_no_verdict(url: Any) -> None:
     answer = {"output": DONE["output"] | {"video_url": url}}
     for read in (MAKER.read_polled, MAKER.read_content):
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             read(orjson.dumps(answer), ())
 
 
@@ -277,16 +277,16 @@ def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
     "answer", [{}, DENIED, {"code": "Throttling", "message": "no"}, {"output": {"task_status": None}}, [], None]
 )
 def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> None:
-    with pytest.raises(UpstreamError) as fault:
+    with pytest.raises(ProviderBadResponse) as fault:
         MAKER.read_polled(orjson.dumps(answer), ())
-    assert type(fault.value) is UpstreamError
+    assert type(fault.value) is ProviderBadResponse
 
 
 def test_what_a_failure_says_is_masked() -> None:
     words = {"message": "see https://internal.example/x, key hush-hush-hush"}
     take = MAKER.read_polled(orjson.dumps({"output": FAILED["output"] | words}), ("hush-hush-hush",))
     assert take.error is not None
-    with pytest.raises(UpstreamError) as fault:
+    with pytest.raises(ProviderBadResponse) as fault:
         MAKER.read_polled(orjson.dumps({"code": "x", **words}), ("hush-hush-hush",))
     for message in (take.error.message, fault.value.message):
         assert "hush" not in message
@@ -300,7 +300,7 @@ def test_a_task_is_asked_after_and_cancelled_at_the_servers_root() -> None:
     assert (MAKER.delete(TASK), MAKER.remix(TASK, shot())) == (None, None)
     urls = []
     for ask in (MAKER.submit(shot()), MAKER.poll(TASK), cancel):
-        errand = Errand(None, method=ask.method, path=ask.path, headers=ask.headers)
+        errand = EndpointRequest(None, method=ask.method, path=ask.path, headers=ask.headers)
         plan = DASHSCOPE.plan(channel, VIDEOS, errand, model="wan2.6-t2v", key="key")
         urls.append((plan.method, plan.url.removeprefix("https://dashscope-intl.aliyuncs.com")))
     assert urls == [
@@ -337,13 +337,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def check_reading(raw: bytes) -> None:
-    assert isinstance(MAKER.read_refused(400, raw, ()), UpstreamFault)
+    assert isinstance(MAKER.read_refused(400, raw, ()), ProviderError)
     for read in (MAKER.read_submitted, MAKER.read_polled, MAKER.read_content):
         try:
             told = read(raw, ())
-        except UpstreamFault:
+        except ProviderError:
             continue
-        if isinstance(told, Place):
+        if isinstance(told, ContentLocation):
             assert (told.url or "").startswith("http")
         elif told.state == "failed":
             assert told.error is not None

@@ -19,21 +19,21 @@ from gateway.domain.video import Reference
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
-from gateway.formats.vendors.kling_videos import MODELS, KlingFilmmaker
-from gateway.formats.video_backend import Filmmaker, Place, Shot, Take, Task
-from gateway.providers.base import Errand
+from gateway.formats.vendors.kling_videos import MODELS, KlingVideoBackend
+from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, VideoBackend, VideoSpec
+from gateway.providers.base import EndpointRequest
 from gateway.providers.kling import KLING, sign_at
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
-KLING_FILMS: Filmmaker = KlingFilmmaker()
+KLING_FILMS: VideoBackend = KlingVideoBackend()
 NEW, OLD = "kling-3.0", "kling-v2-6"
 ID = "893605946402811985"
 URL = "https://v15-kling.klingai.com/bs2/upload/output.mp4?x-kcdn-pid=112452"
@@ -74,12 +74,12 @@ OLDER_DONE = older(
 
 def shoot(model: str = NEW, **fields: Any) -> tuple[str | None, Any]:
     """The path and the body of a submit."""
-    ask = KLING_FILMS.submit(Shot(model, "a cat", "video_1", **fields))
+    ask = KLING_FILMS.submit(VideoSpec(model, "a cat", "video_1", **fields))
     assert (ask.method, ask.begins) == ("POST", True)
     return ask.path, read_sent(ask)
 
 
-def polled(data: Any, secrets: tuple[str, ...] = ()) -> Take:
+def polled(data: Any, secrets: tuple[str, ...] = ()) -> TaskStatus:
     return KLING_FILMS.read_polled(answer(data), secrets)
 
 
@@ -165,7 +165,7 @@ def test_a_picture_goes_along_as_base64_without_anything_before_it(model: str, a
 )
 def test_what_cannot_be_said_is_refused_by_name(model: str, fields: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        KLING_FILMS.submit(Shot(model, "a cat", "video_1", **fields))
+        KLING_FILMS.submit(VideoSpec(model, "a cat", "video_1", **fields))
     assert refused.value.param == param
 
 
@@ -178,20 +178,20 @@ def test_what_asks_for_nothing_is_no_matter() -> None:
 def test_a_new_task_is_begun_asked_after_and_done() -> None:
     begun = KLING_FILMS.read_submitted(answer(BEGUN), ())
     assert (begun.state, begun.id) == ("queued", ID)
-    ask = KLING_FILMS.poll(Task(ID, NEW))
+    ask = KLING_FILMS.poll(ProviderTask(ID, NEW))
     assert (ask.method, ask.path, ask.passing) == ("GET", f"/tasks?task_ids={ID}", True)
-    assert polled([BEGUN | {"status": "processing"}]) == Take("processing")
+    assert polled([BEGUN | {"status": "processing"}]) == TaskStatus("processing")
     done = polled([DONE])
     assert (done.state, done.clue) == ("completed", URL)
-    assert KLING_FILMS.find_content(Task(ID, NEW, done.clue), "video") == Place(url=URL)
-    assert KLING_FILMS.find_content(Task(ID, NEW, done.clue), "spritesheet") is None
+    assert KLING_FILMS.find_content(ProviderTask(ID, NEW, done.clue), "video") == ContentLocation(url=URL)
+    assert KLING_FILMS.find_content(ProviderTask(ID, NEW, done.clue), "spritesheet") is None
 
 
 @pytest.mark.parametrize("kind", ["text2video", "image2video"])
 def test_an_older_task_is_asked_after_where_it_was_begun(kind: str) -> None:
     begun = KLING_FILMS.read_submitted(answer(older(kind)), ())
     assert (begun.state, begun.id) == ("queued", f"{kind}:{ID}")
-    assert KLING_FILMS.poll(Task(begun.id or "", OLD)).path == f"/v1/videos/{kind}/{ID}"
+    assert KLING_FILMS.poll(ProviderTask(begun.id or "", OLD)).path == f"/v1/videos/{kind}/{ID}"
     done = polled(OLDER_DONE)
     assert (done.state, done.clue) == ("completed", URL)
 
@@ -219,8 +219,8 @@ def test_a_failure_is_told_masked() -> None:
 
 
 def test_a_state_that_nobody_knows_goes_on() -> None:
-    assert polled([BEGUN | {"status": "pondering"}]) == Take(None)
-    assert polled(older("text2video", task_status=7)) == Take(None)
+    assert polled([BEGUN | {"status": "pondering"}]) == TaskStatus(None)
+    assert polled(older("text2video", task_status=7)) == TaskStatus(None)
 
 
 @pytest.mark.parametrize(
@@ -232,27 +232,27 @@ def test_a_state_that_nobody_knows_goes_on() -> None:
     ],
 )  # fmt: skip
 def test_an_answer_that_says_nothing_of_the_task_is_no_verdict(raw: bytes) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         KLING_FILMS.read_polled(raw, ())
 
 
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (401, 1002, UpstreamDenied),
-        (429, 1101, UpstreamDenied),
-        (429, 1102, UpstreamDenied),
-        (403, 1103, UpstreamDenied),
-        (400, 1200, UpstreamRefused),
-        (400, 1201, UpstreamRefused),
-        (404, 1203, UpstreamRefused),
+        (401, 1002, ProviderAuthError),
+        (429, 1101, ProviderAuthError),
+        (429, 1102, ProviderAuthError),
+        (403, 1103, ProviderAuthError),
+        (400, 1200, ProviderRejected),
+        (400, 1201, ProviderRejected),
+        (404, 1203, ProviderRejected),
         (400, 1300, ContentBlocked),
         (400, 1301, ContentBlocked),
-        (429, 1302, UpstreamLimited),
-        (429, 1303, UpstreamLimited),
-        (429, 1304, UpstreamDenied),
-        (500, 5000, UpstreamError),
-        (504, 5002, UpstreamError),
+        (429, 1302, ProviderRateLimited),
+        (429, 1303, ProviderRateLimited),
+        (429, 1304, ProviderAuthError),
+        (500, 5000, ProviderBadResponse),
+        (504, 5002, ProviderBadResponse),
     ],
 )
 def test_a_refusal_is_the_fault_its_code_says_whatever_its_status(
@@ -261,7 +261,7 @@ def test_a_refusal_is_the_fault_its_code_says_whatever_its_status(
     raw = answer(None, code, "what is wrong")
     fault = KLING_FILMS.read_refused(status, raw, (), rest_s=7.0)
     assert type(fault) is kind
-    if kind is UpstreamLimited:
+    if kind is ProviderRateLimited:
         assert fault.rest_s == 7.0
     with pytest.raises(kind) as raised:
         KLING_FILMS.read_submitted(raw, ())
@@ -271,7 +271,7 @@ def test_a_refusal_is_the_fault_its_code_says_whatever_its_status(
 def test_a_refusal_tells_what_the_provider_said() -> None:
     fault = KLING_FILMS.read_refused(400, answer(None, 1201, "duration is invalid"), ())
     assert (fault.message, fault.status) == ("duration is invalid", 400)
-    with pytest.raises(UpstreamError, match="reported an error: out of order"):
+    with pytest.raises(ProviderBadResponse, match="reported an error: out of order"):
         KLING_FILMS.read_submitted(answer(None, 4711, "out of order"), ())
 
 
@@ -310,7 +310,7 @@ def test_a_key_that_is_no_pair_is_one_itself(key: str) -> None:
 def test_a_request_is_signed_with_its_time() -> None:
     channel = Channel("up", "kling", "https://h.example", ("k",))
     (endpoint,) = KLING.endpoints
-    errand = Errand(b"{}", path="/text-to-video/kling-3.0")
+    errand = EndpointRequest(b"{}", path="/text-to-video/kling-3.0")
     plan = KLING.plan(channel, endpoint, errand, model=NEW, key="a:" + "s" * 32, now_s=100)
     assert plan.url == "https://h.example/text-to-video/kling-3.0"
     token = plan.headers["Authorization"].removeprefix("Bearer ")
@@ -341,14 +341,14 @@ def check_reading(raw: bytes) -> None:
     for read in (KLING_FILMS.read_submitted, KLING_FILMS.read_polled, KLING_FILMS.read_content):
         try:
             told = read(raw, ())
-        except UpstreamFault:
+        except ProviderError:
             continue
-        assert isinstance(told, Take)
+        assert isinstance(told, TaskStatus)
         assert (told.state == "failed") == (told.error is not None)
         assert (told.state == "completed") == (told.clue is not None)
         if read == KLING_FILMS.read_submitted:
-            path = KLING_FILMS.poll(Task(told.id or "", NEW)).path
+            path = KLING_FILMS.poll(ProviderTask(told.id or "", NEW)).path
             assert path is not None
             assert path.startswith(("/tasks?task_ids=", "/v1/videos/"))
     for status in (200, 400, 401, 404, 429, 500):
-        assert isinstance(KLING_FILMS.read_refused(status, raw, ()), UpstreamFault)
+        assert isinstance(KLING_FILMS.read_refused(status, raw, ()), ProviderError)

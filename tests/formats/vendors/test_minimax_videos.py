@@ -18,21 +18,21 @@ from gateway.domain.video import Reference
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
-from gateway.formats.image_backend import Ask
-from gateway.formats.vendors.minimax_videos import MODELS, MiniMaxFilmmaker
-from gateway.formats.video_backend import Filmmaker, Place, Shot, Take, Task
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.vendors.minimax_videos import MODELS, MiniMaxVideoBackend
+from gateway.formats.video_backend import ContentLocation, ProviderTask, TaskStatus, VideoBackend, VideoSpec
 from gateway.providers.minimax import MINIMAX
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
-HAILUO: Filmmaker = MiniMaxFilmmaker()
+HAILUO: VideoBackend = MiniMaxVideoBackend()
 OLD, NEW = "MiniMax-Hailuo-2.3", "MiniMax-H3"
 ID, NEW_ID, FILE = "106916112212032", "424010985738629", "205258526306433"
 URL = "https://video-product.cdn.minimax.io/inference_output/video/2025-09-19/5c06/output.mp4"
@@ -75,12 +75,12 @@ NEW_FAILED = {"task": {"id": NEW_ID, "status": "failed", "error": {"code": "1026
 
 def shoot(model: str = OLD, **fields: Any) -> tuple[str | None, Any]:
     """The path and the body of a submit."""
-    ask = HAILUO.submit(Shot(model, "a cat", "video_1", **fields))
+    ask = HAILUO.submit(VideoSpec(model, "a cat", "video_1", **fields))
     assert (ask.method, ask.begins) == ("POST", True)
     return ask.path, read_sent(ask)
 
 
-def polled(value: Any, secrets: tuple[str, ...] = ()) -> Take:
+def polled(value: Any, secrets: tuple[str, ...] = ()) -> TaskStatus:
     return HAILUO.read_polled(orjson.dumps(value), secrets)
 
 
@@ -151,39 +151,39 @@ def test_a_picture_goes_along_by_its_address(model: str, form: str) -> None:
 )
 def test_what_cannot_be_said_is_refused_by_name(model: str, fields: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        HAILUO.submit(Shot(model, "a cat", "video_1", **fields))
+        HAILUO.submit(VideoSpec(model, "a cat", "video_1", **fields))
     assert refused.value.param == param
 
 
 def test_a_task_of_hailuo_is_begun_asked_after_and_its_file_asked_for() -> None:
     begun = HAILUO.read_submitted(orjson.dumps(BEGUN), ())
     assert (begun.state, begun.id) == ("queued", ID)
-    ask = HAILUO.poll(Task(ID, OLD))
+    ask = HAILUO.poll(ProviderTask(ID, OLD))
     assert (ask.method, ask.path, ask.passing) == ("GET", f"/v1/query/video_generation?task_id={ID}", True)
     for word, state in (("Preparing", "queued"), ("Queueing", "queued"), ("Processing", "processing")):
-        assert polled({"task_id": ID, "status": word, "file_id": "", "base_resp": GOOD}) == Take(state)  # type: ignore[arg-type]
+        assert polled({"task_id": ID, "status": word, "file_id": "", "base_resp": GOOD}) == TaskStatus(state)  # type: ignore[arg-type]
     done = polled(DONE)
     assert (done.state, done.clue) == ("completed", FILE)
-    where = HAILUO.find_content(Task(ID, OLD, done.clue), "video")
-    assert isinstance(where, Ask)
+    where = HAILUO.find_content(ProviderTask(ID, OLD, done.clue), "video")
+    assert isinstance(where, ProviderCall)
     assert (where.method, where.path, where.passing) == ("GET", f"/v1/files/retrieve?file_id={FILE}", True)
-    assert HAILUO.read_content(orjson.dumps(FETCHED), ()) == Place(url=URL)
-    assert HAILUO.find_content(Task(ID, OLD, done.clue), "thumbnail") is None
-    assert HAILUO.find_content(Task(ID, OLD), "video") is None
+    assert HAILUO.read_content(orjson.dumps(FETCHED), ()) == ContentLocation(url=URL)
+    assert HAILUO.find_content(ProviderTask(ID, OLD, done.clue), "thumbnail") is None
+    assert HAILUO.find_content(ProviderTask(ID, OLD), "video") is None
 
 
 def test_a_task_of_h3_is_begun_asked_after_and_asked_again_where_its_video_is() -> None:
     begun = HAILUO.read_submitted(orjson.dumps({"task_id": NEW_ID}), ())
     assert (begun.state, begun.id) == ("queued", NEW_ID)
-    assert HAILUO.poll(Task(NEW_ID, NEW)).path == f"/v2/query/video_generation/{NEW_ID}"
-    assert polled({"task": {"status": "queued"}}) == Take("queued")
-    assert polled({"task": {"status": "running"}}) == Take("processing")
+    assert HAILUO.poll(ProviderTask(NEW_ID, NEW)).path == f"/v2/query/video_generation/{NEW_ID}"
+    assert polled({"task": {"status": "queued"}}) == TaskStatus("queued")
+    assert polled({"task": {"status": "running"}}) == TaskStatus("processing")
     done = polled(NEW_DONE)
     assert (done.state, done.clue, done.seconds) == ("completed", URL, "5")
-    where = HAILUO.find_content(Task(NEW_ID, NEW, done.clue), "video")
-    assert isinstance(where, Ask)
+    where = HAILUO.find_content(ProviderTask(NEW_ID, NEW, done.clue), "video")
+    assert isinstance(where, ProviderCall)
     assert where.path == f"/v2/query/video_generation/{NEW_ID}"
-    assert HAILUO.read_content(orjson.dumps(NEW_DONE), ()) == Place(url=URL)
+    assert HAILUO.read_content(orjson.dumps(NEW_DONE), ()) == ContentLocation(url=URL)
 
 
 def test_an_id_may_be_a_number() -> None:
@@ -225,8 +225,8 @@ def test_a_failure_is_told(value: Any, message: str) -> None:
 
 
 def test_a_state_that_nobody_knows_goes_on() -> None:
-    assert polled(DONE | {"status": "Pondering"}) == Take(None)
-    assert polled({"task": {"status": "Expiring"}}) == Take(None)
+    assert polled(DONE | {"status": "Pondering"}) == TaskStatus(None)
+    assert polled({"task": {"status": "Expiring"}}) == TaskStatus(None)
 
 
 def test_a_task_that_has_expired_has_failed() -> None:
@@ -246,7 +246,7 @@ def test_a_task_that_has_expired_has_failed() -> None:
     ],
 )  # fmt: skip
 def test_an_answer_that_says_nothing_of_the_task_is_no_verdict(value: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         polled(value)
 
 
@@ -260,23 +260,23 @@ def test_an_answer_that_says_nothing_of_the_task_is_no_verdict(value: Any) -> No
     ],
 )
 def test_an_answer_without_an_address_tells_no_place(value: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         HAILUO.read_content(orjson.dumps(value), ())
 
 
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (1002, UpstreamLimited),
-        (2045, UpstreamLimited),
-        (1004, UpstreamDenied),
-        (2049, UpstreamDenied),
-        (1008, UpstreamDenied),
+        (1002, ProviderRateLimited),
+        (2045, ProviderRateLimited),
+        (1004, ProviderAuthError),
+        (2049, ProviderAuthError),
+        (1008, ProviderAuthError),
         (1026, ContentBlocked),
         (1027, ContentBlocked),
-        (2013, UpstreamRefused),
-        (1000, UpstreamError),
-        (4711, UpstreamError),
+        (2013, ProviderRejected),
+        (1000, ProviderBadResponse),
+        (4711, ProviderBadResponse),
     ],
 )
 def test_a_code_under_a_good_status_is_the_fault_it_says(code: int, kind: type[Exception]) -> None:
@@ -292,34 +292,34 @@ def test_a_code_under_a_good_status_is_the_fault_it_says(code: int, kind: type[E
             "bad_request_error",
             400,
             "invalid params, content must include a non-empty text item (2013)",
-            UpstreamRefused,
+            ProviderRejected,
         ),
-        ("authorized_error", 401, "login fail: Please carry the API secret key (1004)", UpstreamDenied),
-        ("insufficient_balance_error", 402, "insufficient balance (1008)", UpstreamDenied),
+        ("authorized_error", 401, "login fail: Please carry the API secret key (1004)", ProviderAuthError),
+        ("insufficient_balance_error", 402, "insufficient balance (1008)", ProviderAuthError),
         ("unprocessable_entity_error", 422, "input new_sensitive", ContentBlocked),
         ("unprocessable_entity_error", 422, f"{SENSITIVE} (1026)", ContentBlocked),
-        ("rate_limit_error", 429, "rate limit, please retry later (1002)", UpstreamLimited),
-        ("overloaded_error", 529, "overloaded", UpstreamError),
-        ("server_error", 500, "internal error (1000)", UpstreamError),
+        ("rate_limit_error", 429, "rate limit, please retry later (1002)", ProviderRateLimited),
+        ("overloaded_error", 529, "overloaded", ProviderBadResponse),
+        ("server_error", 500, "internal error (1000)", ProviderBadResponse),
     ],
 )
 def test_a_refusal_is_the_fault_it_says(kind: str, status: int, message: str, fault: type[Exception]) -> None:
     raw = new_error(kind, status, message)
     found = HAILUO.read_refused(status, raw, (), rest_s=9.0)
     assert type(found) is fault
-    if fault is UpstreamLimited:
+    if fault is ProviderRateLimited:
         assert found.rest_s == 9.0
-    with pytest.raises(UpstreamFault):
+    with pytest.raises(ProviderError):
         HAILUO.read_submitted(raw, ())
 
 
 def test_a_task_of_h3_can_be_stopped_and_forgotten_and_no_other_can() -> None:
-    for ask in (HAILUO.cancel(Task(NEW_ID, NEW)), HAILUO.delete(Task(NEW_ID, NEW))):
+    for ask in (HAILUO.cancel(ProviderTask(NEW_ID, NEW)), HAILUO.delete(ProviderTask(NEW_ID, NEW))):
         assert ask is not None
         assert (ask.method, ask.path, ask.passing) == ("DELETE", f"/v2/video_generation/{NEW_ID}", True)
-    old = Task(ID, OLD)
+    old = ProviderTask(ID, OLD)
     assert (HAILUO.cancel(old), HAILUO.delete(old)) == (None, None)
-    assert HAILUO.remix(old, Shot(OLD, "x", "m")) is None
+    assert HAILUO.remix(old, VideoSpec(OLD, "x", "m")) is None
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -366,13 +366,13 @@ def check_reading(raw: bytes) -> None:
     for read in (HAILUO.read_submitted, HAILUO.read_polled):
         try:
             told = read(raw, ())
-        except UpstreamFault:
+        except ProviderError:
             continue
         assert (told.state == "failed") == (told.error is not None)
         assert (told.state == "completed") == (told.clue is not None)
         for model in (OLD, NEW):
-            assert HAILUO.find_content(Task(told.id or "x", model, told.clue or "x"), "video") is not None
-    with suppress(UpstreamError):
+            assert HAILUO.find_content(ProviderTask(told.id or "x", model, told.clue or "x"), "video") is not None
+    with suppress(ProviderBadResponse):
         assert HAILUO.read_content(raw, ()).url
     for status in (200, 400, 401, 404, 429, 500):
-        assert isinstance(HAILUO.read_refused(status, raw, ()), UpstreamFault)
+        assert isinstance(HAILUO.read_refused(status, raw, ()), ProviderError)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel
-from gateway.domain.image import Pictures
-from gateway.domain.inference_request import Call
-from gateway.errors import ImageBlocked, InvalidRequest, UpstreamError, UpstreamRefused
-from gateway.formats.image_backend import Ask
-from gateway.formats.vendors.replicate_images import MODELS, ReplicatePainter
-from gateway.providers.base import Errand
+from gateway.domain.image import Images
+from gateway.domain.inference_request import InferenceRequest
+from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse, ProviderRejected
+from gateway.formats.image_backend import ProviderCall
+from gateway.formats.vendors.replicate_images import MODELS, ReplicateImageBackend
+from gateway.providers.base import EndpointRequest
 from gateway.providers.replicate import REPLICATE
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import picture_call, read_sent, upload
@@ -35,16 +35,18 @@ DONE = {"id": ID, "status": "succeeded", "output": [URL], "error": None, "urls":
 FAILED = {"id": ID, "status": "failed", "output": None, "error": "CUDA out of memory", "urls": URLS}
 
 
-def begin(call: Call | None = None, model: str = MODEL, count: int = 1) -> tuple[ReplicatePainter, Ask]:
-    painter = ReplicatePainter(call or picture_call(), model, "mark", UNKNOWN)
+def begin(
+    call: InferenceRequest | None = None, model: str = MODEL, count: int = 1
+) -> tuple[ReplicateImageBackend, ProviderCall]:
+    painter = ReplicateImageBackend(call or picture_call(), model, "mark", UNKNOWN)
     return painter, painter.begin(count)
 
 
-def read_input(call: Call | None = None, model: str = MODEL, count: int = 1) -> Any:
+def read_input(call: InferenceRequest | None = None, model: str = MODEL, count: int = 1) -> Any:
     return read_sent(begin(call, model, count)[1])["input"]
 
 
-def read(painter: ReplicatePainter, value: Any, secrets: tuple[str, ...] = ()) -> Any:
+def read(painter: ReplicateImageBackend, value: Any, secrets: tuple[str, ...] = ()) -> Any:
     return painter.read(orjson.dumps(value), secrets)
 
 
@@ -154,9 +156,9 @@ def test_a_caller_cannot_say_what_n_says(field: str) -> None:
     ],
 )
 def test_a_models_own_words_for_a_size_pass_where_no_size_is_said_or_set(
-    call: Call, sizes: tuple[str, ...] | None, param: str | None
+    call: InferenceRequest, sizes: tuple[str, ...] | None, param: str | None
 ) -> None:
-    painter = ReplicatePainter(call, MODEL, "mark", Capability(MODEL, sizes=sizes))
+    painter = ReplicateImageBackend(call, MODEL, "mark", Capability(MODEL, sizes=sizes))
     if param is None:
         assert read_sent(painter.begin(1))["input"].keys() - {"prompt", "num_outputs"}
         return
@@ -185,7 +187,7 @@ def test_a_models_own_words_for_a_size_pass_where_no_size_is_said_or_set(
         (picture_call(files=(upload(PNG), upload(PNG, "mask"))), "black-forest-labs/flux-fill-pro", 1, "mask"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(call: Call, model: str, count: int, param: str) -> None:
+def test_what_cannot_be_said_is_refused_by_name(call: InferenceRequest, model: str, count: int, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         begin(call, model, count)
     assert refused.value.param == param
@@ -216,14 +218,14 @@ def test_an_output_may_be_the_picture_itself() -> None:
 )
 def test_an_output_that_is_no_picture_is_a_failure(output: Any) -> None:
     painter, _ = begin()
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         read(painter, DONE | {"output": output})
     assert painter.abandon() is None
 
 
 def test_pictures_that_were_left_out_are_a_failure() -> None:
     painter, _ = begin(count=3)
-    with pytest.raises(UpstreamError, match="made 2 of 3"):
+    with pytest.raises(ProviderBadResponse, match="made 2 of 3"):
         read(painter, DONE | {"output": [URL, None, URL]})
 
 
@@ -254,14 +256,14 @@ def test_a_filter_blocks(error: str) -> None:
 def test_a_prediction_that_ended_otherwise_says_how(value: Any, message: str) -> None:
     painter, _ = begin()
     read(painter, BEGUN)
-    with pytest.raises(UpstreamError, match=message):
+    with pytest.raises(ProviderBadResponse, match=message):
         read(painter, value)
     assert (painter.abandon() is None) == ("internal" not in str(value["status"]))
 
 
 def test_what_a_failure_says_is_masked() -> None:
     painter, _ = begin()
-    with pytest.raises(UpstreamError) as fault:
+    with pytest.raises(ProviderBadResponse) as fault:
         read(painter, FAILED | {"error": "the token hush-hush-hush at https://internal.example/x"}, ("hush-hush-hush",))
     assert "hush" not in fault.value.message
     assert "internal" not in fault.value.message
@@ -286,16 +288,16 @@ def test_bytes_of_any_kind_are_a_fault_or_no_matter(raw: bytes, known: bool) -> 
 
 
 def test_a_state_of_any_depth_is_a_fault() -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         begin()[0].read(DEEP, ())
 
 
-def check_reading(painter: ReplicatePainter, raw: bytes) -> None:
+def check_reading(painter: ReplicateImageBackend, raw: bytes) -> None:
     try:
         told = painter.read(raw, ())
-    except (UpstreamError, UpstreamRefused):
+    except (ProviderBadResponse, ProviderRejected):
         return
-    if isinstance(told, Pictures):
+    if isinstance(told, Images):
         assert [bool(item.url or item.data) for item in told.items] == [True]
     else:
         assert re.fullmatch(r"/predictions/[A-Za-z0-9_-]{1,128}", told.path or "")
@@ -328,14 +330,14 @@ def test_every_model_and_every_version_of_it_is_known() -> None:
     assert (unknown.name, unknown.max_n, unknown.edits) == ("*", 1, False)
 
 
-async def paint(provider: ReplicatePictures, painter: ReplicatePainter, count: int = 1) -> Any:
+async def paint(provider: ReplicatePictures, painter: ReplicateImageBackend, count: int = 1) -> Any:
     """What a driver does, without the waits."""
     channel = Channel("up", "replicate", provider.base_url, (KEY,))
     told: Any = painter.begin(count)
     async with aiohttp.ClientSession() as session:
-        while isinstance(told, Ask):
+        while isinstance(told, ProviderCall):
             body = None if told.said is None else orjson.dumps(read_sent(told))
-            errand = Errand(body, method=told.method, path=told.path, headers=told.headers)
+            errand = EndpointRequest(body, method=told.method, path=told.path, headers=told.headers)
             plan = REPLICATE.plan(channel, REPLICATE.endpoints[0], errand, model="m", key=KEY)
             async with session.request(plan.method, plan.url, data=body, headers=plan.headers) as answer:
                 if answer.status >= 500 and told.passing:
@@ -348,7 +350,7 @@ async def paint(provider: ReplicatePictures, painter: ReplicatePainter, count: i
 async def test_the_vendor_understands_what_it_is_asked() -> None:
     async with ReplicatePictures(polls=2, stumble="html") as provider:
         call = picture_call(size="768x1344", output_format="png", seed=7)
-        told = await paint(provider, ReplicatePainter(call, MODEL, "mark", UNKNOWN), 2)
+        told = await paint(provider, ReplicateImageBackend(call, MODEL, "mark", UNKNOWN), 2)
         (heard,) = provider.heard
         assert (heard.prompt, heard.count, heard.size) == ("a cat", 2, "9:16")
         assert provider.requests[0] == ("POST", f"/v1/models/{MODEL}/predictions")
@@ -360,7 +362,7 @@ async def test_the_vendor_understands_what_it_is_asked() -> None:
 async def test_the_vendor_hears_an_edit() -> None:
     call = picture_call("make it blue", files=(upload(PNG), upload(OTHER)))
     async with ReplicatePictures(polls=0) as provider:
-        await paint(provider, ReplicatePainter(call, "black-forest-labs/flux-2-dev:0123abcd", "mark", UNKNOWN))
+        await paint(provider, ReplicateImageBackend(call, "black-forest-labs/flux-2-dev:0123abcd", "mark", UNKNOWN))
         (heard,) = provider.heard
         assert provider.requests[0] == ("POST", "/v1/predictions")
     assert (heard.prompt, heard.sources) == ("make it blue", (PNG, OTHER))
@@ -369,7 +371,7 @@ async def test_the_vendor_hears_an_edit() -> None:
 async def test_the_vendors_block_is_one() -> None:
     async with ReplicatePictures("block", stumble="error") as provider:
         with pytest.raises(ImageBlocked):
-            await paint(provider, ReplicatePainter(picture_call(), MODEL, "mark", UNKNOWN))
+            await paint(provider, ReplicateImageBackend(picture_call(), MODEL, "mark", UNKNOWN))
 
 
 async def test_the_vendor_takes_a_cancellation() -> None:

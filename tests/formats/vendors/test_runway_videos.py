@@ -18,23 +18,23 @@ from gateway.domain.video import Reference
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
-from gateway.formats.vendors.runway_videos import MODELS, RunwayFilmmaker
-from gateway.formats.video_backend import Filmmaker, Place, Shot, Task
-from gateway.providers.base import Errand
+from gateway.formats.vendors.runway_videos import MODELS, RunwayVideoBackend
+from gateway.formats.video_backend import ContentLocation, ProviderTask, VideoBackend, VideoSpec
+from gateway.providers.base import EndpointRequest
 from gateway.providers.runway import RUNWAY
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
-MAKER: Filmmaker = RunwayFilmmaker()
+MAKER: VideoBackend = RunwayVideoBackend()
 ID = "17f20503-6c24-4c16-946b-35dbbce2af2f"
-TASK = Task(ID, "gen4.5")
+TASK = ProviderTask(ID, "gen4.5")
 SINCE = "2024-06-27T19:49:32.335Z"
 URL = "https://dnznrvs05pmza.cloudfront.net/1.mp4?_jwt=x"
 CREATED = {"id": ID, "estimatedCost": {"credits": 60}}
@@ -57,8 +57,8 @@ PNG = draw()
 PICTURE = Reference(upload(PNG, "input_reference"))
 
 
-def shot(model: str = "gen4.5", **fields: Any) -> Shot:
-    return Shot(model, "a cat", "video_1", **fields)
+def shot(model: str = "gen4.5", **fields: Any) -> VideoSpec:
+    return VideoSpec(model, "a cat", "video_1", **fields)
 
 
 def test_a_task_is_begun_by_words() -> None:
@@ -133,7 +133,7 @@ def test_shades_are_said_as_the_model_takes_them_and_the_rest_is_dropped() -> No
         (shot(reference=Reference(url="data:text/html,x")), "input_reference"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(asked: Shot, param: str) -> None:
+def test_what_cannot_be_said_is_refused_by_name(asked: VideoSpec, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         MAKER.submit(asked)
     assert refused.value.param == param
@@ -151,7 +151,7 @@ def test_the_id_of_a_task_is_read() -> None:
 
 @pytest.mark.parametrize("answer", [{}, {"id": None}, {"id": "../organization"}, {"id": 7}, [CREATED], "x"])
 def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         MAKER.read_submitted(orjson.dumps(answer), ())
 
 
@@ -194,7 +194,7 @@ def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
 
 @pytest.mark.parametrize("answer", [{}, {"error": "not now"}, {"status": None}, {"status": ["FAILED"]}, [], None])
 def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         MAKER.read_polled(orjson.dumps(answer), ())
 
 
@@ -209,16 +209,16 @@ def test_what_a_failure_says_is_masked() -> None:
 def test_a_completed_task_says_where_its_video_is() -> None:
     take = MAKER.read_polled(orjson.dumps(DONE), ())
     assert (take.state, take.clue) == ("completed", URL)
-    assert MAKER.find_content(Task(ID, "m", take.clue), "video") == Place(url=URL)
+    assert MAKER.find_content(ProviderTask(ID, "m", take.clue), "video") == ContentLocation(url=URL)
     assert same(MAKER.find_content(TASK, "video"), MAKER.poll(TASK))
-    assert MAKER.read_content(orjson.dumps(DONE), ()) == Place(url=URL)
+    assert MAKER.read_content(orjson.dumps(DONE), ()) == ContentLocation(url=URL)
     assert MAKER.find_content(TASK, "thumbnail") is None
 
 
 @pytest.mark.parametrize("output", [None, [], {}, [None], ["out.mp4"], [["x"]], ["data:video/mp4;base64,AA"], "x"])
 def test_a_video_without_a_usable_address_is_no_verdict(output: Any) -> None:
     for read in (MAKER.read_polled, MAKER.read_content):
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             read(orjson.dumps(DONE | {"output": output}), ())
 
 
@@ -228,23 +228,23 @@ def test_a_task_is_asked_after_and_stopped_and_forgotten_by_its_id_alone() -> No
     assert same(cancel, delete)
     assert cancel is not None
     assert (cancel.method, cancel.path, cancel.said) == ("DELETE", f"/tasks/{ID}", None)
-    assert MAKER.poll(Task("a=b~:c", "m")).path == "/tasks/a%3Db~%3Ac"
+    assert MAKER.poll(ProviderTask("a=b~:c", "m")).path == "/tasks/a%3Db~%3Ac"
     assert MAKER.remix(TASK, shot()) is None
 
 
 @pytest.mark.parametrize(
     ("status", "body", "kind", "words"),
     [
-        (400, REFUSED, UpstreamRefused, "Validation of body failed: promptText: String must"),
-        (400, {"error": "Invalid asset", "issues": [7]}, UpstreamRefused, "Invalid asset"),
-        (400, {"error": "You do not have enough credits to run this task."}, UpstreamDenied, "nothing left"),
-        (401, {"error": "Invalid API key"}, UpstreamDenied, "credentials"),
-        (404, {"error": "Could not find task"}, UpstreamRefused, "Could not find"),
-        (429, {"error": "You have exceeded the daily limit"}, UpstreamLimited, "daily limit"),
-        (503, {}, UpstreamError, "503"),
+        (400, REFUSED, ProviderRejected, "Validation of body failed: promptText: String must"),
+        (400, {"error": "Invalid asset", "issues": [7]}, ProviderRejected, "Invalid asset"),
+        (400, {"error": "You do not have enough credits to run this task."}, ProviderAuthError, "nothing left"),
+        (401, {"error": "Invalid API key"}, ProviderAuthError, "credentials"),
+        (404, {"error": "Could not find task"}, ProviderRejected, "Could not find"),
+        (429, {"error": "You have exceeded the daily limit"}, ProviderRateLimited, "daily limit"),
+        (503, {}, ProviderBadResponse, "503"),
     ],
 )
-def test_a_refusal_is_the_fault_it_says(status: int, body: Any, kind: type[UpstreamFault], words: str) -> None:
+def test_a_refusal_is_the_fault_it_says(status: int, body: Any, kind: type[ProviderError], words: str) -> None:
     fault = MAKER.read_refused(status, orjson.dumps(body), ())
     assert type(fault) is kind
     assert words in fault.message
@@ -258,7 +258,7 @@ def test_a_filters_refusal_is_a_block() -> None:
 def test_every_request_names_the_version_it_means() -> None:
     channel = Channel("up", "runway", RUNWAY.base_url, ("key",))
     ask = MAKER.poll(TASK)
-    errand = Errand(None, method=ask.method, path=ask.path, headers=ask.headers)
+    errand = EndpointRequest(None, method=ask.method, path=ask.path, headers=ask.headers)
     plan = RUNWAY.plan(channel, RUNWAY.endpoints[0], errand, model="gen4.5", key="key")
     assert (plan.method, plan.url) == ("GET", f"https://api.dev.runwayml.com/v1/tasks/{ID}")
     headers = dict(plan.headers)
@@ -280,13 +280,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def check_reading(raw: bytes) -> None:
-    assert isinstance(MAKER.read_refused(400, raw, ()), UpstreamFault)
+    assert isinstance(MAKER.read_refused(400, raw, ()), ProviderError)
     for read in (MAKER.read_submitted, MAKER.read_polled, MAKER.read_content):
         try:
             told = read(raw, ())
-        except UpstreamFault:
+        except ProviderError:
             continue
-        if isinstance(told, Place):
+        if isinstance(told, ContentLocation):
             assert (told.url or "").startswith("http")
         elif told.state == "failed":
             assert told.error is not None

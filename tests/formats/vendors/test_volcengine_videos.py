@@ -18,24 +18,24 @@ from gateway.domain.video import Reference
 from gateway.errors import (
     ContentBlocked,
     InvalidRequest,
-    UpstreamDenied,
-    UpstreamError,
-    UpstreamFault,
-    UpstreamLimited,
-    UpstreamRefused,
+    ProviderAuthError,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
 )
-from gateway.formats.vendors.volcengine_videos import MODELS, VolcengineFilmmaker
-from gateway.formats.video_backend import Filmmaker, Place, Shot, Task
-from gateway.providers.base import Errand
+from gateway.formats.vendors.volcengine_videos import MODELS, VolcengineVideoBackend
+from gateway.formats.video_backend import ContentLocation, ProviderTask, VideoBackend, VideoSpec
+from gateway.providers.base import EndpointRequest
 from gateway.providers.volcengine import VOLCENGINE
 from tests.support.corrupt_json import spoilt
 from tests.support.image_calls import read_sent, upload
 from tests.support.image_providers import draw
 
-MAKER: Filmmaker = VolcengineFilmmaker()
+MAKER: VideoBackend = VolcengineVideoBackend()
 ID = "cgt-20250331175019-68d9t"
 MODEL = "doubao-seedance-1-0-pro-250528"
-TASK = Task(ID, MODEL)
+TASK = ProviderTask(ID, MODEL)
 URL = "https://ark-content-generation-cn-beijing.tos-cn-beijing.volces.com/doubao-seedance-1-0-pro/x.mp4"
 CREATED = {"id": ID}
 DONE: Any = {
@@ -73,8 +73,8 @@ PNG = draw()
 PICTURE = Reference(upload(PNG, "input_reference"))
 
 
-def shot(model: str = MODEL, prompt: str = "a cat", **fields: Any) -> Shot:
-    return Shot(model, prompt, "video_1", **fields)
+def shot(model: str = MODEL, prompt: str = "a cat", **fields: Any) -> VideoSpec:
+    return VideoSpec(model, prompt, "video_1", **fields)
 
 
 def refused(code: str) -> bytes:
@@ -173,7 +173,7 @@ def test_a_prompt_with_dashes_is_none_of_these(prompt: str) -> None:
         (shot(extra={"content": [{"type": "draft_task", "draft_task": {"id": "x"}}]}), "content"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(asked: Shot, param: str) -> None:
+def test_what_cannot_be_said_is_refused_by_name(asked: VideoSpec, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         MAKER.submit(asked)
     assert refused.value.param == param
@@ -186,28 +186,28 @@ def test_the_id_of_a_task_is_read() -> None:
 
 @pytest.mark.parametrize("answer", [{}, {"id": None}, {"id": "../files"}, {"id": 7}, REFUSED, [CREATED]])
 def test_an_answer_without_a_usable_id_is_a_failure(answer: Any) -> None:
-    with pytest.raises(UpstreamError):
+    with pytest.raises(ProviderBadResponse):
         MAKER.read_submitted(orjson.dumps(answer), ())
 
 
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
-        (400, orjson.dumps(REFUSED), UpstreamRefused),
+        (400, orjson.dumps(REFUSED), ProviderRejected),
         (400, refused("InputTextSensitiveContentDetected"), ContentBlocked),
         (400, refused("InputImageSensitiveContentDetected.PrivacyInformation"), ContentBlocked),
         (400, refused("InputTextRiskDetection"), ContentBlocked),
         (400, refused("SensitiveContentDetected.Violence"), ContentBlocked),
-        (400, refused("ContentSecurityDetectionError"), UpstreamRefused),
-        (401, refused("AuthenticationError"), UpstreamDenied),
-        (403, refused("AccountOverdueError"), UpstreamDenied),
-        (404, refused("ModelNotOpen"), UpstreamRefused),
-        (429, refused("RateLimitExceeded.EndpointRPMExceeded"), UpstreamLimited),
-        (500, refused("InternalServiceError"), UpstreamError),
-        (502, b"<html>", UpstreamError),
+        (400, refused("ContentSecurityDetectionError"), ProviderRejected),
+        (401, refused("AuthenticationError"), ProviderAuthError),
+        (403, refused("AccountOverdueError"), ProviderAuthError),
+        (404, refused("ModelNotOpen"), ProviderRejected),
+        (429, refused("RateLimitExceeded.EndpointRPMExceeded"), ProviderRateLimited),
+        (500, refused("InternalServiceError"), ProviderBadResponse),
+        (502, b"<html>", ProviderBadResponse),
     ],
 )
-def test_a_refusal_is_the_fault_it_says(status: int, body: bytes, kind: type[UpstreamFault]) -> None:
+def test_a_refusal_is_the_fault_it_says(status: int, body: bytes, kind: type[ProviderError]) -> None:
     assert type(MAKER.read_refused(status, body, ())) is kind
 
 
@@ -223,9 +223,9 @@ def test_a_state_is_read(status: str, state: str | None) -> None:
 def test_a_completed_task_says_where_its_video_is_and_what_it_is() -> None:
     take = MAKER.read_polled(orjson.dumps(DONE), ())
     assert (take.state, take.clue, take.seconds, take.size) == ("completed", URL, "5", "1248x704")
-    assert MAKER.find_content(Task(ID, MODEL, take.clue), "video") == Place(url=URL)
+    assert MAKER.find_content(ProviderTask(ID, MODEL, take.clue), "video") == ContentLocation(url=URL)
     assert same(MAKER.find_content(TASK, "video"), MAKER.poll(TASK))
-    assert MAKER.read_content(orjson.dumps(DONE), ()) == Place(url=URL)
+    assert MAKER.read_content(orjson.dumps(DONE), ()) == ContentLocation(url=URL)
     assert MAKER.find_content(TASK, "thumbnail") is None
 
 
@@ -241,7 +241,7 @@ def test_what_nobody_can_tell_of_a_video_is_left_out(told: Any) -> None:
 @pytest.mark.parametrize("content", [None, {}, [], {"video_url": None}, {"video_url": "x.mp4"}, {"video_url": 7}])
 def test_a_video_without_a_usable_address_is_no_verdict(content: Any) -> None:
     for read in (MAKER.read_polled, MAKER.read_content):
-        with pytest.raises(UpstreamError):
+        with pytest.raises(ProviderBadResponse):
             read(orjson.dumps(DONE | {"content": content}), ())
 
 
@@ -266,16 +266,16 @@ def test_a_failure_says_whose_it_is(told: Any, code: str) -> None:
 
 @pytest.mark.parametrize("answer", [{}, REFUSED, {"status": None}, {"status": 7}, [], None])
 def test_an_answer_that_says_nothing_of_a_task_is_no_verdict(answer: Any) -> None:
-    with pytest.raises(UpstreamError) as fault:
+    with pytest.raises(ProviderBadResponse) as fault:
         MAKER.read_polled(orjson.dumps(answer), ())
-    assert type(fault.value) is UpstreamError
+    assert type(fault.value) is ProviderBadResponse
 
 
 def test_what_a_failure_says_is_masked() -> None:
     error = {"code": "x", "message": "see https://internal.example/x, key hush-hush-hush"}
     take = MAKER.read_polled(orjson.dumps(FAILED | {"error": error}), ("hush-hush-hush",))
     assert take.error is not None
-    with pytest.raises(UpstreamError) as fault:
+    with pytest.raises(ProviderBadResponse) as fault:
         MAKER.read_polled(orjson.dumps({"error": error}), ("hush-hush-hush",))
     for message in (take.error.message, fault.value.message):
         assert "hush" not in message
@@ -291,7 +291,7 @@ def test_a_task_is_asked_after_and_stopped_behind_the_base_url() -> None:
     assert endpoint is not None
     asked = []
     for ask in (MAKER.submit(shot()), MAKER.poll(TASK), cancel):
-        errand = Errand(None, method=ask.method, path=ask.path, headers=ask.headers)
+        errand = EndpointRequest(None, method=ask.method, path=ask.path, headers=ask.headers)
         plan = VOLCENGINE.plan(channel, endpoint, errand, model=MODEL, key="key")
         asked.append((plan.method, plan.url.removeprefix("https://ark.cn-beijing.volces.com/api/v3")))
     place = "/contents/generations/tasks"
@@ -317,13 +317,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def check_reading(raw: bytes) -> None:
-    assert isinstance(MAKER.read_refused(400, raw, ()), UpstreamFault)
+    assert isinstance(MAKER.read_refused(400, raw, ()), ProviderError)
     for read in (MAKER.read_submitted, MAKER.read_polled, MAKER.read_content):
         try:
             told = read(raw, ())
-        except UpstreamFault:
+        except ProviderError:
             continue
-        if isinstance(told, Place):
+        if isinstance(told, ContentLocation):
             assert (told.url or "").startswith("http")
         elif told.state == "failed":
             assert told.error is not None

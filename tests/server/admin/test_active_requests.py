@@ -11,13 +11,13 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.auth.sessions import Visitor
+from gateway.auth.sessions import ClientInfo
 from gateway.domain.audit_log import OPERATOR, AuditFilter, AuditRow
-from gateway.domain.member import Member, Proof, Role
+from gateway.domain.member import Credential, Member, Role
 from gateway.errors import StoreUnavailable
-from gateway.proxy.active_requests import Running
-from gateway.server.admin.active_requests import LIVE, MOST_WATCHING, TICK_S, LiveView, note
-from gateway.server.admin.operation import PREFIX, Door
+from gateway.proxy.active_requests import ActiveRequests
+from gateway.server.admin.active_requests import LIVE, MOST_WATCHING, TICK_S, ActiveRequestsFeed, note
+from gateway.server.admin.operation import PREFIX, AdminOperation
 from gateway.server.admin.routes import list_doors
 from gateway.server.auth import CONSOLE_HEADER, COOKIE
 from gateway.server.context import OFFICE, RECEPTION, ROOMS
@@ -64,7 +64,7 @@ class Person:
             yield response
 
 
-def find_door(method: str, path: str) -> Door:
+def find_door(method: str, path: str) -> AdminOperation:
     known = {(door.method, door.path): door for door in list_doors()}
     return known[method, "/running/{id}/cancel" if path.endswith("/cancel") else path]
 
@@ -77,7 +77,7 @@ async def sign_in(gateway: RunningGateway, name: str, role: Role, account_id: in
     """A member with a session."""
     reception = gateway.app[RECEPTION]
     member = await reception._members.add_member(Member(0, account_id, name, role, passphrase="hash"))
-    entry = await reception.open(member, Proof("hash", is_known=True), Visitor())
+    entry = await reception.open(member, Credential("hash", is_known=True), ClientInfo())
     return Person(gateway, {"Cookie": f"{COOKIE}={entry.reference}", CONSOLE_HEADER: "1"})
 
 
@@ -215,7 +215,7 @@ async def test_it_ends_with_the_session_and_with_the_gateway(gateway: RunningGat
 
 
 def test_what_has_not_changed_is_not_told_again() -> None:
-    live = LiveView(Running())
+    live = ActiveRequestsFeed(ActiveRequests())
     first = live.look(None, 10.0)
     assert (live.look(None, 10.5), live.taken, first.data) == (first, 1, "[]")
     again = live.look(None, 10.0 + TICK_S)

@@ -12,11 +12,11 @@ import pytest
 
 from gateway.app import build
 from gateway.config.schema import Config
-from gateway.options import Site
+from gateway.options import AppOptions
 from gateway.parsing import read_table
 from gateway.server.context import OFFICE
 from gateway.server.protocol import GatewayRunner
-from gateway.storage.data_folder import SECRETS, DataFolder, FolderDamaged
+from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from tests.conftest import StartGateway
 from tests.faults.test_caps_under_load import FIRST, stream_until
 from tests.server.admin.test_operations import Ask, ask_office
@@ -319,10 +319,10 @@ async def test_a_gateway_with_another_master_key_does_not_start_and_says_why(
 async def start_and_fail(home: Path, config: dict[str, Any]) -> str:
     """Why a gateway over the data folder does not start."""
     folder = DataFolder(home)
-    site = Site(read_table(config, Config), folder, {}, discover=False)
+    site = AppOptions(read_table(config, Config), folder, {}, discover=False)
     runner = GatewayRunner(build(site), access_log=None)
     try:
-        with pytest.raises(FolderDamaged) as caught:
+        with pytest.raises(DataFolderDamaged) as caught:
             await runner.setup()
     finally:
         await runner.cleanup()

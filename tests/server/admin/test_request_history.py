@@ -5,17 +5,17 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.auth.api_keys import Directory
+from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.channel import Channel
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, PriceList
-from gateway.domain.request_log import RequestFilter, RequestPage, RequestRow
+from gateway.domain.request_log import RequestFilter, RequestPage, RequestRecord
 from gateway.errors import NotFound, RateLimited
-from gateway.routing.load_balancer import Switchboard
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
-from gateway.server.admin.request_history import MOST_EXPORTS, PAGE, History, walk
+from gateway.server.admin.request_history import MOST_EXPORTS, PAGE, RequestHistory, walk
 from gateway.storage.memory import MemoryStore
 from tests.support.request_records import make_row
 
@@ -31,12 +31,12 @@ class Room:
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        self.directory = Directory(store, store, pepper=b"", clock=lambda: 0.0)
-        catalog, switchboard = Catalog(clock=lambda: 0.0), Switchboard(lambda: 0.0)
+        self.directory = ApiKeyAuthenticator(store, store, pepper=b"", clock=lambda: 0.0)
+        catalog, switchboard = ModelCatalog(clock=lambda: 0.0), LoadBalancer(lambda: 0.0)
         catalog.use([UP])
-        tariff = Tariff(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
+        tariff = PricingPolicy(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
         router = Router(catalog, switchboard, tariff)
-        self.history = History(store, store.traffic, self.directory, catalog, router)
+        self.history = RequestHistory(store, store.traffic, self.directory, catalog, router)
 
     async def add_key(self, group: str | None) -> int:
         account = await self.store.add_account(Account(0, "acme"))
@@ -50,7 +50,7 @@ def room() -> Room:
     return Room(MemoryStore())
 
 
-def million(**values: Any) -> RequestRow:
+def million(**values: Any) -> RequestRecord:
     """A row of a million tokens in, and nothing else."""
     unused = ("completion_tokens", "cached_tokens", "images", "duration_ms", "characters", "cost_nanos")
     return attrs.evolve(make_row(1), prompt_tokens=1_000_000, **{**dict.fromkeys(unused, 0), **values})

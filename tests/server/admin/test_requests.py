@@ -14,17 +14,17 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from gateway.auth.sessions import Visitor
+from gateway.auth.sessions import ClientInfo
 from gateway.domain.audit_log import OPERATOR
-from gateway.domain.member import Member, Proof, Role
-from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestLog, RequestPage, RequestRow, StoredRequest
+from gateway.domain.member import Credential, Member, Role
+from gateway.domain.request_log import MAX_ERROR, RequestFilter, RequestLog, RequestPage, RequestRecord, StoredRequest
 from gateway.domain.usage import UsageSource
 from gateway.server.admin.operation import DOORS, PREFIX
 from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
 from gateway.server.admin.requests import write_row
 from gateway.server.auth import CONSOLE_HEADER, COOKIE
 from gateway.server.context import OFFICE, RECEPTION, ROOMS
-from gateway.storage.ledger import SqlLedger
+from gateway.storage.ledger import LedgerRepository
 from tests.conftest import StartGateway
 from tests.support.gateway import RunningGateway, channel
 from tests.support.request_records import make_row, read_ms, refuse
@@ -42,7 +42,7 @@ CONFIG: dict[str, Any] = {
 IDS = [f"req_{number:024x}" for number in range(6)]
 
 
-def make(number: int, at: str, **values: Any) -> RequestRow:
+def make(number: int, at: str, **values: Any) -> RequestRecord:
     """A row of the first account's key, settled at a time of a March; a token went in and one came out."""
     used = {"prompt_tokens": 1, "completion_tokens": 1, "cost_nanos": 3_000}
     unused = dict.fromkeys(("cached_tokens", "images", "duration_ms", "characters"), 0)
@@ -97,15 +97,15 @@ async def sign_in(gateway: RunningGateway, role: Role, account_id: int) -> Asker
     """A member of an account, with a session."""
     reception = gateway.app[RECEPTION]
     member = await reception._members.add_member(Member(0, account_id, f"{role}{account_id}", role, passphrase="hash"))
-    entry = await reception.open(member, Proof("hash", is_known=True), Visitor())
+    entry = await reception.open(member, Credential("hash", is_known=True), ClientInfo())
     return Asker(gateway, {"Cookie": f"{COOKIE}={entry.reference}", CONSOLE_HEADER: "1"})
 
 
-async def start(gateway_with: StartGateway, rows: list[RequestRow]) -> Asker:
+async def start(gateway_with: StartGateway, rows: list[RequestRecord]) -> Asker:
     """The bearer of the token, at a gateway that has these rows: they were charged to no purse."""
     gateway = await gateway_with(CONFIG, clock=lambda: NOW_S)
     gateway.audited = False
-    await SqlLedger(gateway.app[OFFICE].history.log._database).post(rows)
+    await LedgerRepository(gateway.app[OFFICE].history.log._database).post(rows)
     return Asker(gateway, {"Authorization": f"Bearer {gateway.admin_token}"})
 
 

@@ -6,28 +6,28 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.billing.accounting import Accounting
-from gateway.billing.quota import Bank
-from gateway.billing.write_queue import Outbox
+from gateway.billing.accounting import AccountingService
+from gateway.billing.quota import Balances
+from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.balance import Quota
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import Rules
-from gateway.domain.image import PictureAsk
-from gateway.domain.inference_request import Call, Operation
+from gateway.domain.circuit_breaker import BreakerSettings
+from gateway.domain.image import ImageRequest
+from gateway.domain.inference_request import InferenceRequest, Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier
 from gateway.domain.rate_limit import Limits
-from gateway.errors import Fault, UpstreamDenied
+from gateway.errors import GatewayError, ProviderAuthError
 from gateway.routing.channel_state import Lease
-from gateway.routing.load_balancer import Settings, Switchboard
-from gateway.routing.model_catalog import Catalog
-from gateway.routing.pricing_policy import Tariff
+from gateway.routing.load_balancer import LoadBalancer, RetrySettings
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
-from gateway.server.admin.route_explain import Explainer
+from gateway.server.admin.route_explain import RouteExplainer
 from gateway.storage.memory import MemoryStore
 
-RULES = Rules(cooldown_s=10, max_cooldown_s=300, ramp_s=10)
+RULES = BreakerSettings(cooldown_s=10, max_cooldown_s=300, ramp_s=10)
 PRICE = Price(
     "m",
     250_000_000,
@@ -51,14 +51,16 @@ class House:
 
     def __init__(self, *channels: Channel, prices: Sequence[Price] = (), require_price: bool = False) -> None:
         self.time = 1_000.0
-        self.board = Switchboard(lambda: self.time, lambda: 0.5)
-        self.board.settings = Settings(RULES)
-        self.catalog = Catalog(clock=lambda: 0.0)
+        self.board = LoadBalancer(lambda: self.time, lambda: 0.5)
+        self.board.settings = RetrySettings(RULES)
+        self.catalog = ModelCatalog(clock=lambda: 0.0)
         self.catalog.use(channels)
         self.board.use(channels)
-        self.router = Router(self.catalog, self.board, Tariff(PriceList(prices), {"vip": 500_000}, require_price))
-        accounting = Accounting(Bank(lambda: 0.0), MemoryStore(), Outbox(), clock=lambda: 0.0)
-        self.explainer = Explainer(self.catalog, self.board, self.router, accounting, lambda: 0.0)
+        self.router = Router(
+            self.catalog, self.board, PricingPolicy(PriceList(prices), {"vip": 500_000}, require_price)
+        )
+        accounting = AccountingService(Balances(lambda: 0.0), MemoryStore(), WriteQueue(), clock=lambda: 0.0)
+        self.explainer = RouteExplainer(self.catalog, self.board, self.router, accounting, lambda: 0.0)
 
     def ask(self, model: str = "m", operation: Operation = "chat", caller: Caller | None = None) -> dict[str, Any]:
         return self.explainer.explain(caller, model, operation)
@@ -117,7 +119,7 @@ def test_equals_get_the_calls_by_their_weight() -> None:
     for number in range(40):
         throws = iter([number / 40, 0.5])
         house.board._dice = throws.__next__
-        taken.append(house.router.route(CALLER, Call("chat", "m", {})).rank()[0].channel.name)
+        taken.append(house.router.route(CALLER, InferenceRequest("chat", "m", {})).rank()[0].channel.name)
     assert taken.count("heavy") / len(taken) == 0.75
 
 
@@ -217,7 +219,7 @@ def test_what_is_not_after_failures_does_not_tell_of_one() -> None:
         house.board.lines[name].breaker.note_failed(0, house.time, RULES, reason="once it broke", dice=0.5)
         lease = house.call(name)
         if name != "up":
-            house.board.note_failed(lease, UpstreamDenied("no"))
+            house.board.note_failed(lease, ProviderAuthError("no"))
             house.board.end(lease)
     house.board.lines["slow"].keys[0].circuits.clear()
     assert house.reason("up") == "as many calls under way as it may have"
@@ -302,8 +304,8 @@ def test_where_nobody_edits_it_is_refused_as_routing_refuses_it() -> None:
     found = house.ask("m", "image_edits")
     assert (found["served"], found["refused"]["code"]) == (False, "invalid_request")
     assert [line["reason"] for line in found["channels"]] == ["does not edit images"] * 2
-    with pytest.raises(Fault) as caught:
-        house.router.route(CALLER, Call("image_edits", "m", {}, picture=PictureAsk("a cat", sources=1)))
+    with pytest.raises(GatewayError) as caught:
+        house.router.route(CALLER, InferenceRequest("image_edits", "m", {}, picture=ImageRequest("a cat", sources=1)))
     assert found["refused"]["message"] == caught.value.message
     assert house.ask("m", "images")["served"]
 
@@ -376,8 +378,8 @@ def test_what_is_refused_is_what_routing_refuses(
     assert found["served"] == (code is None)
     assert (found["model"], found["operation"]) == (model, operation)
     try:
-        house.router.route(caller or caller_of(), Call(operation, model, {}))
-    except Fault as fault:
+        house.router.route(caller or caller_of(), InferenceRequest(operation, model, {}))
+    except GatewayError as fault:
         assert found["refused"]["message"] == fault.message  # noqa: PT017 - both ways are looked at
     else:
         assert found["refused"] is None

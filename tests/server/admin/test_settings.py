@@ -16,12 +16,12 @@ import pytest
 import structlog
 from jsonschema import Draft202012Validator
 
-from gateway.auth.sessions import Visitor
-from gateway.config.live_settings import LiveSettings
-from gateway.config.merge import EDITABLE, Settled, list_sections
+from gateway.auth.sessions import ClientInfo
+from gateway.config.live_settings import SettingsService
+from gateway.config.merge import EDITABLE, EffectiveConfig, list_sections
 from gateway.config.schema import Config
 from gateway.domain.audit_log import OPERATOR, AuditFilter
-from gateway.domain.member import Member, Proof
+from gateway.domain.member import Credential, Member
 from gateway.errors import StoreUnavailable
 from gateway.server.admin.operation import DOORS, PREFIX
 from gateway.server.context import OFFICE, RECEPTION, ROOMS
@@ -79,13 +79,13 @@ class Desk:
         return [row for row in told if row[0].partition(".")[0] in (nouns or ("setting",))]
 
     @property
-    def settings(self) -> LiveSettings:
+    def settings(self) -> SettingsService:
         settings = self.gateway.app[OFFICE].settings
-        assert isinstance(settings, LiveSettings)
+        assert isinstance(settings, SettingsService)
         return settings
 
     @property
-    def settled(self) -> Settled:
+    def settled(self) -> EffectiveConfig:
         """The configuration in force."""
         return self.settings._in_force.settled
 
@@ -271,7 +271,7 @@ async def test_a_store_that_refuses_leaves_everything_as_it_was(desk: Desk) -> N
     await desk("PUT", "/groups/lab", {"price_multiplier": 3})
     settings, before = desk.settings, desk.settled
     tariff = desk.gateway.app[ROOMS].router.tariff
-    full = LiveSettings(settings._in_force, settings._reloader, FullStore(MemoryAuditTrail()), clock=time.time)
+    full = SettingsService(settings._in_force, settings._reloader, FullStore(MemoryAuditTrail()), clock=time.time)
     for change in (
         full.put_setting("routing", "max_attempts", 5, OPERATOR),
         full.put_group("other", {}, OPERATOR),
@@ -398,7 +398,7 @@ async def sign_in(gateway: RunningGateway) -> str:
     reception, administration = gateway.app[RECEPTION], gateway.app[OFFICE].administration
     account = await administration.get_account_noun("acme")
     member = await reception._members.add_member(Member(0, account.id, "eve", "viewer"))
-    return str((await reception.open(member, Proof(member.passphrase, is_known=True), Visitor())).reference)
+    return str((await reception.open(member, Credential(member.passphrase, is_known=True), ClientInfo())).reference)
 
 
 async def test_models_have_the_price_that_who_looks_would_pay(desk_with: StartDesk) -> None:

@@ -4,7 +4,7 @@ import html
 import re
 
 from gateway.server.context import OFFICE
-from gateway.storage.request_log import SqlRequestLog
+from gateway.storage.request_log import RequestLogRepository
 from tests.conftest import StartGateway
 from tests.support.console_people import Person, make_administrator
 
@@ -34,7 +34,7 @@ async def test_what_is_rare_among_millions_is_come_to_page_by_page(gateway_with:
     await gateway.rows(6)
     office = gateway.app[OFFICE]
     log = office.history.log
-    assert isinstance(log, SqlRequestLog)
+    assert isinstance(log, RequestLogRepository)
     log._in_order = 2
     pages = await _walk(ada, "/requests?text=not_found&account=acme")
     assert ["/console/requests/req_" in page for page in pages] == [False, False, True]

@@ -18,12 +18,12 @@ from aiohttp.web_response import StreamResponse
 from structlog.testing import capture_logs
 
 from gateway.domain.media import write_link
-from gateway.media.signed_links import Keeper
+from gateway.media.signed_links import SignedLinks
 from gateway.server.handlers import media as door
 from gateway.server.handlers.media import KEEPER, add_media_routes, get_media
 from gateway.server.middlewares import sign_response
 from gateway.server.protocol import GatewayRunner
-from gateway.storage.media_files import FileMediaStore
+from gateway.storage.media_files import MediaFiles
 from tests.support.image_providers import draw
 from tests.support.raw_client import connect, split, talk
 
@@ -49,7 +49,7 @@ class Shop:
     """A server of media alone, with the gateway's middlewares; ``client`` has no key."""
 
     url: str
-    keeper: Keeper
+    keeper: SignedLinks
     folder: Path
     clock: Clock
     client: aiohttp.ClientSession
@@ -79,7 +79,7 @@ class Shop:
 
 
 async def open_shop(
-    store: FileMediaStore,
+    store: MediaFiles,
     folder: Path,
     add_routes: Callable[[web.Application], None] = add_media_routes,
 ) -> AsyncIterator[Shop]:
@@ -87,7 +87,7 @@ async def open_shop(
     app = web.Application()
     add_routes(app)
     app.on_response_prepare.append(sign_response)
-    app[KEEPER] = keeper = Keeper(store, KEY, ttl_s=TTL_S, clock=clock)
+    app[KEEPER] = keeper = SignedLinks(store, KEY, ttl_s=TTL_S, clock=clock)
     runner = GatewayRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     listening = socket.create_server(("127.0.0.1", 0))
@@ -100,7 +100,7 @@ async def open_shop(
 
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    async for opened in open_shop(FileMediaStore(tmp_path), tmp_path):
+    async for opened in open_shop(MediaFiles(tmp_path), tmp_path):
         yield opened
 
 
@@ -111,7 +111,7 @@ async def hasty_shop(tmp_path: Path) -> AsyncIterator[Shop]:
     def add_routes(app: web.Application) -> None:
         app.router.add_get("/media/{id}", partial(get_media, timeout_s=0.1))
 
-    async for opened in open_shop(FileMediaStore(tmp_path), tmp_path, add_routes):
+    async for opened in open_shop(MediaFiles(tmp_path), tmp_path, add_routes):
         yield opened
 
 
@@ -432,14 +432,14 @@ async def test_a_link_expires(shop: Shop) -> None:
 
 async def test_what_was_swept_is_not_found(shop: Shop) -> None:
     link = await shop.keep()
-    await FileMediaStore(shop.folder).sweep(before_s=0, max_bytes=0)
+    await MediaFiles(shop.folder).sweep(before_s=0, max_bytes=0)
     await check_not_found(shop, link)
 
 
 async def test_what_is_swept_the_moment_before_it_is_sent_is_not_found(tmp_path: Path) -> None:
     """aiohttp would answer with the headers of a picture, to be kept for a day."""
 
-    class Forgetful(FileMediaStore):
+    class Forgetful(MediaFiles):
         async def find(self, media_id: str) -> Any:
             found = await super().find(media_id)
             assert found is not None
@@ -538,4 +538,4 @@ def test_aiohttp_still_has_the_private_methods_that_the_response_overrides() -> 
         assert name in vars(web.FileResponse)
     assert "_prepare_headers" in vars(StreamResponse)
     assert "_prepare_headers" not in vars(web.FileResponse)
-    assert {"_sendfile", "_prepare_headers", "prepare"} <= vars(door.FileAnswer).keys()
+    assert {"_sendfile", "_prepare_headers", "prepare"} <= vars(door.FileResponse).keys()

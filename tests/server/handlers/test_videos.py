@@ -16,7 +16,7 @@ from yarl import URL
 
 from gateway.errors import RateLimited
 from gateway.server.context import ROOMS
-from gateway.server.handlers.video_events import MOST_FOLLOWING, Following
+from gateway.server.handlers.video_events import MOST_FOLLOWING, SubscriberLimit
 from gateway.server.handlers.videos import MAX_PAGE_CHARS
 from gateway.server.openapi.document import get_document
 from tests.conftest import StartGateway
@@ -503,7 +503,7 @@ async def test_who_leaves_or_does_not_read_the_news_holds_nothing_up(gateway_wit
 
 
 def test_an_account_follows_so_many_jobs_and_no_more_until_it_leaves_one() -> None:
-    following = Following()
+    following = SubscriberLimit()
     with ExitStack() as stack:
         for _ in range(MOST_FOLLOWING):
             stack.enter_context(following.join(1))

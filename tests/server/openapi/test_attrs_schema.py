@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec
-from gateway.parsing import NOT_NEGATIVE, POSITIVE, Problems, between, must, read_table
+from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, must, read_table
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.admin.routes import list_doors
 from gateway.server.openapi.attrs_schema import WORDS, allow_null, read_attributes, write_kind, write_noun
@@ -193,7 +193,7 @@ def test_what_is_read_is_valid_and_what_is_not_valid_is_not_read(spec: type) -> 
         table = start | more
         try:
             read_table(table, spec)
-        except Problems:
+        except ValidationErrors:
             return
         validator.validate(table)
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.server.console.page import HEADERS
 from gateway.server.openapi.docs_page import write_curl, write_page, write_prose
 from gateway.server.openapi.document import get_document
-from gateway.server.openapi.schema_table import Row, list_rows, name_kind
+from gateway.server.openapi.schema_table import SchemaRow, list_rows, name_kind
 from tests.conftest import StartGateway
 from tests.support.gateway import KEY
 
@@ -164,7 +164,7 @@ def test_what_a_value_is_is_said_in_words(schema: dict[str, Any], kind: str) -> 
 
 def test_fields_are_found_behind_lists_references_and_choices() -> None:
     thing = {"$ref": "#/components/schemas/Thing"}
-    rows = (Row("id", "text", True, "", ""),)
+    rows = (SchemaRow("id", "text", True, "", ""),)
     for schema in (thing, {"type": "array", "items": thing}, {"anyOf": [{"type": "null"}, thing]}):
         assert list_rows(schema, DOCUMENT) == rows
     assert list_rows({"type": "string"}, DOCUMENT) == ()

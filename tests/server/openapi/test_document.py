@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from gateway import __version__
 from gateway.domain.account_spec import CreditSpec
 from gateway.error_status import STATUS
-from gateway.server.admin.operation import Door, Query
+from gateway.server.admin.operation import AdminOperation, Query
 from gateway.server.admin.routes import list_doors
 from gateway.server.openapi.admin import write_admin
 from gateway.server.openapi.document import build_document, get_document
@@ -261,8 +261,12 @@ async def credit_thing(_request: web.Request) -> web.Response:
 
 THING = record(id=COUNT, name=TEXT, on=FLAG, words=array(TEXT))
 DOORS = (
-    Door("GET", "/things", get_thing, "viewer", query=(Query("limit", "How many.", COUNT),), answer=listing(THING)),
-    Door("PATCH", r"/things/{name:[a-z]{1,3}}", credit_thing, takes=CreditSpec, partly=True, answer=THING, status=202),
+    AdminOperation(
+        "GET", "/things", get_thing, "viewer", query=(Query("limit", "How many.", COUNT),), answer=listing(THING)
+    ),
+    AdminOperation(
+        "PATCH", r"/things/{name:[a-z]{1,3}}", credit_thing, takes=CreditSpec, partly=True, answer=THING, status=202
+    ),
 )
 
 
@@ -286,7 +290,7 @@ async def get_silent(_request: web.Request) -> web.Response:
 
 def test_a_door_that_says_nothing_is_told_all_the_same() -> None:
     """Under ``python -OO`` they all do."""
-    (entry,) = write_admin((Door("GET", "/silent", get_silent),)).entries
+    (entry,) = write_admin((AdminOperation("GET", "/silent", get_silent),)).entries
     assert (entry.summary, entry.about) == ("GET /admin/v1/silent", "")
 
 
@@ -300,6 +304,6 @@ def test_what_is_answered_twice_has_a_name_and_is_told_once() -> None:
 
 
 def test_two_operations_of_one_name_are_refused() -> None:
-    twice = (*DOORS, Door("GET", "/other", get_thing))
+    twice = (*DOORS, AdminOperation("GET", "/other", get_thing))
     with pytest.raises(ValueError, match="'admin_get_thing' is there twice"):
         build_document(twice)
